@@ -72,7 +72,7 @@ const answer = looseObject('The answer to an interrupt.', {
   payload: z.unknown().optional().describe('`{"approved": true}` for a confirmation, else the answer.'),
 });
 
-/** Body of a run: AG-UI's `RunAgentInput`. Unknown members are ignored, and so is `state`. */
+/** Body of a request that starts a run: AG-UI's `RunAgentInput`. Unknown properties and `state` are ignored. */
 export const runInputSchema = looseObject('One run of a thread.', {
   threadId: identifierSchema.describe('The session, which is made where it is absent.'),
   runId: identifierSchema.describe('Names the run: the same one again is attached to the first.'),

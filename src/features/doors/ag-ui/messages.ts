@@ -19,7 +19,7 @@ export interface Message {
   error?: string;
 }
 
-/** Member of `partMetadata` with the id of the client's message. */
+/** Key in a part's `partMetadata` under which the id of the client's message is stored. */
 const NOTE = 'agUiMessage';
 /** Marks a part that belongs to no message, such as the context that the application gives the model. */
 const NO_MESSAGE = '';
@@ -29,17 +29,20 @@ export const withMessageId = (part: Part, messageId = NO_MESSAGE): Part => ({
   partMetadata: { [NOTE]: messageId },
 });
 
-/** Converts events to messages, without rewound ones. */
+/** Converts events to AG-UI messages. Rewound events are omitted. */
 export const toMessages = (events: readonly Event[]): Message[] => withoutRewound([...events]).flatMap(toEventMessages);
 
 export const toEventMessages = (event: Event): Message[] =>
   event.author === 'user' ? toUserMessages(event) : toAgentMessages(event);
 
-/** Maximum messages of a snapshot, and their characters of JSON, because a snapshot is one frame. */
+/**
+ * Maximum number of messages in a snapshot, and maximum number of characters of their JSON, because a snapshot is sent
+ * as one frame.
+ */
 const MAX_MESSAGES = 1_000;
 const MAX_CHARACTERS = 4_194_304;
 
-/** Returns the newest messages that fit into a snapshot, and the number of messages that it omits. */
+/** Returns the newest messages that fit into a snapshot, and the number of omitted messages. */
 export function toNewest(messages: Message[]): { newest: Message[]; omitted: number } {
   let characters = 0;
   const isOver = (message: Message) => (characters += JSON.stringify(message).length) > MAX_CHARACTERS;
@@ -51,7 +54,9 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
   return { newest, omitted: messages.length - newest.length };
 }
 
-/** Converts a user's event. Messages that came through this door are restored as the client sent them. */
+/**
+ * Converts a user's event to AG-UI messages. Messages that an AG-UI client sent are restored as the client sent them.
+ */
 function toUserMessages({ id: eventId, content }: Event): Message[] {
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
     const messageId = notes?.[NOTE];
@@ -87,8 +92,8 @@ function toContentPart({ text, inlineData, fileData }: Part): ContentPart | unde
 export const toTextId = (eventId: string, part: number): string => `${eventId}.${part}`;
 
 /**
- * Converts an agent's event; its calls belong to its last text. A confirmation request becomes an interrupt, not a
- * message.
+ * Converts an agent's event to AG-UI messages. The event's calls are attached to the message of its last text. A
+ * request for confirmation becomes an interrupt, not a message.
  */
 function toAgentMessages(event: Event): Message[] {
   const { id: eventId, content, longRunningToolIds } = event;

@@ -35,7 +35,9 @@ interface Run {
 
 type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
 
-/** Starts a run with the new part of the input. A request with the same run id attaches to the first one. */
+/**
+ * Starts a run with the new part of the input. A repeated request with the same run id attaches to the existing run.
+ */
 export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, call: RunCall) {
   const { threadId, runId, messages: inputMessages, resume, tools } = input;
   const derivedKey = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
@@ -67,7 +69,10 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   );
 }
 
-/** Sends the thread, and what is running in it to its end. @throws {NotFoundError} if the thread is absent or empty */
+/**
+ * Sends the history of a thread, and then the events of the thread's running invocation until it ends.
+ * @throws {NotFoundError} if the thread is absent or empty
+ */
 export async function connectRun(
   context: InvocationContext,
   key: SessionKey,
@@ -109,13 +114,14 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   const after = firstOwn < 0 ? earlierEvents.length : firstOwn;
   const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
   for await (const step of steps) {
-    // An answer starts another run, so that this run ended when the invocation paused.
+    // The answer to a call starts another run. This run therefore ended when the invocation paused.
     if (step.kind === 'end') end = step.invocation;
     else if (step.kind === 'event' && !isFirst && isAnswer(step.event)) end = { status: 'paused' };
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
-    // Text was retracted, or other runs used the thread while this one was queued.
+    // Sends a new snapshot if text was retracted, or if other runs added messages to the thread while this run was
+    // queued.
     if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
       const now = await findHistory(context, key);
       const events = now?.events.slice(0, before) ?? [];
@@ -163,10 +169,10 @@ function toOutcome(status: Invocation['status'], calls: ExternalCall[] = []): Js
   return { type: 'interrupt', interrupts };
 }
 
-/** Converts steps to AG-UI events, and tracks the text and the step that are open. */
+/** Converts an invocation's steps to AG-UI events. Tracks which AG-UI text and which AG-UI step are still open. */
 class Writer {
   #text: { eventId: string; id: string; kind: 'REASONING_MESSAGE' | 'TEXT_MESSAGE' } | undefined;
-  /** The open step: one model call, identified by its event, and its tools. */
+  /** The open AG-UI step: a model call, identified by its event, and the tools that it calls. */
   #step: { name: string; eventId: string } | undefined;
   readonly #usage = new Map<string, Record<string, number>>();
 
@@ -245,7 +251,10 @@ class Writer {
   }
 }
 
-/** Yields the events of a message, without an agent's text, which has already been streamed. */
+/**
+ * Yields the AG-UI events of a message. The text of an agent's message is omitted, because it has already been
+ * streamed.
+ */
 function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {
   for (const { id, function: call } of toolCalls) {
     yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: call.name, parentMessageId: messageId };

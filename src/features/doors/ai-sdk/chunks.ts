@@ -11,20 +11,26 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 
-/** A chunk of the UI message stream; `type` determines its members. */
+/** A chunk of the AI SDK's UI message stream. `type` determines the chunk's other properties. */
 export type UiChunk = { type: string } & JsonObject;
 
 /** Major version of the client's package `ai`. A client rejects a stream with a chunk type that its version lacks. */
 export type AiVersion = '5' | '6' | '7';
 
 const APPROVALS_SINCE = '6';
-/** First version that can reset a step, and that accepts the decision about an approval. */
+/**
+ * First version of the package `ai` whose clients can drop a step's content and accept chunks with the decision about
+ * an approval.
+ */
 const RESETS_SINCE = '7';
 const BEGAN_AGAIN = 'The answer began again. Resume the stream to read it.';
-/** Marks a step that was reset: open, but without an event. */
+/** Value of the current step's event id after a reset: the step is open but has no event. */
 const RESET = '';
 
-/** Converts steps to chunks. Chunks depend on the steps alone, because clients resume by counting chunks. */
+/**
+ * Converts the steps of an invocation to chunks. The same steps always give the same chunks, because clients resume by
+ * the number of received chunks.
+ */
 export class ChunkWriter {
   readonly #version: AiVersion;
   /** Id of the event that opened the current step. */
@@ -42,10 +48,11 @@ export class ChunkWriter {
   }
 
   *take(step: TurnStep): Generator<UiChunk> {
-    // The error is sent with the end of the invocation.
+    // After a retraction, an event with an error is skipped, because the error is sent with the end of the invocation.
     if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
-      // A retry follows, but this client cannot drop the text of the first attempt; end its stream.
+      // The model call is retried, but this version of the client cannot drop the text of the first attempt. The stream
+      // ends, and the client reads the answer with another stream.
       yield { type: 'error', errorText: BEGAN_AGAIN };
       yield { type: 'finish', finishReason: 'other' };
     } else if (step.kind === 'text') yield* this.#takeText(step);
@@ -154,7 +161,8 @@ export class ChunkWriter {
 
   *#end({ status, error }: Invocation): Generator<UiChunk> {
     yield* this.#endText();
-    // A paused step stays open and continues with the answer, so that a later reader counts the same chunks.
+    // If the invocation pauses, the step stays open. A client that reads the whole invocation later then gets the same
+    // number of chunks.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
     const reason = error?.message ?? `It was ${status}.`;
     if (status === 'failed') yield { type: 'error', errorText: reason };
@@ -164,19 +172,22 @@ export class ChunkWriter {
   }
 }
 
-/** By the model's finish reason, or by the status of an invocation that did not succeed. */
+/** The AI SDK's finish reasons, by the model's finish reason or by the status of an invocation that did not succeed. */
 const FINISH_REASONS = new Map(
   Object.entries({ STOP: 'stop', MAX_TOKENS: 'length', failed: 'error', paused: 'tool-calls' }),
 );
 
-/** Returns a file as a chunk, which has the same form as a part of a message. */
+/** Returns a file as a chunk. A message part with a file has the same properties. */
 export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   const mediaType = (inlineData ?? fileData)?.mimeType ?? 'application/octet-stream';
   const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;
   return url ? { type: 'file', mediaType, url } : undefined;
 }
 
-/** Returns a part that the SDK has no chunk for; `undefined` if the part is only text. */
+/**
+ * Returns a `data-` chunk for content for which the AI SDK has no chunk type; `undefined` if the part contains only
+ * text.
+ */
 function toData(part: Part, id: string): UiChunk | undefined {
   const { text: _, thought: __, thoughtSignature: ___, ...data } = part;
   return Object.keys(data).length > 0 ? { type: 'data-part', id, data } : undefined;

@@ -8,9 +8,9 @@ import { readWhole } from '../turn.ts';
 import { type AiVersion, ChunkWriter, toFile, type UiChunk } from './chunks.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Events per read; the byte limit of a read may return fewer. */
+/** Maximum number of events per read. A read returns fewer if it reaches its byte limit. */
 const PAGE = 100;
-/** Maximum characters of one invocation's events, because an invocation becomes one message. */
+/** Maximum number of characters of an invocation's events, because all events of an invocation become one message. */
 const MAX_CHARACTERS = 16_777_216;
 
 interface UiMessage {
@@ -20,9 +20,9 @@ interface UiMessage {
 }
 
 /**
- * Lists a session's messages after an event's sequence: about 100 events, in whole invocations. Returns `undefined` if
- * there is no session.
- * @throws {TooLargeError} if one invocation exceeds the size of a message
+ * Lists messages of a session after the event with a sequence number: those of about 100 events, always of whole
+ * invocations. Returns `undefined` if the session does not exist.
+ * @throws {TooLargeError} if an invocation is too large for a message
  */
 export async function listMessages(
   db: Database,
@@ -71,7 +71,7 @@ function toUserPart(part: Part): JsonObject[] {
   return file ? [{ ...file, ...(filename ? { filename } : {}) }] : [];
 }
 
-/** Applies a chunk to the parts of a message, as the SDK's client does. */
+/** Adds the content of a chunk to the parts of a message, as the AI SDK's client does. */
 function addChunk(parts: JsonObject[], chunk: UiChunk): void {
   const { type, id, toolName, toolCallId, input, output, errorText, approvalId, approved } = chunk;
   const last = parts.at(-1) ?? {};

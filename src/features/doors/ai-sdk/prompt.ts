@@ -16,7 +16,7 @@ type SentPart = Body['messages'][number]['parts'][number];
 const refuse = (text: string, input: unknown, ...loc: (string | number)[]) =>
   new ValidationFailedError([valueError(['body', ...loc], text, input)]);
 
-/** Answers to calls of a paused invocation. `content` is absent if the calls have been answered before. */
+/** Answers to calls of a paused invocation. `content` is absent if an earlier request has answered the calls. */
 export interface Answers {
   invocationId: string;
   answeredCallId: string;
@@ -24,8 +24,8 @@ export interface Answers {
 }
 
 /**
- * Reads the prompt: the last message, if it is the user's.
- * @throws {ValidationFailedError} if the request asks for something that this service does not do
+ * Reads the prompt from the last message. Returns `undefined` if that message is not the user's.
+ * @throws {ValidationFailedError} if the request asks for something that this service does not support
  */
 export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
   const at = ['messages', messages.length - 1];
@@ -37,7 +37,8 @@ export function toPrompt({ messages, trigger, messageId }: Body): Content | unde
   if (messageId != null)
     throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
   if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
-  // `data-` parts are for the page alone: the SDK does not send them to a model either.
+  // `data-` parts are ignored, because they are meant for the web page. The AI SDK does not send them to a model
+  // either.
   const parts = last.parts.flatMap((part, index) =>
     part.type.startsWith('data-') ? [] : toPart(part, [...at, 'parts', index]),
   );
@@ -58,9 +59,9 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
 }
 
 /**
- * Matches the answers in the last message with the stored calls of its invocation. A client may decide a call, but not
- * say what the call was.
- * @throws {ConflictError} if no call waits for them. @throws {ValidationFailedError} if some are missing
+ * Matches the answers in the last message with the stored calls of the message's invocation. Name and arguments of a
+ * call are taken from the store, because a client may only answer a call.
+ * @throws {ConflictError} if no call waits for the answers. @throws {ValidationFailedError} if a call is not answered
  */
 export async function toAnswers(db: Database, key: SessionKey, { messages }: Body): Promise<Answers> {
   const message = messages.at(-1);
@@ -76,7 +77,8 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
     return { invocationId, answeredCallId: first.id, content: { role: 'user', parts } };
   if (parts.length > 0)
     throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
-  // A second tab or a retry: it gets the result of the first answer.
+  // The calls were answered before, by another browser tab or by the first attempt of a retry. The client gets the
+  // result of that answer.
   const before = calls.findLast(({ id, answeredBy }) => answers.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
   return { invocationId, answeredCallId: before.id };

@@ -10,13 +10,13 @@ import { sendEvents } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
-/** Encodes everything that is needed to stream a run into its id. */
+/** Builds the id of a run. The id contains everything that is needed to stream the run. */
 function toRunId({ key, invocationId, answeredCallId }: InvocationRef): string {
   const names = [key.sessionId, invocationId, ...(answeredCallId === undefined ? [] : [answeredCallId])];
   return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
-/** Decodes the id of a run; `undefined` for the id of a chat. */
+/** Decodes the id of a run. Returns `undefined` if the id is that of a chat. */
 export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): InvocationRef | undefined {
   if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
   const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());
@@ -25,8 +25,9 @@ export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, i
 }
 
 /**
- * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat. `undefined` if there is
- * none. @throws {NotFoundError} if a run id names no run
+ * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat. Returns `undefined` if the
+ * chat has no such run.
+ * @throws {NotFoundError} if a run id names no run
  */
 export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
@@ -43,7 +44,8 @@ export async function findRun(
 }
 
 /**
- * Sends a run as a UI message stream. If it ends without `finish`, the client reconnects to any replica.
+ * Sends a run as the AI SDK's UI message stream. If the stream ends without a `finish` chunk, the client reconnects to
+ * any replica.
  * @param startIndex - index of the first chunk to send; negative: counted from the end; default: 0
  */
 export async function sendRun(
@@ -57,7 +59,8 @@ export async function sendRun(
   const last: UiChunk[] = [];
   const ends: UiChunk[] = [];
   let count = 0;
-  // Read the existing chunks once; a client that counts from the end wants only the last of them.
+  // The existing chunks are read before the new chunks, because a negative index is counted from the end of the
+  // existing chunks.
   if (isFromEnd)
     for await (const chunk of chunks.readSoFar()) {
       last.push(chunk);
@@ -73,7 +76,8 @@ export async function sendRun(
     for (const chunk of [...ends, ...last]) yield* withDone(chunk);
     let index = count;
     for await (const chunk of chunks.read(signal)) {
-      // Always send terminal chunks, because the client polls until it sees one.
+      // Terminal chunks are sent even if their index is below `startIndex`, because the client polls until it gets such
+      // a chunk.
       if (index >= startIndex || END.has(chunk.type)) yield* withDone(chunk);
       index += 1;
     }
@@ -87,7 +91,7 @@ function* withDone(chunk: UiChunk): Generator<UiChunk | string> {
 
 const END = new Set(['error', 'abort', 'finish']);
 
-/** Reads each chunk of a run once: the existing ones, then the new ones. */
+/** Reads each chunk of a run once: first the existing chunks, then the new chunks. */
 class RunReader {
   readonly #context: InvocationContext;
   readonly #run: InvocationRef;

@@ -22,7 +22,7 @@ const chunkNumber = z.int().min(-INT32_MAX).max(INT32_MAX).optional();
 const resumeQuery = query.extend({
   startIndex: chunkNumber.describe('Number of the first chunk; negative: counted back from the end.'),
 });
-/** The members that operations about one chat share. */
+/** Options shared by the operations on a chat. */
 const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
 const part = looseObject('A part of a message; its `type` says which members it has.', {
@@ -34,7 +34,7 @@ const message = looseObject('A `UIMessage`.', {
   parts: bodyList(part).describe('What is said, in order.'),
 });
 
-/** Body of a sent message. */
+/** Body of a request that sends a message. */
 export const chatSchema = looseObject('A request of `useChat`.', {
   id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
   messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
@@ -77,7 +77,8 @@ const sendChat = operation({
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
     const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
-    // What became of an answer that was given before is read, not asked for.
+    // If the answer was given by an earlier request, this request runs nothing and only reads, which requires the scope
+    // `read`.
     if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
     const started = content && (await startTurn(context, key, { content, resumedId, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumedId ?? '';
@@ -156,5 +157,5 @@ const stopChat = operation({
   },
 });
 
-/** The operations of this door: chats of the AI SDK. */
+/** The operations of the AI SDK's chat protocol. */
 export const aiSdkOperations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];

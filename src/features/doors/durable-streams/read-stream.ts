@@ -15,23 +15,29 @@ import { readTurn, readWhole, type TurnStep } from '../turn.ts';
 import type { readHeaders, readQuery } from './routes.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Events per response; the byte limit of a read may return fewer. */
+/** Maximum number of events per response. A response has fewer if the read reaches its byte limit. */
 const PAGE = 100;
-/** How long a long poll waits, and how long an SSE response lasts. The client then asks again. */
+/** Maximum duration of a long poll and of a stream of server-sent events. The client then sends another request. */
 const LONG_POLL_MS = 20_000;
 const SSE_MS = 60_000;
-/** A cursor is a number of intervals, so that concurrent readers share a URL and a cache can answer them. */
+/**
+ * Start of the intervals that cursors count. A cursor is the number of intervals since then: clients that poll in the
+ * same interval use the same URL, so a cache can answer them.
+ */
 const CURSOR_EPOCH_MS = Date.UTC(2024, 9, 9);
 const CURSOR_INTERVAL_MS = 20_000;
 const MAX_JITTER = 180;
-/** A browser must revalidate, because the page must not be shown to another user or after a deletion. */
+/**
+ * `Cache-Control` of pages: browsers must revalidate a page before each use, because a cached page must not be shown to
+ * another user or after its deletion.
+ */
 const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
 
 type ReadCall = Call<unknown, z.output<typeof readQuery>, z.output<typeof readHeaders>, unknown>;
 
-/** A message, and the offset after it. */
+/** A message of a stream, and the offset at which the next message starts. */
 interface Message {
   offset: string;
   text: string;
@@ -57,7 +63,10 @@ function toSequence(offset: string): number {
   return sequence;
 }
 
-/** Answers a read in the Durable Streams protocol: events of a session, or text and events of an invocation. */
+/**
+ * Responds to a read of the Durable Streams protocol. The stream of a session contains events; the stream of an
+ * invocation contains text and events.
+ */
 export async function sendStream(
   context: InvocationContext,
   source: InvocationRef,
@@ -67,7 +76,7 @@ export async function sendStream(
   if (live && call.query.offset === undefined) throw new InvalidError('offset: a live read must say where it begins.');
   if (offset !== '-1' && offset !== 'now') toSequence(offset);
   const isHead = call.request.method === 'HEAD';
-  // A read of existing messages is charged like a page of events.
+  // A read of stored messages is charged to the rate limit for large reads.
   if (!live && !isHead) await call.countAgain(ACTIONS.read.load);
   const from = offset === '-1' ? toOffset(0) : offset;
   const page = await readPage(context, source, isHead ? 'now' : from);
@@ -81,7 +90,7 @@ export async function sendStream(
 
 const toBody = (messages: Message[]) => `[${messages.map(({ text }) => text).join(',')}]`;
 
-/** Sends a page; the body is empty if `isBare` or if the status is not 200. */
+/** Sends a page of messages. The body is empty if `isBare` is true or the status is not 200. */
 function send(
   response: Response,
   { messages, next, isUpToDate, isClosed }: Page,
@@ -102,7 +111,7 @@ function sendPage(page: Page, from: string, { headers, response }: ReadCall): vo
   send(response, page, { cache: CACHEABLE, status: headers['if-none-match'] === etag ? 304 : 200 });
 }
 
-/** Long poll: answers at once if there are messages, otherwise with the next ones, or 204 at the timeout. */
+/** Long poll: responds immediately if there are messages, otherwise when messages come, or with 204 at the timeout. */
 async function sendPoll(
   context: InvocationContext,
   source: InvocationRef,
@@ -153,7 +162,7 @@ async function sendLive(
   if (!response.writableFinished && !stream.signal.aborted) await once(response, 'close').catch(() => undefined);
 }
 
-/** Reads complete events after an offset; `undefined` if there is no such stream. */
+/** Reads the stored, complete events after an offset; `undefined` if the stream does not exist. */
 async function readPage(context: InvocationContext, source: InvocationRef, offset: string): Promise<Page | undefined> {
   const { key, invocationId } = source;
   const isClosed = await hasEnded(context, source);
@@ -177,7 +186,10 @@ function toMessages({ invocationId }: InvocationRef, text: string, sequence: num
   return [...readWhole(parseExactJson(text) as Event, sequence)].flatMap(toMessage);
 }
 
-/** Retracted text produces no message, because the next event replaces the pieces before it. */
+/**
+ * Converts a step to messages. A retraction produces no message, because the next event replaces all pieces of text
+ * before it.
+ */
 function toMessage(step: TurnStep): Message[] {
   if (step.kind === 'event') return [{ offset: toOffset(step.sequence), text: JSON.stringify({ event: step.event }) }];
   if (step.kind !== 'text') return [];
@@ -205,14 +217,15 @@ async function* follow(
   let next = offset;
   for await (const step of readTurn(context, { key, invocationId, after, throughPauses: true }, signal)) {
     const isClosed = step.kind === 'end';
-    // Offsets must rise. After a retraction the pieces sent before are skipped, and the complete event brings the text.
+    // Offsets must rise. After a retraction, pieces of the new text whose offsets were already used are skipped. The
+    // complete event contains their text.
     const messages = toMessage(step).filter((message) => message.offset > next);
     next = messages.at(-1)?.offset ?? next;
     if (messages.length > 0 || isClosed) yield { messages, next, isClosed };
   }
 }
 
-/** True if the stream is closed; `undefined` if there is none. */
+/** True if the stream is closed; `undefined` if the stream does not exist. */
 async function hasEnded(
   { feeds }: InvocationContext,
   { key, invocationId }: InvocationRef,
@@ -222,7 +235,7 @@ async function hasEnded(
   return invocation && !['queued', 'running', 'paused'].includes(invocation.status);
 }
 
-/** Returns a cursor greater than the client's, even if that one lies in the future. */
+/** Returns a cursor greater than the client's cursor, even if the client's cursor lies in the future. */
 function toCursor(clientCursor: string | undefined): string {
   const now = Math.floor((Date.now() - CURSOR_EPOCH_MS) / CURSOR_INTERVAL_MS);
   const before = Number(clientCursor ?? -1);

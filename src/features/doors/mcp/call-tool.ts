@@ -20,7 +20,7 @@ import { hasForms, listQuestions, toInputRequests } from './questions.ts';
 import { findTask, type Task, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
 
 const MAX_PROMPT = 1_000_000;
-/** Member of `_meta` with the idempotency key of a call. */
+/** Key in a call's `_meta` under which the client sends the idempotency key. */
 const IDEMPOTENCY_KEY = 'agent-runtime/idempotency-key';
 const idempotencyKey = z.string().min(1).max(255);
 const callArguments = z.strictObject({
@@ -44,12 +44,15 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/** The invocation of a call. `isOwn`: this call started it; `isRepeatable`: the call has an idempotency key. */
+/**
+ * The invocation of a tool call. `isOwn`: this call started the invocation. `isRepeatable`: the call has an idempotency
+ * key.
+ */
 type ToolRun = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
 
 /**
- * Runs an agent. A client that supports tasks always gets a task, so that no answer depends on the life of a
- * connection; other clients wait for the end. Failures are results, because only results reach the calling model.
+ * Runs an agent. A client that supports tasks always gets a task, because a task survives a lost connection. Other
+ * clients wait for the end. Failures are returned as results, because clients show only results to the calling model.
  */
 export async function callTool(
   call: McpCall,
@@ -90,9 +93,9 @@ async function start(call: McpCall, appName: string, input: unknown, meta: JsonO
 }
 
 /**
- * Resumes a paused invocation. `state` comes from the client and is only a name, so it is checked: the invocation must
- * belong to the user, be paused and have exactly these open calls. Otherwise the questions are asked again, or the
- * result of earlier answers is read.
+ * Resumes a paused invocation. The client sends `state`, which names the invocation and its open calls. It is not
+ * trusted: the invocation must belong to the user, be paused and have exactly these open calls. Otherwise the questions
+ * are asked again, or the result of earlier answers is returned.
  * @returns the task that still waits for answers, or the invocation that now runs
  */
 async function answer(
@@ -127,7 +130,7 @@ async function wait(
     void requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err }, 'a call whose client left could not be cancelled'),
     );
-  // A closed stream means cancellation only in the modern protocol.
+  // A closed connection cancels the invocation only in protocol version 2026-07-28, where it means cancellation.
   if (isModern && isOwn) {
     if (disconnect.aborted) cancel();
     disconnect.addEventListener('abort', cancel, { once: true });
@@ -153,7 +156,7 @@ async function wait(
   );
 }
 
-/** Progress is the event's sequence, because the numbers must rise. */
+/** Builds a progress notification. Its number is the event's sequence number, because progress must rise. */
 function toProgress(progressToken: string | number, { event, sequence }: { event: Event; sequence: number }) {
   const names = getFunctionCalls(event.content).map(({ name }) => name);
   const message = names.length > 0 ? { message: names.join(', ') } : {};

@@ -15,13 +15,13 @@ export interface McpCall extends TurnCall {
   /** True for clients of protocol version 2026-07-28. */
   isModern: boolean;
   version: string;
-  /** Aborts if the client disconnects before the answer. */
+  /** Aborts if the client disconnects before it gets the response. */
   disconnect: AbortSignal;
-  /** Aborts when nobody will read the answer, or when this process stops. */
+  /** Aborts if the client disconnects or this process stops. */
   signal: AbortSignal;
 }
 
-/** Words an error as `/run` does; logs it if it is unexpected. */
+/** Converts an error to a status and a message, as for `/run`. Unexpected errors are logged. */
 export function toSentence({ context }: McpCall, error: unknown): { status: number; sentence: string } {
   const { status, detail, isUnexpected } = toFailure(error, Infinity);
   if (isUnexpected) context.log.error(toLogFields(error), 'a message of an MCP client failed');

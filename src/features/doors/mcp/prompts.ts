@@ -1,13 +1,13 @@
 import { NotFoundError } from '../../../core/errors.ts';
 import type { McpCall } from './mcp-call.ts';
 
-/** A skill of an agent is a prompt of the protocol. */
+/** Lists the skills of the agents as MCP prompts. */
 export async function listPrompts(call: McpCall) {
   const skills = await listSkills(call);
   return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };
 }
 
-/** @throws {NotFoundError} if no skill has the name */
+/** @throws {NotFoundError} if no skill has this name */
 export async function getPrompt(call: McpCall, name: string) {
   const prompt = (await listSkills(call)).find((each) => each.name === name);
   if (!prompt) throw new NotFoundError(`Prompt not found: ${name}`);

@@ -4,7 +4,7 @@ import type { Event } from '../../../core/event.ts';
 import { answerCalls, type ExternalCall, listExternalCalls } from '../open-calls.ts';
 import { getCapabilities } from './mcp-call.ts';
 
-/** Maximum characters that a question quotes from its call. */
+/** Maximum number of characters of a call's arguments that its question quotes. */
 const MAX_QUOTED = 2_000;
 
 const CONFIRM = {
@@ -14,7 +14,7 @@ const CONFIRM = {
 };
 const ANSWER = { type: 'object', properties: { answer: { type: 'string', title: 'Answer' } }, required: ['answer'] };
 
-/** True if the client shows forms to a person; an empty capability `elicitation` means forms. */
+/** True if the client can show forms to a person. An empty capability `elicitation` means that it can. */
 export function hasForms(request: ServerContext['mcpReq']): boolean {
   const { elicitation } = getCapabilities(request);
   return elicitation !== undefined && (elicitation.form !== undefined || Object.keys(elicitation).length === 0);
@@ -24,7 +24,7 @@ export function hasForms(request: ServerContext['mcpReq']): boolean {
 export const listQuestions = (events: Event[]): ExternalCall[] =>
   listExternalCalls(events).filter(({ answeredBy }) => !answeredBy);
 
-/** Returns the open questions as forms, by call id. */
+/** Returns the open questions of a paused invocation as MCP forms, by call id. */
 export function toInputRequests(events: Event[]) {
   const calls = new Map(
     events.flatMap(({ content }) => getFunctionCalls(content).map((call) => [call.id, call] as const)),
@@ -41,7 +41,10 @@ export function toInputRequests(events: Event[]) {
   );
 }
 
-/** Returns answers to the open calls, and the ids of calls without an answer. Anything but a clear yes is a no. */
+/**
+ * Returns the answers to the open calls, and the ids of calls without an answer. A confirmation is refused unless its
+ * answer is a clear yes.
+ */
 export const toAnswers = (events: Event[], responses: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
     const answer = inputResponse(responses, id);

@@ -9,7 +9,7 @@ import type { McpCall } from './mcp-call.ts';
 const PAGE = 100;
 /** Maximum bytes of an artifact that is read as a resource. */
 const MAX_BYTES = 4_194_304;
-/** Replaces the session in the URI of an artifact that belongs to its user. */
+/** Stands for the session id in the URI of an artifact that belongs to a user and not to a session. */
 const OF_USER = '-';
 const TEXT = /^text\/|[/+](?:json|xml|yaml)$/;
 const URI = /^artifact:\/\/([^/?#]+)\/([^/?#]+)\/([^/?#]+)(?:\?version=(\d{1,10}))?$/;

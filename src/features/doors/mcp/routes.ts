@@ -12,7 +12,7 @@ import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
 const loadServe = loadOnce(() => import('./serve.ts'));
 const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
-/** Dependencies of this door. */
+/** Dependencies of the MCP operations. */
 interface McpContext extends InvocationContext {
   config: Pick<Config, 'auth' | 'PUBLIC_URL'>;
   version: string;
@@ -23,11 +23,15 @@ const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params };
 const structuredContent = { session: 's1', invocation: 'e-1', status: 'succeeded', text: '391' };
 const answer = { jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text: '391' }], structuredContent } };
 
-/** The members of both operations, which differ in their path. */
+/**
+ * Options shared by the two operations that take MCP messages. They differ only in their path: with or without an
+ * application.
+ */
 const mcp = {
   method: 'post',
   scope: 'invoke',
-  // What a message turns out to be is counted too: a call as an invocation.
+  // The request is charged as a small read. When its MCP method is known, the request is charged to that method's rate
+  // limit too.
   load: 'read',
   isStream: true,
   description:
@@ -114,7 +118,8 @@ const getMcpMetadata = operation({
   handler: async ({ config }: McpContext, { request }) => {
     const { auth } = config;
     if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
-    // A client compares it with what it talks to, and asks for a token of that audience.
+    // A client compares `resource` with the URL that it uses, and requests a token for that audience. An audience that
+    // is a URL is therefore returned as `resource`.
     const isAddress = auth.audience !== undefined && URL.canParse(auth.audience);
     const resource = isAddress ? auth.audience : `${toBase(config, request)}/mcp`;
     const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
@@ -123,5 +128,5 @@ const getMcpMetadata = operation({
   },
 });
 
-/** The operations of this door. */
+/** The operations of the MCP protocol. */
 export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata];

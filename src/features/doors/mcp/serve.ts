@@ -14,7 +14,10 @@ import { createServer } from './server.ts';
 
 const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
-/** An error code of our own; codes of the protocol are below -32,000. */
+/**
+ * JSON-RPC error code for an invalid credential. It is defined by this service; codes of the protocol are below
+ * -32,000.
+ */
 const UNAUTHENTICATED = 401;
 
 interface McpRequest
@@ -22,9 +25,9 @@ interface McpRequest
     Pick<Call<never, never, never, string>, 'body' | 'principal' | 'countAgain'> {}
 
 /**
- * Serves one message of a client of either protocol version. Nothing is kept in memory for the next message: sessions
- * and invocations are stored, so that any replica can serve it.
- * @throws {ForbiddenError} without the scope of its method. @throws {LimitError}
+ * Serves one message of an MCP client of any supported protocol version. No state is kept in memory between messages,
+ * because another replica may serve the next message.
+ * @throws {ForbiddenError} if the caller lacks the scope of the message's method. @throws {LimitError}
  */
 export async function serveMessage(
   context: InvocationContext & { version: string },
@@ -77,7 +80,9 @@ const refuse = (code: number, message: string): Answer => ({
   value: { jsonrpc: '2.0', id: null, error: { code, message } },
 });
 
-/** Builds the request that the SDK takes; the body has already been read. */
+/**
+ * Builds the request object that the MCP SDK takes. The body is passed separately, because it has already been read.
+ */
 function toRequest({ headers: incomingHeaders, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
   const headers = new Headers();
   for (const [name, value] of Object.entries(incomingHeaders)) if (typeof value === 'string') headers.set(name, value);
@@ -85,7 +90,7 @@ function toRequest({ headers: incomingHeaders, originalUrl }: Request, signal: A
   return new Request(new URL(originalUrl, 'http://localhost'), { method: 'POST', headers, signal });
 }
 
-/** Streams the answer with backpressure. */
+/** Streams the SDK's response to the client with backpressure. */
 async function sendAnswer(answer: globalThis.Response, response: Response, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   response.writeHead(answer.status, Object.fromEntries(answer.headers));

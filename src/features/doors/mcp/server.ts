@@ -20,7 +20,8 @@ export function createServer(call: McpCall): Server {
         ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
       },
       instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
-      // Clients of the earlier protocol cannot be asked within a response; the result lists the open questions instead.
+      // Clients of the earlier protocol version cannot be asked questions within a response. The tool's result lists
+      // the open questions instead.
       inputRequired: { legacyShim: false },
     },
   );
@@ -44,7 +45,7 @@ export function createServer(call: McpCall): Server {
   return server;
 }
 
-/** Converts failures of `work` to errors of the protocol. @throws {ProtocolError} */
+/** Runs `work`, and converts its errors to errors of the MCP protocol. @throws {ProtocolError} */
 async function inWords<Result>(call: McpCall, work: () => Promise<Result>): Promise<Result> {
   try {
     return await work();

@@ -17,13 +17,13 @@ import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** The protocol's extension for tasks. A task is an invocation; nothing else is stored. */
+/** Name of the MCP extension for tasks. A task is an invocation; nothing else is stored for the task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
 
-/** Advised to clients: polling more often yields nothing sooner. */
+/** Poll interval that clients are advised to use, because a shorter interval brings no earlier result. */
 const POLL_INTERVAL_MS = 1_000;
 
-/** An invocation with its events; none are read while it runs. */
+/** An invocation with its events. While the invocation runs, `events` is empty. */
 export interface Task extends InvocationRef {
   invocation: Invocation;
   events: Event[];
@@ -44,22 +44,23 @@ export async function findTask(call: McpCall, handle: string): Promise<Task | un
   return ref && call.appNames.includes(ref.key.appName) ? readTask(call, ref) : undefined;
 }
 
-/** Reads an invocation, and its events unless it is running. */
+/** Reads an invocation, and its events unless the invocation is still running. */
 export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Task | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
   if (STATUS[invocation.status] === 'working') return { key, invocationId, invocation, events: [] };
   const { sessionId } = key;
   const isPaused = invocation.status === 'paused';
-  // Results do not show the user's messages.
+  // The user's messages are not read, because results do not contain them.
   const selection = { sessionId, invocationId, maxUserEvents: 0, agentEvents: true, calls: isPaused };
   const [storedEvents = []] = await listChosenEvents(context.database.db, key, [selection], 0);
   return { key, invocationId, invocation, events: storedEvents.map(({ text }) => parseExactJson(text) as Event) };
 }
 
 /**
- * Resumes a paused invocation if every open call has an answer; partial answers are not stored. The answer has no
- * idempotency key, because the row keeps that of the first call. @returns ids of calls without an answer
+ * Resumes a paused invocation if every open call has an answer. Otherwise no answer is stored. The resuming request has
+ * no idempotency key, because the invocation's row keeps the key of the tool call that started it.
+ * @returns ids of calls without an answer
  */
 export async function resumeTask(call: McpCall, task: Task, answers: JsonObject): Promise<string[]> {
   const { key, invocationId, invocation, events } = task;
@@ -89,7 +90,10 @@ export function toResult({ key, invocationId, invocation: { status, error }, eve
   };
 }
 
-/** Tells the calling model no way to confirm, because only a person may confirm. */
+/**
+ * Builds the text about a paused invocation for the calling model. The text does not say how to confirm a call, because
+ * only a person may confirm.
+ */
 function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
   const questions = Object.values(toInputRequests(events)).map(({ params }) => params.message);
   const where = `session ${sessionId} goes on once this is answered elsewhere`;
@@ -101,7 +105,8 @@ const STATUS: Record<Invocation['status'], string> = {
   running: 'working',
   paused: 'input_required',
   succeeded: 'completed',
-  // In the protocol `failed` means a broken request; an agent that failed has a result.
+  // In MCP `failed` means that the request itself could not be processed. If an agent failed, its task is `completed`
+  // and the result contains the error.
   failed: 'completed',
   interrupted: 'completed',
   cancelled: 'cancelled',
@@ -116,7 +121,7 @@ export function toTask(task: Task) {
     status: STATUS[status],
     createdAt: toTime(createTime),
     lastUpdatedAt: toTime(endTime ?? startTime ?? createTime),
-    // No expiry: a task lasts as long as its session.
+    // `null` means that the task does not expire, because it exists as long as its session.
     ttlMs: null,
     pollIntervalMs: POLL_INTERVAL_MS,
   };

@@ -20,9 +20,9 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type ChatCall = OpenAiCall<ChatRequest>;
 
 /**
- * Answers a request of the Chat Completions API. It continues the session that the request names if the messages
- * continue its history. Otherwise it runs in a temporary session, deleted with the answer: side questions of a front
- * end, such as for a title, leave nothing behind.
+ * Answers a request of the Chat Completions API. The request continues the session that it names if its messages
+ * continue the session's history. Otherwise it runs in a temporary session, which is deleted after the answer.
+ * Auxiliary requests of a front end, for instance for a title, are therefore not stored.
  */
 export async function completeChat(context: OpenAiContext, request: ChatCall): Promise<Answer> {
   const call = { ...request, body: withInstructions(context, request) };
@@ -42,7 +42,7 @@ export async function completeChat(context: OpenAiContext, request: ChatCall): P
   const continueChat = () =>
     answer(context, call, { ...plan, find: async () => key && findChat(context, key, timeline) });
   if (!key || timeline.length > 1) return continueChat();
-  // A first prompt usually creates its session, so its history is read only if the session exists.
+  // For a first prompt no history is read, because its session usually does not exist yet.
   const find = () => Promise.resolve({ key, history: null });
   return answer(context, call, { ...plan, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return continueChat();
@@ -51,8 +51,9 @@ export async function completeChat(context: OpenAiContext, request: ChatCall): P
 }
 
 /**
- * Turns leading system messages into the agent's instruction, if the credential may override that. They stay messages
- * if the root agent has no instruction, or if they contain placeholders of an instruction template.
+ * Replaces the agent's instruction by the leading system messages, if the caller may override the agent. The system
+ * messages stay messages if the root agent has no instruction, or if they contain placeholders of an instruction
+ * template.
  */
 function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCall): ChatRequest {
   const isSystem = ({ role }: InputItem) => role === 'system' || role === 'developer';
@@ -73,7 +74,10 @@ async function findChat({ histories, database }: OpenAiContext, key: SessionKey,
   return toComparableText(storedUtterances) === toComparableText(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
-/** Runs the invocation within the request: without an idempotency key there is nothing to resume later. */
+/**
+ * Runs the invocation within the HTTP request and not in the background, because without an idempotency key the client
+ * cannot resume it later.
+ */
 async function answerHere(
   context: OpenAiContext,
   ref: InvocationRef,
@@ -92,7 +96,7 @@ async function answerHere(
       state.take({ kind: 'event', event: parseExactJson(text) as Event, sequence: 0 });
     });
   } catch (error) {
-    // Another process has taken the invocation over; wait for its result.
+    // If another process has taken the invocation over, this process waits for the result.
     if (!(error instanceof HandedOverError) || context.draining.aborted) throw error;
     return toAnswer(ref, await readResponse(context, ref, call.response));
   }
@@ -152,7 +156,10 @@ function sendChunks(context: OpenAiContext, ref: InvocationRef, { body, response
 /** The delta of a chunk. Front ends know `reasoning_content`, but the OpenAI package does not declare it. */
 type Delta = ChatCompletionChunk.Choice.Delta & { reasoning_content?: string };
 
-/** Converts an event of a response to a delta; `undefined` if it adds nothing. */
+/**
+ * Converts an event of the Responses API to a delta of the Chat Completions API; `undefined` if the event adds no
+ * content.
+ */
 function toDelta(event: ResponseStreamEvent, calls: number): Delta | undefined {
   if (event.type === 'response.created') return { role: 'assistant', content: '' };
   if (event.type === 'response.output_text.delta') return { content: event.delta };

@@ -17,7 +17,7 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
 type NewBody = z.input<typeof conversationSchema> | undefined;
 
-/** A conversation is a session; its metadata are the session's labels. */
+/** Creates a conversation, which is a session. The conversation's metadata are stored as the session's labels. */
 export function createConversation(
   context: OpenAiContext,
   call: Call<unknown, { app_name: string }, unknown, NewBody> & { userId: string },
@@ -91,7 +91,7 @@ export async function addItems(
   const key = toKey(call);
   if (!(await findLabels(context.database.db, key))) throw call.notFound();
   const utterances = toTimeline(call.body.items, 'items');
-  // Of the stored history only the calls that are answered here are read.
+  // Only those calls of the stored history are read that this request answers.
   const ownCallIds = new Set(utterances.flatMap(getFunctionCalls).map(({ id }) => id));
   const answeredIds = utterances
     .flatMap(getFunctionResponses)

@@ -5,7 +5,7 @@ import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 import { RequestRefusedError } from '../../../platform/http/operation/request-errors.ts';
 
 interface Reason {
-  /** The request member that is wrong. */
+  /** The invalid parameter of the request. */
   param?: string;
   code?: string | undefined;
   status?: 400 | 404 | 409 | 500;
@@ -39,7 +39,7 @@ const KINDS: Record<number, [type: string, code: string | null]> = {
   429: ['too_many_requests', null],
 };
 
-/** Formats the path of a member as OpenAI does: `tools[0].name`. */
+/** Formats the path of a parameter as OpenAI does: `tools[0].name`. */
 export const toPlace = (keys: readonly PropertyKey[]): string => keys.join('.').replaceAll(/\.(\d+)/g, '[$1]');
 
 export const toRefusal: ToRefusal = (
@@ -58,8 +58,8 @@ export const toRefusal: ToRefusal = (
   const [type, defaultCode] = KINDS[status] ?? [status >= 500 ? 'server_error' : 'invalid_request_error', null];
   const code = reason.code ?? (isModel ? 'model_not_found' : (limit ?? defaultCode));
   const param = reason.param ?? (isModel ? 'model' : (place ?? null));
-  // OpenAI's client library retries a POST by itself; it must not do so if the first attempt may have started
-  // something.
+  // OpenAI's client library retries failed requests. It is told not to retry if the first attempt may have started an
+  // invocation.
   const hasBegun = status === 409 || status === 500 || error instanceof HandedOverError;
   const headers = method === 'POST' && hasBegun ? { 'x-should-retry': 'false' } : {};
   return { status, body: { error: { message, type, param, code } }, headers };

@@ -3,9 +3,9 @@ import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 
 export const toResponseId = (ref: InvocationRef): string => `resp_${toHandle(ref)}`;
 
-/** A conversation is a session. */
+/** Returns the conversation id of a session. */
 export const toConversationId = (key: SessionKey): string => `conv_${toHandle({ key, invocationId: '' })}`;
 
-/** Decodes an id; `undefined` if it is invalid or of the other kind. */
+/** Decodes the id of a response or conversation; `undefined` if the id is invalid or of the other kind. */
 export const parseId = (kind: 'resp_' | 'conv_', id: string): InvocationRef | undefined =>
   id.startsWith(kind) ? readHandle(id.slice(kind.length)) : undefined;

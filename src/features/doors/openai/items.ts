@@ -17,16 +17,16 @@ import type { InputItem, Page } from './schemas.ts';
 
 const TEXT = /^(?:(?:in|out)put_)?text$/;
 
-/** Consecutive messages of one side. */
+/** Consecutive messages of the same speaker. */
 export interface Utterance {
-  /** `agent`: answers that, according to the client, the agent has given before. */
+  /** The speaker. `agent`: according to the client, the agent has given these answers before. */
   by: 'user' | 'agent';
   parts: Part[];
 }
 
-/** Items that are ignored, because they only repeat what the service has stored. */
+/** Types of input items that are ignored, because they only repeat what this service has stored. */
 const IGNORED_ITEMS = new Set(['reasoning', 'item_reference', 'mcp_call', 'mcp_list_tools', 'mcp_approval_request']);
-/** Member of an answer that names the answered call, by the type of the item. */
+/** Name of the property with the answered call's id, by the type of the item. */
 const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_id'>([
   ['function_call_output', 'call_id'],
   ['tool', 'tool_call_id'],
@@ -34,7 +34,8 @@ const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_i
 ]);
 
 /**
- * Converts the input of a response, or the messages of a chat. @throws {RequestError} for items that are not supported
+ * Converts the input of the Responses API, or the messages of the Chat Completions API, to a conversation. @throws
+ * {RequestError} for items that are not supported
  */
 export function toTimeline(input: string | InputItem[], param: string): Utterance[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
@@ -48,7 +49,10 @@ export function toTimeline(input: string | InputItem[], param: string): Utteranc
   return timeline;
 }
 
-/** Adds tool names to answers. @throws {RequestError} if an answer belongs to none of the client's calls */
+/**
+ * Adds to each tool answer the name of its tool. @throws {RequestError} if an answer belongs to none of the client's
+ * calls
+ */
 export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part[] {
   return parts.map((part) => {
     const { functionResponse } = part;
@@ -59,7 +63,7 @@ export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part
   });
 }
 
-/** Marks a call in a client's history as one of a client tool: the client answers it, too. */
+/** Marks a call in a client's history as the call of a client tool, because the client answers it. */
 const toOwnCall = (part: Part): Part =>
   part.functionCall ? { ...part, partMetadata: { ...part.partMetadata, clientTool: true } } : part;
 
@@ -80,7 +84,7 @@ export function toOwnEvents(
       invocationId: `p-${newId()}`,
       author: isUser ? 'user' : (agents.get(appName)?.name ?? appName),
       content: { role: isUser ? 'user' : 'model', parts },
-      // Calls in a client's history are answered by the client.
+      // All calls in a client's history are marked as external, because the client answers them.
       ...(!isUser && { longRunningToolIds: getFunctionCalls(each).flatMap(({ id }) => id ?? []) }),
     };
   });
@@ -132,7 +136,9 @@ function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'argume
   return { functionCall: { id: id ?? '', name: call.name ?? '', args } };
 }
 
-/** Converts a part of either API, which name its members differently. */
+/**
+ * Converts a content part of the Responses API or of the Chat Completions API, which name its properties differently.
+ */
 function toPart(part: JsonObject, param: string): Part {
   const { type, text, image_url: image } = part;
   if (TEXT.test(String(type)) && typeof text === 'string') return { text };
@@ -158,9 +164,9 @@ function toFile(url: unknown, members: { mimeType?: string; displayName?: string
 
 export type Item = ResponseItem & { id: string };
 
-/** Maximum characters of JSON on a page; the first item is always included. */
+/** Maximum number of JSON characters on a page of items. The first item of a page may exceed the maximum. */
 const MAX_CHARACTERS = 4_194_304;
-/** Member of `partMetadata` with the text of a system message. */
+/** Key in a part's `partMetadata` under which the text of a system message is stored. */
 const NOTE = 'openAiSystem';
 
 /** Presents a system message to the model as the application's word, not as the agent's instruction. */
@@ -175,7 +181,10 @@ export const toSystemText = ({ partMetadata }: Part): string => {
   return typeof text === 'string' ? text : '';
 };
 
-/** Converts an event; its calls include only those that a client answers. */
+/**
+ * Converts an event to messages of its speaker. Calls of the agent that no client answers, and requests for
+ * confirmation, are omitted.
+ */
 export function toUtterance({ author, content, longRunningToolIds: externalIds }: Event): Utterance {
   const isShown = ({ functionCall: call }: Part) =>
     !call || (call.name !== CONFIRMATION_CALL && externalIds?.includes(call.id ?? '') === true);
@@ -190,8 +199,8 @@ const THOUGHTS = [
 ] as const;
 
 /**
- * Normalizes a conversation for comparison. Front ends change whitespace, reasoning and the division into parts, so
- * these are ignored. System messages are ignored too, because front ends write the time into them.
+ * Normalizes a conversation for comparison. Whitespace, reasoning and the division into parts are ignored, because
+ * front ends change them. System messages are ignored, because front ends write the current time into them.
  */
 export function toComparableText(timeline: readonly Utterance[]): string {
   const words: [kind: string, word: string][] = [];
@@ -224,7 +233,8 @@ function withoutThoughts(word: string): string {
 }
 
 /**
- * Creates a stateful converter from events to items: a call that the service answers becomes an item with its answer.
+ * Creates a converter from events to items of the Responses API. It remembers calls, because a call that this service
+ * answers becomes one item with its answer.
  */
 export function createItemReader(serverLabel: string): (event: Event) => Item[] {
   const calls = new Map<string, FunctionCall>();
@@ -306,7 +316,9 @@ function toResultItem(id: string, call: FunctionCall, response: JsonObject, serv
   return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
-/** Returns a page of items, which are passed oldest first. @throws {RequestError} if `after` is not one of them */
+/**
+ * Returns a page of `items`, which must be ordered oldest first. @throws {RequestError} if no item has the id `after`
+ */
 export function toPage(items: Item[], { after, limit, order }: Page): JsonObject {
   const all = order === 'asc' ? items : items.toReversed();
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;

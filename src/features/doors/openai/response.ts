@@ -12,10 +12,10 @@ import { readTurn, type TurnStep } from '../turn.ts';
 import { toConversationId, toResponseId } from './ids.ts';
 import { type Item, createItemReader, toTextItem } from './items.ts';
 
-/** Member of the first part's `partMetadata`: the members of the request that a response repeats. */
+/** Key in `partMetadata` of the message's first part. Its value is the request's parameters that a response repeats. */
 const NOTE = 'openAiRequest';
 
-/** Members that a response repeats from its request, with their defaults. */
+/** Parameters that a response repeats from its request, with their defaults. */
 const SAMPLING = { temperature: 1, top_p: 1, presence_penalty: 0, frequency_penalty: 0, top_logprobs: 0 };
 const FORM = { instructions: null, reasoning: null, text: { format: { type: 'text' } }, max_output_tokens: null };
 const TOOLS = { tools: [], tool_choice: 'auto', parallel_tool_calls: true, max_tool_calls: null };
@@ -24,7 +24,8 @@ const IGNORED = { prompt_cache_key: null, safety_identifier: null, service_tier:
 const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNORED };
 
 /**
- * Stores the repeated members on the first part of the user's message, so that a later read of the response has them.
+ * Stores the parameters that a response repeats in the first part of the user's message, because a later read of the
+ * response returns them too.
  */
 export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
   const names = Object.keys(DEFAULTS).filter((name) => request[name] != null);
@@ -39,13 +40,13 @@ function readEcho(first: Event | undefined): JsonObject {
   return { ...DEFAULTS, ...echo, tools };
 }
 
-/** Finish reasons of a model that leave an answer incomplete. */
+/** Reasons for which a response is incomplete, by the model's finish reason. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-/** Status of a response, by the status of an invocation without an answer. */
+/** Status of a response whose invocation did not succeed, by the status of the invocation. */
 const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
 /**
- * Error codes that become `rate_limit_exceeded`. All others become `server_error`, because the protocol's list is
- * closed.
+ * Error codes of this service that are reported as `rate_limit_exceeded`. All others are reported as `server_error`,
+ * because the API has a closed list of codes.
  */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
@@ -53,10 +54,10 @@ const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limit
 export class ResponseState {
   readonly input: Item[] = [];
   readonly output: Item[] = [];
-  /** False until the answer that starts this response has come. */
+  /** False until the event with the answer that starts this response has been taken. */
   isShown: boolean;
   lastSequence = 0;
-  /** End of the invocation, or of the part that is this response; `undefined` while it continues. */
+  /** End of the response: the end of its invocation, or a pause. `undefined` while the response continues. */
   end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
   readonly #events: Event[] = [];
   readonly #ref: InvocationRef;
@@ -68,7 +69,10 @@ export class ResponseState {
     this.isShown = ref.answeredCallId === undefined;
   }
 
-  /** Takes a complete event or the end. @returns the output items that it adds */
+  /**
+   * Takes a step of the invocation; only complete events and the end have an effect. @returns the output items that the
+   * step adds
+   */
   take(step: TurnStep): Item[] {
     if (this.end || step.kind === 'text' || step.kind === 'void') return [];
     if (step.kind === 'end') {
@@ -79,7 +83,7 @@ export class ResponseState {
     const isUser = event.author === 'user';
     const answers = isUser ? getFunctionResponses(event.content) : [];
     if (answers.length > 0 && this.#events.length > 0) {
-      // What follows an answer to a call is a response of its own.
+      // This response ends here, because the answer to a call starts another response.
       this.end = { status: 'paused', endTime: event.timestamp ?? undefined };
       return [];
     }
@@ -93,7 +97,7 @@ export class ResponseState {
     return isUser ? [] : items;
   }
 
-  /** Returns the response as it stands or, with `hasBegun`, as it was at its start. */
+  /** Returns the response in its current state or, with `hasBegun`, in its state at the start. */
   toResponse(hasBegun = false): Response {
     const { key } = this.#ref;
     const events = this.#events;
@@ -122,7 +126,7 @@ export class ResponseState {
   }
 }
 
-/** Returns the state of a response without its content. */
+/** Returns a response with its status but without its content. */
 export function toState(ref: InvocationRef, invocation: Invocation): Response {
   const state = new ResponseState(ref);
   const isOver = !['queued', 'running'].includes(invocation.status);
@@ -147,7 +151,7 @@ function toUsage(events: readonly Event[]): Response['usage'] {
 }
 
 /**
- * Reads a response as it stands or, if there is a client to wait for it, at its end.
+ * Reads a response: with `client` at its end, otherwise in its current state.
  * @throws {HandedOverError} if the client disconnects or this process stops before the end
  */
 export async function readResponse(context: InvocationContext, ref: InvocationRef, client?: HttpResponse) {
@@ -163,13 +167,13 @@ export async function readResponse(context: InvocationContext, ref: InvocationRe
   return state;
 }
 
-/** Names of the events of a text, and their members, by the type of the item. */
+/** Names of the events that stream a text, and the properties of these events, by the type of the item. */
 const TEXTS = {
   message: { text: 'output_text', part: 'content_part', place: { content_index: 0 }, extra: { logprobs: [] } },
   reasoning: { text: 'reasoning_summary_text', part: 'reasoning_summary_part', place: { summary_index: 0 }, extra: {} },
 };
 
-/** Members that are still empty when an item starts, by the type of the item. */
+/** Properties that are still empty when an item starts, by the type of the item. */
 const BEGINNINGS: Record<string, JsonObject> = {
   message: { content: [], status: 'in_progress' },
   reasoning: { summary: [] },
@@ -177,19 +181,19 @@ const BEGINNINGS: Record<string, JsonObject> = {
   mcp_call: { arguments: '', output: null, error: null, status: 'in_progress' },
 };
 
-/** Ends a stream whose text was retracted. */
+/** Builds the event that ends a stream whose text was retracted. */
 export function toBrokenEvent(sequence_number: number): ResponseStreamEvent {
   const message = 'The answer began again, as the process that made it is gone: read it from its first event.';
   return { type: 'error', sequence_number, code: 'server_error', message, param: null };
 }
 
 /**
- * Converts steps to the numbered events of a response. The numbers depend on the steps alone, because clients resume by
- * number. When the text of an event starts, the number jumps by a hash of the event's id, so that no other event gets
- * the numbers of retracted text.
+ * Converts the steps of an invocation to the numbered events of a response. The same steps always give the same
+ * numbers, because clients resume by number. When the text of an event starts, the number is increased by a hash of the
+ * event's id. Numbers of retracted text are therefore not used again.
  */
 class EventWriter extends ResponseState {
-  /** The current item, and its place in the output. */
+  /** The item that is being sent, and its index in the output. */
   #item: Item | undefined;
   #index = -1;
   #number = -1;
@@ -201,16 +205,16 @@ class EventWriter extends ResponseState {
     if (!this.isShown) return;
     if (this.#number < 0)
       for (const type of ['created', 'in_progress']) yield this.#event(type, { response: this.toResponse(true) });
-    // Text that was sent cannot be taken back, so the stream ends.
+    // The stream ends, because the protocol cannot retract text that was sent.
     if (step.kind === 'void') yield toBrokenEvent(this.#number + 1);
     else if (step.kind === 'text') yield* this.#takeText(step);
     else {
       yield* this.#closeText();
-      // Texts have already been sent piece by piece.
+      // Items with text are skipped, because their text has already been sent in pieces.
       for (const item of items) if (!(item.type in TEXTS)) yield* this.#takeItem(item);
       if (!this.end) return;
       const response = this.toResponse();
-      // The protocol has no event for a cancelled response.
+      // A cancelled response ends with the event `incomplete`, because the API has no event for a cancellation.
       yield this.#event(response.status === 'cancelled' ? 'incomplete' : `${response.status}`, { response });
     }
   }
@@ -242,7 +246,7 @@ class EventWriter extends ResponseState {
     this.#text = undefined;
   }
 
-  /** Sends an item that is complete at once. */
+  /** Yields all events of an item that is already complete. */
   *#takeItem(item: Item): Generator<ResponseStreamEvent> {
     yield this.#begin(item);
     if (item.type === 'function_call' || item.type === 'mcp_call') {
@@ -276,8 +280,8 @@ class EventWriter extends ResponseState {
 const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
 
 /**
- * Yields the events of a response, the same for every reader. If the last one is not terminal, the response continues
- * and the client can reconnect.
+ * Yields the events of a response. Every reader gets the same events. If the last event is not terminal, the response
+ * continues and the client can reconnect.
  */
 export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
   const writer = new EventWriter(ref);

@@ -19,7 +19,10 @@ import { answer, removeSession } from './start.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
 
-/** Answers a request of the Responses API: at its end, immediately if in the background, or as a stream. */
+/**
+ * Answers a request of the Responses API: with the complete response, immediately if `background` is true, or with a
+ * stream.
+ */
 export async function createResponse(context: OpenAiContext, call: OpenAiCall<CreateResponse>): Promise<Answer> {
   const { body, response } = call;
   const { stream, background, conversation, previous_response_id: previous } = body;
@@ -36,12 +39,12 @@ export async function createResponse(context: OpenAiContext, call: OpenAiCall<Cr
   });
 }
 
-/** Answers with the response as it stands or, if there is a client to wait for it, at its end. */
+/** Returns a response: with `client` at its end, otherwise in its current state. */
 async function show(context: OpenAiContext, ref: InvocationRef, client?: Response): Promise<Answer> {
   return { kind: 'value', value: (await readResponse(context, ref, client)).toResponse() };
 }
 
-/** Finds the session to continue; `undefined` for a new one. @throws {RequestError} */
+/** Finds the session that a request continues; `undefined` if it needs a new session. @throws {RequestError} */
 async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<CreateResponse>) {
   const { model, conversation, previous_response_id: previous } = body;
   if (conversation != null && previous != null)
@@ -68,8 +71,8 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
 }
 
 /**
- * Forks the session after a response, so that a conversation can branch. @returns `undefined` if it is the last
- * response
+ * Forks the session after an earlier response, because a request may continue any response. @returns `undefined` if the
+ * response is the session's last
  */
 async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: number): Promise<Place | undefined> {
   const { end, lastSequence: atSequence } = await readResponse(context, ref);
@@ -79,7 +82,7 @@ async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: n
   return { key: { ...ref.key, sessionId } };
 }
 
-/** Streams a response; a client that reconnects names the last event that it has. */
+/** Streams a response. `after` is the number of the last event that a reconnecting client has. */
 function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Response, after = -1): Promise<Answer> {
   const toExpired = (message: string) => ({ type: 'error', code: 'invalid_api_key', message, param: null });
   const read = async function* (signal: AbortSignal) {
@@ -88,7 +91,8 @@ function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Resp
       const { type, sequence_number: number } = event;
       isKnown ||= number === after;
       if (number <= after && !ENDS.test(type)) continue;
-      // The client's last event was retracted while it was disconnected.
+      // If the client's last event does not exist any more, it was retracted while the client was disconnected, and the
+      // stream ends with an error.
       yield isKnown ? event : toBrokenEvent(number);
       if (!isKnown) break;
     }

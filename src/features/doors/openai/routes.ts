@@ -17,7 +17,7 @@ const chat = loadOnce(() => import('./chat.ts'));
 const conversations = loadOnce(() => import('./conversations.ts'));
 const responses = loadOnce(() => import('./responses.ts'));
 
-/** Returns the members that all operations of this door have. */
+/** Returns the options that all operations of the OpenAI-compatible APIs have. */
 const door = (method: Operation['method'], scope: Operation['scope'], operationId: string, summary: string) => ({
   method,
   scope,
@@ -26,7 +26,7 @@ const door = (method: Operation['method'], scope: Operation['scope'], operationI
   toRefusal,
   refusal: { $ref: '#/components/schemas/OpenAiError' },
 });
-/** The members of operations that run an agent. */
+/** Returns the options of operations that run an agent. */
 const run = (operationId: string, summary: string) =>
   ({
     ...door('post', 'invoke', operationId, summary),
@@ -37,7 +37,7 @@ const run = (operationId: string, summary: string) =>
     errors: { 404: 'No such application, response or conversation.', ...BUSY_ERRORS },
   }) as const;
 
-/** A request that begins something, with the places at which it may name its user. */
+/** A request that starts a run or creates a conversation, with the three places at which it may name its user. */
 interface Sent {
   query: z.output<typeof doorQuery>;
   headers: { 'x-openwebui-user-id'?: string | undefined };
@@ -54,13 +54,13 @@ const withUser = <Call extends Sent & { principal: Principal }>(call: Call) => (
   userId: toDoorUser(call.principal, toNamed(call)),
 });
 
-/** Returns what describes an answer, which is as the protocol has it. */
+/** Describes a JSON response whose structure OpenAI defines. */
 const shown = (description: string, example: Record<string, unknown>) => ({
   schema: jsonObject.describe(description),
   description,
   example,
 });
-/** Returns what describes an answer that is whole, or a stream where `stream` is true. */
+/** Describes a response that is JSON, or a stream of events if the request has `stream: true`. */
 const streamed = (example: object, event: string) => ({
   schema: z.string(),
   description: 'The answer: JSON, or a stream of events where `stream` is true.',
@@ -70,7 +70,9 @@ const streamed = (example: object, event: string) => ({
 });
 const show = async (found: Promise<object> | object) => ({ kind: 'value' as const, value: await found });
 
-/** Returns the members of operations about one thing: its id says whose it is, or nothing that is found. */
+/**
+ * Returns the options of operations on one response or conversation. The id contains the owner; an invalid id gets 404.
+ */
 const about = <Name extends string>(name: Name, what: string, kind: 'resp_' | 'conv_', example: { id: string }) => {
   type Path = Record<Name, string>;
   const absent = (path: Path) => `${what} not found: ${path[name]}`;
@@ -106,7 +108,7 @@ const ofConversation = {
 };
 const exampleModel = { id: HARNESS_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
 
-/** The operations of this door. */
+/** The operations of the Responses, Conversations and Chat Completions APIs. */
 export const openAiOperations: Operation<OpenAiContext>[] = [
   operation({
     ...run('createOpenAiResponse', 'Create a response'),

@@ -5,7 +5,7 @@ import { identifierSchema } from '../../../core/session.ts';
 import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
 import { invocationHeaders } from '../../../invocations/wire-request.ts';
 
-/** Headers of requests that run an agent, with those in which front ends name a user and a chat. */
+/** Headers of requests that run an agent, including the headers in which front ends name a user and a chat. */
 export const doorHeaders = invocationHeaders.extend({
   'x-session-id': identifierSchema.optional().describe('The session of a chat [one that goes with the answer].'),
   'x-openwebui-chat-id': identifierSchema.optional().describe('The same, as Open WebUI names it.'),
@@ -68,7 +68,9 @@ const toolChoice = looseObject('A tool to call, or those that may be called.', {
 
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
-/** Overrides of the deployed agent, by the names of the runtime's own API; they need the scope `override`. */
+/**
+ * Parameters that override the deployed agent, named as in this service's own API. They require the scope `override`.
+ */
 export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
 const schema = { schema: output_schema };
 const format = looseObject('The form of the answer.', {
@@ -98,7 +100,10 @@ const common = {
   user,
 };
 
-/** Members without a meaning here are stored or ignored, as by OpenAI. */
+/**
+ * Body of a request of the Responses API. Parameters that this service does not support are accepted, because OpenAI's
+ * clients send them.
+ */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
   ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),

@@ -28,12 +28,12 @@ export type OpenAiCall<Body = CreateResponse | ChatRequest> = Call<unknown, unkn
 };
 type Headers = z.output<typeof doorHeaders>;
 
-/** Returns the members of a request that need the scope `override`. */
+/** Returns those parameters of a request that override the agent and therefore require the scope `override`. */
 export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrides {
   const body: Partial<CreateResponse & ChatRequest> = request;
   const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
   const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
-  // If the client has tools, `required` is about those and never forces a tool of the agent.
+  // `required` forces a tool of the agent only if the client has no tools. Otherwise it refers to the client's tools.
   const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
   const changes = toAgentOverrides({
     ...samplingSchema.parse(body),
@@ -45,8 +45,8 @@ export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrid
 }
 
 /**
- * Returns the client's tools, and those that the model must call.
- * @throws {RequestError} for hosted tools, and if the choice names tools that the client does not have
+ * Returns the client's tools, and which of them the model must call.
+ * @throws {RequestError} for tools hosted by OpenAI, and if `tool_choice` names tools that the client does not have
  */
 function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
   const { tool_choice: choice } = body;
@@ -86,23 +86,26 @@ function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefi
 
 export interface Place {
   key: SessionKey;
-  /** Its events; `null`: the session must be new; absent: nothing waits in it. */
+  /**
+   * Events of the session. `null`: the session must not exist yet. Absent: no call waits for an answer in the session.
+   */
   history?: SessionHistory | null;
 }
 
 interface AnswerPlan {
   timeline: Utterance[];
   streaming: boolean;
-  /** Finds the session to continue; `undefined`: a new one, with the history that the client sends. */
+  /** Finds the session to continue. `undefined`: create a session with the history that the client sends. */
   find: () => Promise<Place | undefined>;
-  /** Runs a turn within the request; default: run it in the background, and then `show` it. */
+  /** Runs a turn within the HTTP request. Default: run the turn in the background, and return the result of `show`. */
   run?: ((ref: InvocationRef, turn: TurnRequest) => Promise<Answer>) | undefined;
   show: (ref: InvocationRef) => Promise<Answer>;
 }
 
 /**
- * Answers a request, or shows the answer to an earlier request with the same idempotency key. A temporary session is
- * deleted afterwards. @throws as {@link prepareAnswer} @throws {KeyReusedError}
+ * Answers a request, or repeats the answer to an earlier request with the same idempotency key. A temporary session is
+ * then deleted.
+ * @throws as {@link prepareAnswer} @throws {KeyReusedError}
  */
 export async function answer(context: OpenAiContext, call: OpenAiCall, plan: AnswerPlan): Promise<Answer> {
   const { timeline, streaming, find, run, show } = plan;
@@ -119,9 +122,10 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, plan: Ans
 }
 
 /**
- * Prepares a turn in its session or in a new one.
+ * Prepares a turn in an existing or a new session.
  * @throws {RequestError} @throws {ConflictError} if calls would stay without an answer
- * @throws {ForbiddenError} if agent messages are to be stored in a lasting session without the scope to import
+ * @throws {ForbiddenError} if the caller's messages of an agent would be stored in a permanent session and the caller
+ * may not import
  */
 async function prepareAnswer(
   context: OpenAiContext,
@@ -134,7 +138,7 @@ async function prepareAnswer(
   const last = timeline.at(-1);
   if (last?.by !== 'user')
     throw new RequestError('There is nothing new to answer: the user says the last word.', { param });
-  // An existing session already has the history.
+  // The client's history is stored only in a new session, because an existing session already has it.
   const before = place ? [] : timeline.slice(0, -1);
   const overrides = withoutAbsent({ ...toOverrides(body), ...toTools(body) });
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
@@ -175,13 +179,14 @@ async function findAnswer(context: OpenAiContext, call: OpenAiCall, timeline: Ut
   return invocation && { ref: { ...invocation, answeredCallId: toAnswered(timeline.at(-1)?.parts) }, turn: undefined };
 }
 
-/** True for a temporary session, deleted after the answer: the client named none, or asks to store nothing. */
+/** True if the session is deleted after the answer, because the client named no session or sent `store: false`. */
 export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolean =>
   'input' in call.body ? call.body.store === false : sessionId !== toSessionName(call);
 
 /**
- * Deletes a session and all copies of its content, with `copiesToo` also memories and evaluation cases. Cancels the
- * invocation, if one is named. @returns false if there is no session
+ * Deletes a session and the copies of its content, with `copiesToo` also memories and evaluation cases. First cancels
+ * the invocation, if `invocationId` is not empty.
+ * @returns false if the session does not exist
  */
 export async function removeSession(
   context: OpenAiContext,
