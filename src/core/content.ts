@@ -16,15 +16,16 @@ import {
 } from './members.ts';
 
 /**
- * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
- * object is closed, as ADK's are: with an unknown member (a typo) the model would run on nothing, and ADK's clients
- * could not read the session any more. Enumerations whose values are "not shown" stay open strings.
+ * Schemas of Content and Part, as the sections "Content" and "Part" of the specification list them, with the further
+ * members of ADK 2.13. An object with an unknown member is refused, as by ADK: a misspelt member would leave the model
+ * without input, and ADK's clients could no longer read the session. Enumerations whose values the specification does
+ * not show accept any string.
  */
 
-/** A free-form JSON object: its keys are data and are never renamed. */
+/** A free-form JSON object. Its keys are data, so they are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties: BODY_VALUES });
 export type JsonObject = Record<string, unknown>;
-/** Returns the members of a value that came from outside; none if it is no object. */
+/** Returns a value from outside as an object; an empty object if the value is not an object. */
 export const toMembers = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
     ? (value as JsonObject)
@@ -44,8 +45,8 @@ const fileData = strictObject('A reference to a file elsewhere.', {
 });
 
 /**
- * Media metadata of a part. The specification names the resolution and the clip of a video; the others came with later
- * versions of ADK (google-genai 3.4), whose clients send them. All are passed on and never interpreted here.
+ * Media metadata of a part. The specification has only the resolution and the video clip; clients of later ADK versions
+ * (google-genai 3.4) send the other members. All are stored and passed on, and never interpreted here.
  */
 
 const layers = (meaning: string) => texts(`${meaning} Open enumeration.`);
@@ -87,7 +88,7 @@ const speechMetadata = z.strictObject({
 
 const word = z.strictObject({ word: text('A word of the transcription, as it was heard.'), startOffset, endOffset });
 
-/** The text of what was spoken, of a part or of an event of a live session. */
+/** A transcription of speech, in a part or in an event of a live session. */
 export const transcriptionSchema = z.strictObject({
   text: text('What was heard, as text.'),
   finished: flag('True on the last part of an utterance.'),
@@ -98,7 +99,7 @@ export const transcriptionSchema = z.strictObject({
   endOffset,
 });
 
-/** Media members that parts of a content and of a function response share. */
+/** Media members that parts of a content have in common with parts of a function response. */
 const mediaMembers = {
   mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
   videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
@@ -194,9 +195,9 @@ export const contentSchema = strictObject('What one side says: parts by one role
   role: name('`user` or `model`; function responses have `user`.'),
 });
 
-/** A tool call that the model requests; its id is absent until the loop gives it one. */
+/** A tool call that the model requests. A call without an id gets one from the agent loop. */
 export type FunctionCall = z.infer<typeof functionCallSchema>;
-/** A failure has the member `error` in `response`. */
+/** A tool's response to a call. If the tool failed, `response` has the member `error`. */
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
 export type Part = z.infer<typeof partSchema>;
 export type Content = z.infer<typeof contentSchema>;
@@ -204,7 +205,8 @@ export type Content = z.infer<typeof contentSchema>;
 export const getParts = (content: Content | null | undefined): Part[] => content?.parts ?? [];
 
 export function getFunctionCalls(content: Content | null | undefined): FunctionCall[] {
-  // A loop: this runs for each event of a session, several times an invocation, and `flatMap` takes twice as long.
+  // A loop instead of `flatMap`, which takes twice as long: this runs for each event of a session, several times in an
+  // invocation.
   const calls: FunctionCall[] = [];
   for (const { functionCall } of getParts(content)) if (functionCall) calls.push(functionCall);
   return calls;
@@ -213,7 +215,7 @@ export function getFunctionCalls(content: Content | null | undefined): FunctionC
 export const getFunctionResponses = (content: Content | null | undefined): FunctionResponse[] =>
   getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
 
-/** Joins the texts of a content without separators. Thoughts are left out, because they are no answer. */
+/** Joins the texts of a content without separators. Leaves out thoughts, because they are not part of the answer. */
 export const getAnswerText = (content: Content | null | undefined): string =>
   getParts(content)
     .filter((part) => part.thought !== true)

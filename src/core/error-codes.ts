@@ -1,6 +1,7 @@
 /**
- * The codes that this runtime writes as an event's `errorCode` and an invocation's `error.code`, with their sentences
- * for OpenAPI. Codes are stable: clients compare them. Events that a client appends may carry other codes.
+ * The codes that this runtime writes as `errorCode` of an event and `error.code` of an invocation, with their
+ * descriptions for the OpenAPI document. A code never changes its name, because clients compare codes. Events that a
+ * client appends may have other codes.
  */
 export const ERROR_CODES = {
   cancelled: 'A request cancelled the invocation, or its client left where that cancels it.',
@@ -48,7 +49,7 @@ export const toErrorCode = (code: string): ErrorCode => (isErrorCode(code) ? cod
 
 const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERROR_CODES, code);
 
-/** A list in Markdown, for the OpenAPI document. */
+/** Returns all codes with their descriptions as a Markdown list, for the OpenAPI document. */
 export const errorCodeList = (): string =>
   Object.entries(ERROR_CODES)
     .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)
@@ -62,5 +63,5 @@ const REFUSALS = new Set<string | null | undefined>([
   'unsupported_override',
 ]);
 
-/** True if the request of an invocation caused the error: the same request fails again. */
+/** True if the invocation's request caused the error. The same request then fails again, so a retry is useless. */
 export const isRefusal = (code: string | null | undefined): boolean => REFUSALS.has(code);

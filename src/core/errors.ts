@@ -1,14 +1,17 @@
 import type { ErrorCode } from './error-codes.ts';
 import type { SessionKey } from './session.ts';
 
-/** Characters. */
+/** Maximum length of an error message, in characters. */
 const MAX_ERROR_TEXT = 1_000;
 
-/** Shortens a text that repeats what a user, a model or a server sent. */
+/** Shortens an error message, because it may quote long input of a user, a model or a server. */
 export const toErrorText = (text: string): string =>
   text.length > MAX_ERROR_TEXT ? `${text.slice(0, MAX_ERROR_TEXT - 1).toWellFormed()}…` : text;
 
-/** An error that a caller can act on. `code` is stable; `http/error-handler.ts` alone decides on the status. */
+/**
+ * An error that the caller can react to. Clients compare `code`, so it never changes. Only `http/error-handler.ts`
+ * chooses the HTTP status.
+ */
 export abstract class AppError extends Error {
   abstract readonly code: string;
   constructor(message = '', options?: ErrorOptions) {
@@ -16,17 +19,20 @@ export abstract class AppError extends Error {
   }
 }
 
-/** The requested object does not exist, or belongs to another user: both look alike on the wire. */
+/**
+ * The requested object does not exist or belongs to another user. The response is the same in both cases, so that it
+ * does not reveal the object.
+ */
 export class NotFoundError extends AppError {
   readonly code = 'not_found';
 }
 
-/** The request is well formed and its content cannot be accepted. */
+/** The request is well-formed, but its content is not acceptable. */
 export class InvalidError extends AppError {
   readonly code = 'invalid';
 }
 
-/** The object to create exists already, or another request is changing it. */
+/** The object to create already exists, or another request is changing the object. */
 export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
@@ -37,7 +43,7 @@ export class SessionExistsError extends ConflictError {
   }
 }
 
-/** `If-Match` names another version than the current one, whose tag is `etag`. */
+/** `If-Match` does not name the session's current version. `etag` is the current version's ETag. */
 export class PreconditionFailedError extends AppError {
   readonly code = 'precondition_failed';
   readonly etag: string | undefined;
@@ -51,11 +57,17 @@ export class PreconditionFailedError extends AppError {
   }
 }
 
-/** The session runs another invocation, and the request does not wait, waited too long or found the queue full. */
+/**
+ * The session runs another invocation. The request did not want to wait, waited too long, or found the session's queue
+ * full.
+ */
 export class BusyError extends AppError {
   readonly code = 'busy';
   readonly retryAfterSeconds: number;
-  /** `rejected`: the request asked not to wait (409); otherwise the runtime has no room for it now (429). */
+  /**
+   * `rejected`: the request did not want to wait (HTTP 409). `full`: the queue was full or the wait too long (HTTP
+   * 429).
+   */
   readonly reason: 'full' | 'rejected';
   constructor(message: string, retryAfterSeconds: number, reason: 'full' | 'rejected' = 'full') {
     super(message);
@@ -64,7 +76,7 @@ export class BusyError extends AppError {
   }
 }
 
-/** A caller has used its share; `limit` names the setting or the budget. */
+/** The caller has reached one of its limits. `limit` is the name of the setting or budget that limits it. */
 export class LimitError extends AppError {
   readonly code = 'limit';
   readonly limit: string;
@@ -76,7 +88,7 @@ export class LimitError extends AppError {
   }
 }
 
-/** The invocation was cancelled or interrupted while it waited for its session: it never began. */
+/** The invocation was cancelled or interrupted while it waited for its session, so it never began. */
 export class StoppedError extends AppError {
   readonly code: 'cancelled' | 'interrupted';
   constructor(code: 'cancelled' | 'interrupted', message: string) {
@@ -85,32 +97,37 @@ export class StoppedError extends AppError {
   }
 }
 
-/** An invocation with the same idempotency key exists: its row has its state. */
+/** An invocation with the same idempotency key exists. Its row has its status and response. */
 export class RepeatedInvocationError extends AppError {
   readonly code = 'repeated_invocation';
 }
 
-/** The idempotency key was used for another request. */
+/** The idempotency key was already used for a different request. */
 export class KeyReusedError extends AppError {
   readonly code = 'key_reused';
 }
 
-/** The database or another part is away for now. */
+/** The database or another service that the runtime needs is unavailable for the moment. */
 export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
-/** Reasons why this process cannot answer for an invocation that it began: beginnings of a sentence. */
+/**
+ * Reasons why this process cannot give the result of an invocation that it began. Each is the beginning of a message.
+ */
 const LEFT_BECAUSE = {
   stopping: 'The service is stopping',
   lost: 'This process was held up for too long',
   unavailable: 'This process cannot reach the database',
 };
 
-/** Another process continues the invocation and has its answer. */
+/** Another process continues the invocation and will have its result. */
 export class HandedOverError extends UnavailableError {
   readonly invocationId: string;
-  /** True if a retry with the same idempotency key waits for the answer. Without a key it would repeat the prompt. */
+  /**
+   * True if the request had an idempotency key: a retry with that key then waits for the result. A retry without a key
+   * would run the prompt a second time.
+   */
   readonly isRepeatable: boolean;
 
   constructor(
@@ -131,18 +148,18 @@ export class HandedOverError extends UnavailableError {
   }
 }
 
-/** Missing or wrong credential; the text never says which of its parts was wrong. */
+/** The credential is missing or wrong. The message never says which part of it is wrong. */
 export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';
 }
 
-/** A credential was sent and is not valid: malformed, wrong, expired or revoked. */
+/** The request has a credential, but it is not valid: malformed, wrong, expired or revoked. */
 export class InvalidTokenError extends UnauthenticatedError {}
 
-/** The credential is known and does not allow this; the text names what it lacks. */
+/** The credential is valid, but does not permit the operation. The message names the missing permission. */
 export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
-  /** The missing scope, if that is the reason. */
+  /** The missing scope, if a missing scope is the reason. */
   readonly scope: string | undefined;
   constructor(message: string, scope?: string, options?: ErrorOptions) {
     super(message, options);
@@ -154,22 +171,26 @@ export class TooLargeError extends AppError {
   readonly code = 'too_large';
 }
 
-/** This writer lost its lease to another process; nothing was written. */
+/** Another process has taken over the session's lease from this process. Nothing was written. */
 export class LeaseLostError extends AppError {
   readonly code = 'lease_lost';
 }
 
-/** The process cannot start with this configuration; the message names the variable, its value and what is allowed. */
+/**
+ * The process cannot start with this configuration. The message names the variable, its value and the allowed values.
+ */
 export class ConfigError extends AppError {
   readonly code = 'config';
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    // Not shortened, because it quotes the operator and names each fault.
+    // Not shortened, because the message quotes the operator's own settings and must name each fault.
     this.message = message;
   }
 }
 
-/** The agent cannot run as asked: an unknown tool or skill, a failed MCP server or model, or a limit. */
+/**
+ * The agent cannot run as requested: a tool or skill is unknown, an MCP server or model failed, or a limit was reached.
+ */
 export class AgentError extends AppError {
   readonly code: ErrorCode;
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
@@ -178,13 +199,16 @@ export class AgentError extends AppError {
   }
 }
 
-/** A call got no answer, so that it may have acted. */
+/** A tool call got no response, so it is unknown whether it had its effect. */
 export class UnknownOutcomeError extends AgentError {}
 
-/** SQLSTATEs after which a retry can succeed: connection, shutdown, resources, read-only, locks, password. */
+/**
+ * SQLSTATEs of transient failures, after which a retry can succeed: lost connection, shutdown, lack of resources,
+ * read-only server, locks, changed password.
+ */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
-/** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
+/** Messages of transient errors that pg and its pool throw without a code (pg 8.23, pg-pool). */
 const PASSING_MESSAGES = new RegExp(
   `^(?:${[
     'timeout exceeded when trying to connect',
@@ -194,7 +218,7 @@ const PASSING_MESSAGES = new RegExp(
   ].join('|')})`,
 );
 
-/** An error as Node, pg and drizzle shape it. */
+/** The members of errors of Node, pg and drizzle that are read here. */
 export interface CausedError {
   code?: unknown;
   cause?: unknown;
@@ -202,7 +226,7 @@ export interface CausedError {
   constraint?: unknown;
 }
 
-/** Yields the error and its causes, at most five because causes may form a circle. */
+/** Yields the error and its causes. Stops after five, because causes may form a circle. */
 export function* causes(error: unknown): Generator<CausedError> {
   let current = error;
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
@@ -212,9 +236,13 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
-/** True for a transient failure of the database: a retry can succeed, but this attempt may have succeeded already. */
+/**
+ * True for a transient failure of the database. A retry can succeed, but the failed attempt may have been committed
+ * too.
+ */
 export function isPassingFailure(error: unknown): boolean {
-  // An error of ours is no failure of the database, even if its cause looks like one (a refused MCP connection).
+  // An `AppError` is no failure of the database, even if its cause looks like one, e.g. a refused connection to an MCP
+  // server.
   if (error instanceof AppError) return false;
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -224,10 +252,16 @@ export function isPassingFailure(error: unknown): boolean {
   return false;
 }
 
-/** SQLSTATE classes whose messages quote no statement and no value, because they concern server and connection. */
+/**
+ * Classes of SQLSTATEs whose messages contain no statement and no value, because they are about the server or the
+ * connection.
+ */
 const CONNECTION_SQLSTATE = /^(?:08|28|3D|53|57)\w{3}$/;
 
-/** Returns why the database cannot be used, in words that are safe to log; `undefined` for any other error. */
+/**
+ * Returns why the database cannot be used, as a message without user data that may be logged; `undefined` for any other
+ * error.
+ */
 export function connectionReason(error: unknown): string | undefined {
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -238,14 +272,20 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Sentences by the SQLSTATE that our SQL functions raise for a state beyond a limit. */
+/**
+ * Messages for a state that exceeds a limit, by the SQLSTATE that the runtime's SQL functions raise
+ * (`migrations/functions/limits.sql`).
+ */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
   AR415: 'The state would have more than 10000 keys.',
   AR416: 'Agents have written as much `app:` state for this user as they may for one: 65536 bytes.',
 };
 
-/** Refusals by the SQLSTATE that our SQL functions raise for a write beyond a size. */
+/**
+ * Error codes and messages for a write that exceeds a limit on sizes, by the SQLSTATE that the runtime's SQL functions
+ * raise.
+ */
 const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: string }> = {
   AR414: {
     code: 'session_too_large',
@@ -264,14 +304,23 @@ const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: 
 };
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
-/** Reads an error of `assert_state_size` or `assert_writer_share` (migrations). */
+/**
+ * Returns the message for an error of the SQL functions `assert_state_size` and `assert_writer_share`; `undefined` for
+ * any other error.
+ */
 export const stateRefusal = (error: unknown): string | undefined =>
   Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
-/** Reads an error of `assert_session_size` or `assert_user_storage` (migrations). */
+/**
+ * Returns the refusal for an error of the SQL functions that check sizes, such as `assert_session_size` and
+ * `assert_user_storage`; `undefined` for any other error.
+ */
 export const sizeRefusal = (error: unknown) =>
   Object.entries(SIZE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 
-/** Reads an error of `answer_calls` or `change_task` (migrations), whose message may be shown. */
+/**
+ * Converts an error of the SQL functions `answer_calls` and `change_task`, whose message may be shown to the client.
+ * Returns `undefined` for any other error.
+ */
 export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
   for (const cause of causes(error)) {
     const message = cause instanceof Error ? cause.message : '';
@@ -281,17 +330,20 @@ export function answerRefusal(error: unknown): ConflictError | ForbiddenError | 
   return undefined;
 }
 
-/** Throws the refusal of an answer, which every door can word, or else the error itself. */
+/**
+ * Throws the refusal of an answer to a task as an `AppError`, which the HTTP front end of every protocol can report;
+ * throws any other error unchanged.
+ */
 export function throwRefusal(error: unknown): never {
   throw answerRefusal(error) ?? error;
 }
 
-/** Sentences by the SQLSTATE that a trigger (migrations) raises for a write against a hold or an erasure. */
+/** Messages by the SQLSTATE that a trigger raises for a write to a user's data during a legal hold or an erasure. */
 const USER_DATA_REFUSALS: Record<string, string> = {
   AR423: 'The data is on legal hold: nothing of it is deleted until an operator removes the hold.',
   AR409: 'The data of this user is being erased: nothing new is taken until that is done.',
 };
 
-/** Returns why a hold or an erasure forbids the write; `undefined` for any other error. */
+/** Returns why a legal hold or an erasure forbids the write; `undefined` for any other error. */
 export const userDataRefusal = (error: unknown): string | undefined =>
   Object.entries(USER_DATA_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];

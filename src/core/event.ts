@@ -24,14 +24,18 @@ import {
 } from './members.ts';
 
 /**
- * Event and EventActions as the specification's sections of that name list them. Every member is optional, except in
- * objects that ADK's clients read whole or not at all. Those have the members that these clients need, and no others.
+ * Schemas of Event and EventActions, as the sections of that name in the specification list them. Every member is
+ * optional, except in objects that ADK's clients refuse as a whole if a member is missing; those objects have exactly
+ * the members that the clients need.
  */
 
-/** Bounded because it is in an index, whose rows are bounded. */
+/**
+ * An identifier of at most 256 characters, because it is part of an index, and PostgreSQL limits the size of index
+ * rows.
+ */
 const identifier = (meaning: string) => z.string().max(256).nullish().describe(meaning);
 
-/** A required name. */
+/** A required text of at most 1,024 characters. */
 const present = (meaning: string) => z.string().max(1_024).describe(meaning);
 
 const compaction = z.strictObject({
@@ -84,7 +88,7 @@ const liveSessionResumptionUpdate = z.strictObject({
   lastConsumedClientMessageIndex: number("Index of the client's last input that the handle covers."),
 });
 
-// The one place of the session wire whose members are snake_case (specification, Event table).
+// The only object in a session's JSON whose members are in snake_case (specification, table Event).
 const cacheMetadata = z.strictObject({
   fingerprint: present('Hash of the instruction, tools and contents that are cached.'),
   contents_count: z.int().describe('Number of contents that `fingerprint` covers.'),
@@ -102,7 +106,7 @@ const nodeInfo = keepingObject('A node.', {
 
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
-/** The specification's Event; no member is required. */
+/** The Event of the specification; no member is required. */
 export const eventSchema = keepingObject(
   "One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.",
   {
@@ -163,14 +167,14 @@ export const eventSchema = keepingObject(
 );
 
 export type EventActions = z.infer<typeof eventActionsSchema>;
-/** `timestamp` is Unix seconds. */
+/** A stored or received event. `timestamp` is in Unix seconds. */
 export type Event = z.infer<typeof eventSchema>;
-/** The store adds a missing `timestamp` by the clock of the database. */
+/** An event that is to be stored. If it has no `timestamp`, the database's clock sets it. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
 /**
- * Returns the bytes of an event's JSON, for `MAX_EVENT_BYTES`. Media in a message of a user do not count, because
- * clients upload files with a message, and its body has a bound of its own.
+ * Returns the size of an event's JSON in bytes, which `MAX_EVENT_BYTES` limits. Media in a user's message do not count,
+ * because clients upload files with a message, and `MAX_BODY_BYTES` limits the request.
  */
 export function eventBytes(event: Event): number {
   const bytes = Buffer.byteLength(JSON.stringify(event));
@@ -178,7 +182,7 @@ export function eventBytes(event: Event): number {
   return getParts(event.content).reduce((sum, { inlineData }) => sum - (inlineData?.data?.length ?? 0), bytes);
 }
 
-/** ADK's rule for the end of an answer: no function call, no function response, not partial. */
+/** True if the event ends an agent's answer, by ADK's rule: no function call, no function response, not partial. */
 export function isFinalResponse(event: Event): boolean {
   if (event.actions?.skipSummarization === true || (event.longRunningToolIds?.length ?? 0) > 0) return true;
   return (
@@ -189,7 +193,7 @@ export function isFinalResponse(event: Event): boolean {
   );
 }
 
-/** Leaves out the invocations that a rewind took back, and the events of rewinds; in linear time. */
+/** Returns the events without those of rewound invocations and without the rewind events themselves, in linear time. */
 export function withoutRewound(events: Event[]): Event[] {
   if (!events.some(({ actions }) => actions?.rewindBeforeInvocationId)) return [...events];
   const firstIndexes = new Map<unknown, number>();

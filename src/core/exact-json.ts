@@ -1,16 +1,16 @@
 /**
- * JSON whose integers keep their digits. `JSON.parse` rounds an integer beyond 2^53 to the nearest float, so an id of
- * 19 digits would name another record. Here such an integer becomes an {@link ExactInteger}: `JSON.stringify` writes it
- * digit by digit, so that it passes through events, the store and every wire unchanged. Numbers with a point or an
- * exponent are floats by their spelling and are read as always.
+ * Parses and writes JSON so that integers keep all their digits. `JSON.parse` rounds an integer beyond 2^53 to the
+ * nearest float, so an id of 19 digits would become the id of another record. Here such an integer becomes an {@link
+ * ExactInteger}, which `JSON.stringify` writes digit by digit. So it passes unchanged through events, the database and
+ * every protocol. A number with a point or an exponent is a float by its spelling, and is parsed as by `JSON.parse`.
  */
 
-/** An integer that no float holds: opaque to code, exact for `JSON.stringify`. */
+/** An integer that a float cannot represent. Code must not look into it; `JSON.stringify` writes all its digits. */
 export interface ExactInteger {
   readonly rawJSON: string;
 }
 
-/** ES2026; the types of TypeScript do not have it yet. */
+/** The additions of ES2026 to `JSON`, which TypeScript's types do not have yet. */
 interface SourceText {
   parse(
     text: string,
@@ -21,16 +21,19 @@ interface SourceText {
 }
 const json = JSON as unknown as SourceText;
 
-/** Shorter runs of digits are exact. A text without a longer one needs no reviver, which costs ten times as much. */
+/**
+ * Matches JSON text that may contain an integer beyond 2^53. Other text is parsed without a reviver, because a reviver
+ * makes parsing ten times as slow.
+ */
 const MAY_BE_INEXACT = /\d{16}/;
 const INTEGER = /^-?\d+$/;
 
-/** Maximum digits of an integer, far above any id; jsonb has a limit too. */
+/** Maximum number of digits of an integer. It is far above that of any id, and PostgreSQL's jsonb has a limit too. */
 const MAX_DIGITS = 1_000;
 
 /**
- * Parses JSON text; integers that a float would round become {@link ExactInteger}s.
- * @throws {SyntaxError} also for an integer of more than 1,000 digits
+ * Parses JSON text. Integers that a float would round become {@link ExactInteger}s.
+ * @throws {SyntaxError} if the text is not JSON, or an integer has more than 1,000 digits
  */
 export function parseExactJson(text: string): unknown {
   if (!MAY_BE_INEXACT.test(text)) return JSON.parse(text);
@@ -44,16 +47,19 @@ function toRaw(source: string): ExactInteger {
   return json.rawJSON(source);
 }
 
-/** Maximum digits of a number meant as an integer. PostgreSQL writes out all digits of a float such as 1e+300. */
+/**
+ * Length in digits from which an integer counts as a float if its digits are those of a float followed by zeros,
+ * because PostgreSQL writes a float such as 1e+300 with all its digits.
+ */
 const MAX_MEANT = 64;
 
-/** True where `JSON.stringify` would write other digits. */
+/** True if `JSON.stringify` would write the number with other digits than `source`. */
 const isRounded = (value: number, source: string): boolean =>
   !Number.isSafeInteger(value) &&
   INTEGER.test(source) &&
   (source.length > MAX_MEANT ? toDigits(value) : String(value)) !== source;
 
-/** Writes a float without a fraction as digits without an exponent. */
+/** Returns a float without a fraction as digits without an exponent. */
 function toDigits(value: number): string {
   const [mantissa = '', exponent] = String(value).split('e+');
   if (exponent === undefined) return mantissa;
@@ -63,11 +69,11 @@ function toDigits(value: number): string {
 
 export const isExactInteger = (value: unknown): value is ExactInteger => json.isRawJSON(value);
 
-/** Returns a number if it holds these digits. */
+/** Converts digits to a number if a float can represent them, else to an exact integer. */
 export const toExactInteger = (digits: string): ExactInteger | number =>
   isRounded(Number(digits), digits) ? json.rawJSON(digits) : Number(digits);
 
-/** True if a value has an exact integer at any depth. */
+/** True if a JSON value contains an exact integer at any depth. */
 export function hasExactIntegers(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
   if (isExactInteger(value)) return true;
@@ -77,8 +83,8 @@ export function hasExactIntegers(value: unknown): boolean {
 }
 
 /**
- * Copies a JSON value deeply. `structuredClone` does not do, because it makes objects of exact integers. A `bigint`
- * becomes an exact integer.
+ * Copies a JSON value deeply. `structuredClone` cannot be used, because it turns exact integers into plain objects. A
+ * `bigint` becomes an exact integer.
  */
 export function cloneJson<Value>(value: Value): Value;
 export function cloneJson(value: unknown): unknown {
@@ -88,13 +94,13 @@ export function cloneJson(value: unknown): unknown {
   if (Array.isArray(value)) return value.map((each: unknown) => cloneJson(each));
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) return structuredClone(value);
-  // fromEntries makes own properties, also of a key named `__proto__`.
+  // `fromEntries` creates own properties, even for a key named `__proto__`.
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, cloneJson<unknown>(each)]));
 }
 
 /**
- * Replaces exact integers, for readers of plain JSON: validators, structured clones, code of an agent's author. Returns
- * the value itself if it has none.
+ * Replaces the exact integers in a JSON value, for code that expects plain JSON: validators, structured clones, an
+ * agent author's code. Returns the same value if it has none.
  */
 export function mapExactIntegers(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
   return hasExactIntegers(value) ? mapAll(value, convert) : value;
@@ -107,14 +113,17 @@ function mapAll(value: unknown, convert: (integer: ExactInteger) => unknown): un
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, mapAll(each, convert)]));
 }
 
-/** For a check of the size only. */
+/** Converts an exact integer to the nearest float. Only for comparing its size with a bound. */
 export const toRounded = ({ rawJSON }: ExactInteger): number => Number(rawJSON);
 
 const MARK = 'agent-runtime/integer:';
 const MARKED = /^agent-runtime\/integer:(-?\d+)$/;
 const MARKED_IN_TEXT = /"agent-runtime\/integer:(-?\d+)"/g;
 
-/** Replaces exact integers by texts, for a library that would round them; {@link unmark} undoes it. */
+/**
+ * Replaces exact integers by marked texts before a value is handed to a library that would round them. {@link unmark}
+ * restores the integers.
+ */
 export const mark = (value: unknown): unknown => mapExactIntegers(value, ({ rawJSON }) => `${MARK}${rawJSON}`);
 
 export function unmark(value: unknown): unknown {
@@ -127,7 +136,7 @@ export function unmark(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, unmark(each)]));
 }
 
-/** {@link mark} for a text; one that is no JSON is returned unchanged. */
+/** Like {@link mark}, for JSON text. A text that is not JSON is returned unchanged. */
 export function markText(text: string): string {
   if (!MAY_BE_INEXACT.test(text)) return text;
   try {

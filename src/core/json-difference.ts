@@ -1,9 +1,9 @@
 import { isExactInteger } from './exact-json.ts';
 
 export interface JsonDifference {
-  /** A JSON pointer (RFC 6901); '' for the whole. */
+  /** Where the values differ, as a JSON pointer (RFC 6901); `''` for the whole value. */
   path: string;
-  /** `null` for an absent value. */
+  /** The earlier value; `null` if it is absent. */
   before: unknown;
   after: unknown;
 }
@@ -11,10 +11,7 @@ export interface JsonDifference {
 export const jsonDifference = (before: unknown, after: unknown, path = ''): JsonDifference | undefined =>
   listJsonDifferences(before, after, path).next().value ?? undefined;
 
-/**
- * Yields the differences of two JSON values, in the order of the members of the earlier one. Each value is visited
- * once.
- */
+/** Yields the differences between two JSON values, in the order of the members of `before`. Visits each value once. */
 export function* listJsonDifferences(
   before: unknown,
   after: unknown,

@@ -1,28 +1,32 @@
 import type { JsonLimits } from './limits.ts';
 
-/** Measures a JSON text without parsing or recursion: ten million brackets must cost neither the stack nor memory. */
+/**
+ * Measures JSON text without parsing it and without recursion, so that ten million brackets cost neither stack nor
+ * memory.
+ */
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
-/** `[` and `{` differ in this bit only, and so do `]` and `}`, and `E` and `e`. */
+/** The bit in which `[` differs from `{`, `]` from `}`, and `E` from `e`. */
 const CASE_BIT = 0x20;
-/** Digits that can at most make an integer below 1.8e308, the largest double. */
+/** Maximum number of digits with which every integer is below 1.8e308, the largest double. */
 const SAFE_DIGITS = 308;
 
 /**
- * Counts levels, values and members of JSON that may come in pieces, and looks for numbers that `JSON.parse` would turn
- * into `Infinity` or 0. It is faster than a walk over the parsed value. Commas and brackets count the values.
+ * Counts the levels, values and members of JSON text that may arrive in chunks, and detects numbers that `JSON.parse`
+ * would turn into `Infinity` or 0. Counts only brackets, commas and colons, which is faster than a walk over the parsed
+ * value.
  */
 export class JsonScan {
-  /** The exceeded bound, at which the scan stops. */
+  /** The limit that the text exceeds; the scan stops there. */
   excess: 'depth' | 'values' | undefined;
-  /** True if a number may be too large or small for a double: it has an exponent or a very long run of digits. */
+  /** True if a number may be outside the range of a double, because it has an exponent or more than 308 digits. */
   mayOverflow = false;
-  /** Members of all objects, duplicates included. */
+  /** Number of members of all objects, duplicates included. */
   members = 0;
-  /** Elements or members of the outermost value. */
+  /** Number of elements or members of the outermost array or object. */
   elements = 1;
   readonly #limits: JsonLimits;
   #depth = 0;
@@ -52,7 +56,7 @@ export class JsonScan {
         values++;
         if (++depth > maxDepth) this.excess ??= 'depth';
       } else if ((byte | CASE_BIT) === 0x7d) {
-        // A bracket that closes nothing must not hide a level behind it.
+        // A closing bracket without an opening one must not hide a level that follows it.
         if (depth > 0) depth--;
       } else if (byte === COLON) this.members++;
       else if (byte === COMMA) {
@@ -69,13 +73,16 @@ export class JsonScan {
     return this;
   }
 
-  /** Ends a line between two pieces, and with it an open text. */
+  /** Ends a line of JSON Lines between two chunks, and with it a string that was not closed. */
   endLine(): void {
     this.#isInText = false;
     this.#isEscaped = false;
   }
 
-  /** Returns the place behind the text that `from` is in, or the end if it continues in the next piece. */
+  /**
+   * Returns the index after the end of the string that contains `from`; that after the chunk if the string continues in
+   * the next chunk.
+   */
   #endOfText(bytes: Uint8Array, from: number): number {
     let at = from;
     for (; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++;

@@ -1,21 +1,27 @@
-/** Bounds of one kind of input: a number, or the name of the setting. A missing one has the bound of its container. */
+/**
+ * The limits of one kind of input. A limit that is missing here is that of the enclosing input, such as the request
+ * body.
+ */
 interface InputLimit {
   bytes?: number | string;
-  /** Members, elements, arrays and objects of one JSON text. */
+  /** Maximum number of values in one JSON text: members, elements, arrays and objects. */
   values?: number;
-  /** Levels of arrays and objects. */
+  /** Maximum nesting of arrays and objects. */
   depth?: number;
-  /** Frames, messages, tools or blocks. */
+  /** Maximum number of frames, messages, tools or content blocks. */
   count?: number;
   why: string;
 }
 
 export type JsonLimits = Required<Pick<InputLimit, 'values' | 'depth'>>;
 
-/** More values hold up the event loop, and 3,000 levels overflow the stack of a writer. */
+/**
+ * Limits of a JSON request body: more values would block the event loop, and a serializer overflows its stack at 3,000
+ * levels.
+ */
 const JSON_BODY = { values: 100_000, depth: 64 };
 
-/** Bounds of all input from outside: the table of `docs/security.md` (`npm run docs:config`). */
+/** The limits of all input from outside. `npm run docs:config` writes them into the table in `docs/security.md`. */
 export const INPUT_LIMITS = {
   requestBody: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'parsing more would hold up others' },
   requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until their work is done' },

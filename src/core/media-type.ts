@@ -1,9 +1,9 @@
 import { TextDecoder } from 'node:util';
 
-/** `Image/PNG; x=1` becomes `image/png`. */
+/** Returns a media type in lower case without parameters: `Image/PNG; x=1` becomes `image/png`. */
 export const toEssence = (mediaType: string): string => (mediaType.split(';', 1)[0] ?? '').trim().toLowerCase();
 
-/** Types of `application/` that are text, beside those with a suffix such as `+json`. */
+/** Media types `application/…` that are text, apart from those with a suffix such as `+json`. */
 const TEXTS = new Set(
   (
     'json xml yaml x-yaml yml x-yml toml x-toml csv x-csv tsv sql x-sql graphql markdown x-markdown javascript ' +
@@ -15,7 +15,7 @@ const TEXTS = new Set(
     .map((name) => `application/${name}`),
 );
 
-/** True if a model can read the bytes as text: text itself, and data and code under other names. */
+/** True if a model can read the content as text: text types, and data and source code under other media types. */
 export function isTextType(mediaType: string): boolean {
   const essence = toEssence(mediaType);
   const hasCharset = /;\s*charset\s*=/i.test(mediaType);
@@ -29,7 +29,7 @@ export function isTextType(mediaType: string): boolean {
   );
 }
 
-/** Decodes by the byte order mark, else by the `charset` of the media type, else as UTF-8. */
+/** Decodes text by its byte order mark, else by the `charset` of the media type, else as UTF-8. */
 export function decodeText(bytes: Uint8Array, mediaType: string): string {
   const label = /;\s*charset\s*=\s*"?([^";\s]+)/i.exec(mediaType)?.[1];
   const [first, second] = bytes;

@@ -1,7 +1,10 @@
 import { z } from 'zod';
 import { bodyList, name, number, numbers, object, objects, openEnum, text, texts, strictObject } from './members.ts';
 
-/** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
+/**
+ * Schemas of the metadata that a model provider sends with an answer: token counts, citations, log probabilities and
+ * grounding.
+ */
 
 const tokensByModality = (meaning: string) =>
   objects(meaning, {
@@ -54,10 +57,11 @@ export const logprobsResult = z.strictObject({
   logProbabilitySum: number('Sum over the chosen tokens.'),
 });
 
-/** Tokens of one model call; prompt tokens include cached ones, answer tokens leave thoughts out. */
+/** The token counts of one model call. Prompt tokens include cached tokens; answer tokens do not include thoughts. */
 export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
 
-// GroundingMetadata, member by member as the specification lists it: kept as Google's models send it, never read here.
+// GroundingMetadata with the members that the specification lists. It is stored as Google's models send it, and never
+// read here.
 
 const authorAttribution = z.strictObject({
   displayName: name("The author's name to show."),

@@ -1,10 +1,16 @@
 import { createHash } from 'node:crypto';
 import type { SessionKey } from './session.ts';
 
-/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
+/**
+ * The application of all sessions of `POST /harness/invoke`. By the specification it does not depend on the request's
+ * `harness_name`.
+ */
 export const HARNESS_APP = 'harness_agent';
 
-/** The topic of new events of a session. A digest, so that its length does not depend on the names. */
+/**
+ * Returns the notification topic for new events of a session. It is a digest, so that its length does not depend on the
+ * names.
+ */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')
     .update(JSON.stringify([appName, userId, sessionId]))
@@ -12,14 +18,17 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
     .slice(0, 22);
 }
 
-/** The topic that is published when a session may run its next invocation, which is far rarer than new events. */
+/**
+ * Returns the notification topic for a session that becomes ready for its next invocation. It is separate, because this
+ * is far rarer than new events.
+ */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;
 
-/** The topic of new partial text of a session. */
+/** Returns the notification topic for new chunks of streamed text of a session. */
 export const textTopic = (key: SessionKey) => `text:${sessionTopic(key)}`;
 
-/** The topic of requests to stop an invocation. */
+/** Returns the notification topic for requests to stop an invocation. */
 export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
 
-/** The topic of new invocations in the background queue. */
+/** The notification topic for new invocations in the background queue. */
 export const QUEUE_TOPIC = 'queue';

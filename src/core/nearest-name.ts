@@ -1,9 +1,9 @@
-/** Maximum characters of a compared name, because the work grows with the length. */
+/** Maximum number of characters of a name that are compared, because the time grows with the length. */
 const MAX_LENGTH = 64;
-/** Minimum letters of an abbreviation (`dry` for `dryRun`). */
+/** Minimum length of an abbreviation, such as `dry` for `dryRun`. */
 const MIN_BEGINNING = 3;
 
-/** Removes what people write differently: case, `-`, `_` and the like, and a version at the end. */
+/** Removes differences of spelling: upper case, characters such as `-` and `_`, and a version at the end. */
 const plain = (name: string) =>
   name
     .toLowerCase()
@@ -11,9 +11,9 @@ const plain = (name: string) =>
     .replaceAll(/[^a-z0-9]/g, '');
 
 /**
- * Returns the known name that was most likely meant: one that differs in at most two letters, and in no more than a
- * third of them, or else one that begins so. `undefined` if none resembles it.
- * @param isShortened false if a shorter name does not suggest a longer one
+ * Returns the known name that the sender most likely meant; `undefined` if no name is similar. A name is similar if it
+ * differs in at most two letters and at most a third of its letters, or if it begins with the sent name.
+ * @param isShortened false if a name that begins with the sent name is not similar
  */
 export function nearestName(sent: string, known: Iterable<string>, isShortened = true): string | undefined {
   const wanted = plain(sent.slice(0, MAX_LENGTH));
@@ -30,7 +30,10 @@ export function nearestName(sent: string, known: Iterable<string>, isShortened =
   return best?.name;
 }
 
-/** Letters to insert, delete, replace or swap with their neighbour (Damerau–Levenshtein, optimal alignment). */
+/**
+ * Returns the edit distance of two texts: the number of letters to insert, delete, replace or swap with their neighbour
+ * (Damerau–Levenshtein distance, optimal string alignment).
+ */
 function editDistance(one: string, other: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, index) => index);

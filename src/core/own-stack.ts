@@ -1,17 +1,17 @@
 import { fileURLToPath } from 'node:url';
 
-/** `src/` or `dist/`. */
+/** The directory of the runtime's own code, `src/` or `dist/`. */
 const RUNTIME = fileURLToPath(new URL('..', import.meta.url));
 
 /**
- * Returns the lines of an error's stack that the author of an agent can act on: the line of a syntax error, and the
- * calls in files outside of Node, packages and this installation.
+ * Returns the lines of an error's stack that help the author of an agent: the place of a syntax error, and the calls in
+ * files outside of Node, installed packages and the runtime.
  */
 export function ownLines(error: unknown): string[] {
   if (!(error instanceof Error)) return [];
   const { message, stack = '' } = error;
   const lines = stack.split('\n');
-  // Node puts the place and the line of a syntax error above the message.
+  // Node puts the file and the source line of a syntax error above the message.
   const shown = lines.slice(
     0,
     Math.max(

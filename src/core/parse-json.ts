@@ -5,13 +5,13 @@ import { isExactInteger, parseExactJson } from './exact-json.ts';
 import { INPUT_LIMITS, type JsonLimits } from './limits.ts';
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
-/** Bytes from which a text waits for its turn to be parsed. */
+/** Size in bytes from which JSON texts are parsed one at a time, each in its turn. */
 export const LARGE_BYTES = 65_536;
 
-/** The message is the end of a sentence, as in "The body is not UTF-8". */
+/** JSON that was refused. `message` is the end of a sentence, as in "The body is not UTF-8". */
 export class JsonRefusedError extends Error {
   readonly kind: 'encoding' | 'depth' | 'values' | 'syntax' | 'inexact';
-  /** Keys that lead to the inexact value. */
+  /** Object keys and array indexes that lead to the inexact value. */
   readonly path: (string | number)[];
   constructor(kind: JsonRefusedError['kind'], message: string, path: JsonRefusedError['path'] = []) {
     super(message);
@@ -21,9 +21,9 @@ export class JsonRefusedError extends Error {
 }
 
 /**
- * Parses JSON that came from outside, large integers exactly. Refuses, in this order: bytes that are not UTF-8, too
- * many levels or values before anything is parsed, text that is not JSON and, if `exact`, values that would not be
- * written again as they were sent.
+ * Parses JSON from outside and keeps large integers exact. Refuses, in this order: bytes that are not UTF-8; too many
+ * levels or values, before anything is parsed; text that is not JSON; and, with `exact`, values that would be written
+ * differently from how they were sent.
  * @throws {JsonRefusedError}
  */
 export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: boolean }): unknown {
@@ -34,14 +34,14 @@ export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: 
   if (scan.excess) throw new JsonRefusedError('values', `has more than ${limits.values} values`);
   const text = bytes.toString();
   const value = parse(text, exact);
-  // Every character is examined for the place of an inexact value only if there is a sign of one.
+  // The whole text is searched for the inexact value only if there is a sign of one.
   const mayBeInexact = exact && (scan.mayOverflow || countMembers(value) !== scan.members);
   const inexact = mayBeInexact ? findInexact(text) : undefined;
   if (inexact) throw new JsonRefusedError('inexact', inexact.reason, inexact.path);
   return value;
 }
 
-/** Parses the arguments of a call; `undefined` if they are no JSON object. */
+/** Parses the arguments of a tool call; `undefined` if they are not a JSON object. */
 export function parseArguments(input: string): JsonObject | undefined {
   if (input.trim() === '') return {};
   try {
@@ -58,7 +58,7 @@ function parse(text: string, exact: boolean): unknown {
   try {
     return parseExactJson(text);
   } catch {
-    // An integer of too many digits: an exact reader names its place.
+    // The text may have an integer with too many digits. With `exact`, `findInexact` reports where it is.
     if (exact) return parseLoosely(text);
     throw new JsonRefusedError('syntax', 'is not valid JSON');
   }
@@ -73,12 +73,12 @@ function parseLoosely(text: string): unknown {
 }
 
 /**
- * The parts of a JSON text that `JSON.parse` loses: duplicate members (the last one wins), negative zeros (they become
- * 0 when they are written again), and numbers beyond the range of a 64-bit float. A number with a point or an exponent
- * is a float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is kept.
+ * What `JSON.parse` loses of a JSON text: all but the last of duplicate members, the sign of a negative zero (it is
+ * written as 0), and numbers outside the range of a 64-bit float. A number with a point or an exponent is a float by
+ * its spelling, as for Python's `json`, and may be rounded to the nearest float. An integer must be kept.
  */
 
-/** The first value or member of a JSON text that would change: its keys, and the reason for the client. */
+/** The first value or member of a JSON text that parsing would change: its path, and the reason for the client. */
 interface Inexact {
   path: (string | number)[];
   reason: string;
@@ -89,18 +89,18 @@ const BACKSLASH = 0x5c;
 const NUMBER = /-?\d[\d.eE+-]*/y;
 const WORD_OR_SPACE = /[^"\d{}[\],:-]+/y;
 
-/** An open array or object. */
+/** An array or object that is not closed yet. */
 interface Level {
-  /** Members so far; `undefined` for an array. */
+  /** Names of the object's members so far; `undefined` for an array. */
   keys: Set<string> | undefined;
   step: string | number;
   isKeyNext: boolean;
 }
 
 /**
- * Finds the first value or member that `JSON.parse` would change, in one pass without recursion; it takes as long as
+ * Finds the first value or member that `JSON.parse` would change, in one pass and without recursion. Takes as long as
  * parsing.
- * @param text JSON that `JSON.parse` has taken already
+ * @param text JSON text that `JSON.parse` accepts
  */
 function findInexact(text: string): Inexact | undefined {
   const levels: Level[] = [];
@@ -125,7 +125,7 @@ function findInexact(text: string): Inexact | undefined {
   return undefined;
 }
 
-/** Takes one sign into `levels`; false for a word or blanks. */
+/** Processes one bracket, comma or colon; returns false for any other character. */
 function openOrClose(levels: Level[], char: string): boolean {
   const level = levels.at(-1);
   if (char === '{') levels.push({ keys: new Set(), step: '', isKeyNext: true });
@@ -170,8 +170,8 @@ function whyInexact(token: string): string | undefined {
 }
 
 /**
- * Counts the members of all objects in a parsed value; NaN if parsing may have changed a number. Fewer members than
- * colons outside of strings mean duplicates. Recurses, so the depth must be bounded.
+ * Counts the members of all objects in a parsed value. If the text has more colons outside of strings, it has duplicate
+ * members. Returns NaN if parsing may have changed a number. Recursive, so the depth of the value must be limited.
  */
 function countMembers(value: unknown): number {
   if (typeof value === 'number') return Object.is(value, -0) || !Number.isFinite(value) ? Number.NaN : 0;

@@ -4,20 +4,29 @@ import { eventSchema } from './event.ts';
 import { bodyList, looseObject, optional } from './members.ts';
 import { textFormat } from './text-format.ts';
 
-/** Maximum length of an identifier in characters; PostgreSQL takes index rows of at most 2,704 bytes. */
+/** Maximum length of an identifier in characters, because PostgreSQL limits an index row to 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
-/** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
+/**
+ * Maximum size of an identifier in bytes of UTF-8: three such identifiers and an event id of 256 characters fit into
+ * one index row.
+ */
 export const MAX_IDENTIFIER_BYTES = 512;
 
-/** The store's escape mark (`db/json-escape.ts`). Identifiers may not hold it, because their columns are unescaped. */
+/**
+ * The character with which `db/json-escape.ts` marks escaped text in the database. Identifiers must not contain it,
+ * because their columns are not escaped.
+ */
 export const STORE_MARK = '\uE000';
 
-/** Characters that a terminal or an editor acts on instead of showing them. */
+/** Control characters and line separators, which terminals and editors do not show. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
-/** `.` or `..`, encoded or not: `fetch` and proxies resolve such a segment of a URL. */
+/** `.` or `..` as a segment of a URL, percent-encoded or not, because `fetch` and proxies resolve such a segment. */
 const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?: *$|[/\\?#])/i;
 
-/** Returns why a text cannot be a key, not even of stored data; `undefined` if it can. */
+/**
+ * Returns why a text cannot be the identifier of any object, not even of one stored by an earlier version; `undefined`
+ * if it can.
+ */
 export function keyError(text: string): string | undefined {
   if (!text.isWellFormed()) return 'lone surrogates are not allowed';
   if (text.includes(STORE_MARK)) return 'the character U+E000 is not allowed';
@@ -26,7 +35,7 @@ export function keyError(text: string): string | undefined {
   return undefined;
 }
 
-/** Returns why a text cannot name anything new; `undefined` if it can. */
+/** Returns why a text cannot be the identifier of a new object; `undefined` if it can. */
 export function nameError(text: string): string | undefined {
   if (UNSEEN.test(text)) return 'control characters and line separators are not allowed';
   if (DOT_SEGMENT.test(text)) return '`.` and `..` are not allowed, nor between slashes';
@@ -34,19 +43,22 @@ export function nameError(text: string): string | undefined {
 }
 
 /**
- * Patterns are published, so RE2, Go and Rust must read them: no `\u` and no surrogates. The format has the other rules,
- * and does not see a text that breaks the pattern.
+ * A text with a pattern. The OpenAPI document publishes the pattern, so RE2, Go and Rust must be able to read it: no
+ * `\u` and no surrogates. All other rules are in the format, which is not checked if the text breaks the pattern.
  */
 const patternOf = (pattern: RegExp) => z.string().regex(pattern, { abort: true });
 
-/** An identifier in a body or header; `http/operation/parameters.ts` has those of paths. */
+/** An identifier in a request body or header. `http/operation/parameters.ts` has the identifiers in paths. */
 export const identifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{1,256}$/u));
-/** May be empty: the server then chooses. */
+/** An identifier that the client may leave empty; the server then chooses one. */
 export const chosenIdentifierSchema = textFormat('identifier', nameError, patternOf(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u));
-/** For reads, because stored data may have an identifier that is refused today. */
+/** An identifier in a read. Earlier versions may have stored identifiers that are refused for new objects today. */
 export const storedIdentifierSchema = textFormat('stored-identifier', keyError, patternOf(/^[^\x00-\x1f]{1,256}$/u));
 
-/** Ids of sessions that an evaluation run made, here or by ADK's own tools; lists leave them out. */
+/**
+ * Prefixes of the ids of sessions that evaluation runs created, in this runtime or in ADK's own tools. Lists of
+ * sessions leave them out.
+ */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;
 
 export const isEvalSession = (sessionId: string): boolean =>
@@ -59,7 +71,7 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
   state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
   events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
   lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
-  // Only on request, because ADK's own clients refuse members that they do not know.
+  // The members below are sent only on request, because ADK's own clients refuse members that they do not know.
   createTime: z.number().optional().describe('Time of its creation, Unix seconds; with `withDetails`, as the others.'),
   lastSequence: z.int().optional().describe('Number of its events.'),
   labels: z.record(z.string(), z.string()).optional().describe('Its labels, by name.'),
@@ -73,7 +85,7 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
     .describe('The session that it was made from, which may be gone by now.'),
 });
 
-/** The body may be absent. */
+/** The request body that creates a session. The whole body is optional. */
 export const createSessionSchema = looseObject('A new session.', {
   sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
   state: optional(jsonObject, 'Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
@@ -84,10 +96,16 @@ export const updateSessionSchema = looseObject('A change of state.', {
   stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
 });
 
-/** ADK 1.x: the whole body is the state; its JavaScript client sends `{"state": {…}}`. */
+/**
+ * The request body of ADK 1.x that creates a session: the whole body is the state. ADK's JavaScript client sends
+ * `{"state": {…}}` instead.
+ */
 export const legacyStateSchema = jsonObject.describe('The initial state, or `{"state": …}`.');
 
-/** The state in a legacy body: its only member `state` if that is an object or null, else the body itself. */
+/**
+ * Returns the state in a body of ADK 1.x: the member `state` if it is the only member and an object or null, else the
+ * whole body.
+ */
 export function toLegacyState(body: JsonObject): JsonObject {
   const [name, ...others] = Object.keys(body);
   const { state } = body;
@@ -101,10 +119,16 @@ export interface SessionKey {
   sessionId: string;
 }
 
-/** The 404 of a session; a foreign session gets the same bytes. */
+/**
+ * Returns the message of a 404 for a session. A session of another user gets the same message, so that the response
+ * does not reveal it.
+ */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
 
-/** A state delta by scope. Keys keep their prefix, so that the stored objects merge without renaming. */
+/**
+ * The changes of a state, separated by scope. Keys keep their prefix `user:` or `app:`, so that stored states can be
+ * merged without renaming.
+ */
 export interface ScopedDelta {
   session: JsonObject;
   user: JsonObject;
@@ -113,10 +137,13 @@ export interface ScopedDelta {
 
 const isTemporary = (key: string) => key.startsWith('temp:');
 
-/** An object without a prototype: keys such as `__proto__` are data in it (see reliability B9). */
+/** Returns an object without a prototype, so that a key such as `__proto__` is data (reliability B9). */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
-/** Splits a delta by the prefix of its keys: `app:` for all users, `user:` for all sessions of a user. Drops `temp:`. */
+/**
+ * Separates the changes of a state by the prefix of their keys: `app:` is shared by all users, `user:` by all sessions
+ * of a user. Drops `temp:` keys.
+ */
 export function splitDelta(delta: JsonObject): ScopedDelta {
   const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };
   for (const [key, value] of Object.entries(delta)) {
@@ -130,7 +157,7 @@ export function splitDelta(delta: JsonObject): ScopedDelta {
 export const onlyTemporary = (delta: JsonObject | null | undefined): JsonObject =>
   Object.fromEntries(Object.entries(delta ?? {}).filter(([key]) => isTemporary(key)));
 
-/** `temp:` keys live for one invocation and are never stored. */
+/** Returns the changes without `temp:` keys, which exist only during one invocation and are never stored. */
 export function withoutTemporary(delta: JsonObject): JsonObject {
   const kept = emptyObject();
   for (const [key, value] of Object.entries(delta)) if (!isTemporary(key)) kept[key] = value;

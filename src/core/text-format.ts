@@ -1,18 +1,20 @@
 import { z } from 'zod';
 
-/** Returns why a text breaks a rule, a sentence without a full stop; `undefined` if it keeps it. */
+/** Returns how a text breaks a rule, as a sentence without a full stop; `undefined` if the text keeps the rule. */
 export type FindError = (text: string) => string | undefined;
 
 const formats = new Map<string, FindError>();
 
-/** The rules of code on texts, by the `format` that the document publishes for each. */
+/**
+ * All rules for texts that are implemented as code, by the `format` under which the OpenAPI document publishes them.
+ */
 export const TEXT_FORMATS: ReadonlyMap<string, FindError> = formats;
 
 /**
- * A text with a rule that JSON Schema cannot express. The document publishes the name of the rule as `format`; zod, the
- * OpenAPI validator and the wording of refusals call the same function.
- * @param text the text's other rules
- * @throws Error for a name that another rule has
+ * A text with a rule that JSON Schema cannot express. The OpenAPI document publishes the rule's name as `format`. Zod,
+ * the OpenAPI validator and the error messages all call `findError`.
+ * @param text the schema with the text's other rules
+ * @throws {Error} if another rule has the same name
  */
 export function textFormat(name: string, findError: FindError, text: z.ZodString = z.string()): z.ZodString {
   if ((formats.get(name) ?? findError) !== findError) throw new Error(`Two rules have the format ${name}.`);

@@ -1,4 +1,4 @@
 import type { JsonObject } from './content.ts';
 
-/** Sends one statement of a transactional tool, with values for `$1`, `$2` … @returns its rows */
+/** Executes one SQL statement of a transactional tool, with values for `$1`, `$2` … @returns the rows */
 export type ToolSql = (text: string, values?: unknown[]) => Promise<JsonObject[]>;

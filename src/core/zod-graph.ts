@@ -3,16 +3,16 @@ import { z } from 'zod';
 type Schema = z.core.$ZodType;
 
 interface Children {
-  /** Of an object, by name. */
+  /** Schemas of an object's members, by name. */
   members: Record<string, Schema>;
-  /** Of an array or tuple, or the values of a record. */
+  /** Schemas of the elements of an array or tuple, or of the values of a record. */
   elements: readonly Schema[];
-  /** Of a union or intersection. */
+  /** Schemas that a union or intersection combines. */
   branches: readonly Schema[];
 }
 
 type Definition = z.core.$ZodTypeDef & {
-  /** Format of a number or string, e.g. `safeint`. */
+  /** The format of a number or string, e.g. `safeint`. */
   format?: string;
   innerType?: Schema;
   getter?: () => Schema;
@@ -26,11 +26,14 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-/** zod types each kind of schema separately; here the members of all kinds are optional. */
+/**
+ * Returns a schema's definition as one type with optional members, because zod has a separate type for each kind of
+ * schema.
+ */
 export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
-/** Returns the schema inside a wrapper (optional, default, readonly, lazy, a pipe's input …), if it is one. */
+/** Returns the inner schema if the schema is a wrapper (optional, default, readonly, lazy, the input of a pipe …). */
 function getInner(schema: Schema): Schema | undefined {
   const { innerType, getter, in: input } = getDefinition(schema);
   return innerType ?? getter?.() ?? input;
@@ -41,7 +44,7 @@ export function unwrap(schema: Schema): Schema {
   return inner ? unwrap(inner) : schema;
 }
 
-/** Returns the children of an unwrapped schema. */
+/** Returns the child schemas of a schema that is not a wrapper. */
 export function getChildren(schema: Schema): Children {
   const { shape, element, valueType, items, options, left, right } = getDefinition(schema);
   return {
@@ -51,7 +54,10 @@ export function getChildren(schema: Schema): Children {
   };
 }
 
-/** True if a schema, or one inside it, has a rule of code (`refine`, a transformation) beyond JSON Schema. */
+/**
+ * True if a schema, or a schema inside it, has a rule that is implemented as code (`refine`, a transformation), which
+ * JSON Schema cannot express.
+ */
 function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);
@@ -65,8 +71,8 @@ function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
 }
 
 /**
- * Returns the part of a schema that has rules of code, for values that satisfy JSON Schema already: of objects only the
- * members with such a rule. `undefined` if there is none.
+ * Returns the part of a schema whose rules are implemented as code; `undefined` if there are none. Of an object, the
+ * result has only the members with such rules. It is for values that JSON Schema has accepted already.
  */
 export function pickRefined(schema: Schema): Schema | undefined {
   if (!hasRefinement(schema)) return undefined;
@@ -77,8 +83,8 @@ export function pickRefined(schema: Schema): Schema | undefined {
 }
 
 /**
- * Removes null members that the schema names: answers leave nulls out, as ADK's do, so they are not stored. Nulls in
- * free-form objects and in unknown members are data and stay.
+ * Removes members that the schema names and that are null. Responses leave out such members, as ADK's do, so they need
+ * not be stored. Nulls in free-form objects and unknown members stay, because they are data.
  */
 export const withoutKnownNulls = <Value>(schema: z.core.$ZodType, value: Value): Value => strip(schema, value) as Value;
 
@@ -87,7 +93,7 @@ function strip(schema: z.core.$ZodType, value: unknown): unknown {
   const { shape, element } = getDefinition(unwrap(schema));
   if (Array.isArray(value)) return element ? value.map((each) => strip(element, each)) : value;
   if (!shape) return value;
-  // fromEntries makes own properties, also of a key named `__proto__`.
+  // `fromEntries` creates own properties, even for a key named `__proto__`.
   return Object.fromEntries(
     Object.entries(value).flatMap(([name, member]) => {
       const known = Object.hasOwn(shape, name) ? shape[name] : undefined;
