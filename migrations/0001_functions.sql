@@ -1,13 +1,16 @@
--- append_deltas: stores chunks of streamed text, for followers of the session, while the caller holds the lease.
+-- append_deltas: stores chunks of streamed text for the session's followers, as long as the caller holds the session's
+-- lease.
 --
---   1. Check the lease, without locking. Chunks written after the lease ended carry its token: they are invisible, and
---      are deleted with the invocation's end or by a sweep.
---   2. p_after (null for none) must be the last chunk of this lease. Otherwise a server crash lost chunks, or the answer
---      to an earlier attempt was lost: delete all of them, so that no reader gets text with a gap or twice.
---   3. Insert the chunks, with numbers above all earlier ones of the session. last: null if nothing was written.
+--   1. Check the lease, without locking. Chunks that are written after the lease ended have its token, so no reader
+--      sees them. They are deleted at the end of the invocation or by a sweep.
+--   2. p_after must be the number of the last chunk under this lease; null if there is none. Otherwise a crash of the
+--      database lost chunks, or the response to an earlier attempt was lost. All chunks of the lease are then deleted,
+--      so that no reader gets text with a gap or twice.
+--   3. Insert the chunks with numbers above all earlier numbers of the session. last: number of the last chunk; null if
+--      nothing was written.
 --
--- Commits without waiting for the disk, because the complete event follows durably. append_events and finish_invocation
--- delete the chunks. Locks: none. Database time: 0.2 ms.
+-- Commits without waiting for the disk, because the event with the whole text is committed durably later. append_events
+-- and finish_invocation delete the chunks. Locks: none. Database time: 0.2 ms.
 create function append_deltas(
   p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[],
   out last bigint, out sequence integer)
@@ -36,23 +39,25 @@ begin
 end $$;
 comment on function append_deltas is 'Stores chunks of streamed text while the caller holds the lease.';
 --> statement-breakpoint
--- append_events: appends events to a session, with their state changes.
+-- append_events: appends events to a session and applies their changes of the state.
 --
---   1. Lock and advance the session's row: sequence, size, first text, own state, update time. Without a match nothing
---      is written: there is no such session, or it has another lease or version. A trigger adds the size to the user's
---      storage, whose limit is checked next.
---   2. Count the step's usage in the invocation's row, so that a crash loses none of it. Write the events' calls into
---      the ledger (record_calls). Merge shared state and insert the events (store_events), which replace their streamed
---      chunks. Close the tasks of calls that a client's event answers; refuse an answer without a task (answer_calls).
---   3. Charge the model use of the events, and look for an exhausted budget.
+--   1. Lock and advance the session's row: sequence, size, first text, the session's own state, update time. If no row
+--      matches, nothing is written: the session does not exist, or has another lease or another version than the caller
+--      expects. A trigger adds the size to the user's storage; its limit is checked next.
+--   2. Add the step's usage to the invocation's row, so that a crash loses none of it. Write the events' tool calls
+--      into the ledger (record_calls). Merge shared state and insert the events (store_events), then delete the
+--      streamed chunks that the events replace. Close the tasks of the calls that a client's event answers, and refuse
+--      an answer to a call without a task (answer_calls).
+--   3. Charge the model usage of the events, and look for an exhausted budget.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
--- and finish_invocation use the same order.
--- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the event id exists.
--- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model use.
+-- and finish_invocation lock in the same order.
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 on events_id_key: the session
+-- already has an event with this id.
+-- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model usage.
 --
--- p_delta: {"session": {}, "user": {}, "app": {}}; a scope is absent if unchanged. p_models: see count_use.
--- p_calls: see record_calls; null for none.
+-- p_delta: {"session": {}, "user": {}, "app": {}}; a scope without changes is absent. p_models: see count_use. p_calls:
+-- see record_calls; null for no calls.
 -- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line.
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
@@ -104,18 +109,20 @@ begin
 end $$;
 comment on function append_events is 'Appends events to a session, with their state changes.';
 --> statement-breakpoint
--- audit_retention: how many days, and how many entries, the audit keeps. Migrations write the operator's settings into
--- this function, so that only its owner decides, whoever calls the deletion.
+-- audit_retention: for how many days, and how many, entries of the audit log are kept. Each migration writes the
+-- operator's settings into this function. So only the functions' owner decides on retention, whoever calls
+-- delete_old_audit_entries.
 create function audit_retention(out days integer, out entries bigint) language sql immutable as
 $$ select 90, 1000000::bigint $$;
-comment on function audit_retention is 'Retention of the audit: days and number of entries. Written by each migration.';
+comment on function audit_retention is 'Returns for how many days, and how many, entries of the audit log are kept. Each migration writes the operator''s settings into this function.';
 
--- delete_old_audit_entries: deletes a batch of expired audit entries; true if there may be more. SECURITY DEFINER,
--- because the serving role may not delete entries.
+-- delete_old_audit_entries: deletes a batch of old entries of the audit log. Returns true if there may be more.
+-- SECURITY DEFINER, because the role that serves requests may not delete entries.
 --
---   1. Up to 1,000 of the oldest entries beyond the maximum age.
---   2. If there are none and the number is exceeded: up to 50,000 of the oldest entries of the callers with the most, so
---      that one caller's entries cannot displace those of others. This reads all entries.
+--   1. Delete up to 1,000 of the oldest entries that exceed the maximum age.
+--   2. If there were none and the maximum number is exceeded: delete up to 50,000 of the oldest entries of the callers
+--      with the most entries, so that one caller's entries cannot displace those of other callers. Entries of the last
+--      day are kept. This step reads all entries.
 create function delete_old_audit_entries() returns boolean language plpgsql security definer
 set search_path from current as $$
 declare
@@ -142,12 +149,13 @@ begin
   return deleted > 0;
 end $$;
 revoke execute on function delete_old_audit_entries from public;
-comment on function delete_old_audit_entries is 'Deletes a batch of audit entries beyond audit_retention, none of the last day; if there are too many, those of the callers with the most. True: there may be more. SECURITY DEFINER, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
 --> statement-breakpoint
--- over_budget: an exhausted budget of the user as JSON; null for none. If there are several, the one that opens last.
--- With p_tokens and p_cost, the maximum of a model call, also a budget with less left than that; the number of
--- invocations is then not checked, because the invocation has begun. Users without a budget cost one index lookup,
--- whatever budgets other users and score rules have.
+-- over_budget: returns an exhausted budget of the user as JSON; null if none is exhausted. Of several exhausted
+-- budgets, returns the one whose period ends last. p_tokens and p_cost are the maximum use of a model call that is
+-- about to start: then a budget counts as exhausted if less than that is left. The number of invocations is not checked
+-- then, because the invocation has begun. A user without a budget costs one index lookup, however many budgets other
+-- users and score rules have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
@@ -166,11 +174,12 @@ begin
       from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $$;
-comment on function over_budget is 'An exhausted budget of a user, or one with less left than a model call may use, as JSON; null for none.';
+comment on function over_budget is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 
--- budgets_for: the budgets that apply to a user, with use and reservations. A budget covers the application, one user,
--- or each user without a budget of their own. Score rules spend under a user id that starts with a control character;
--- budgets for each user do not cover them.
+-- budgets_for: returns the budgets that apply to a user, with what was used and reserved in the current period. A
+-- budget covers the whole application (applies_to app), one user (user), or each user without a budget of their own
+-- (users). Score rules spend under a user id that begins with a control character; budgets of the kind users do not
+-- cover them.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -186,7 +195,7 @@ begin
       b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
       used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
     from budgets b cross join lateral (
-      -- Separate subqueries: with both conditions in one, a budget of users scanned the use of all users and days.
+      -- Separate subqueries, because a single one with both conditions scanned the usage of all users and days.
       select coalesce(sum(u.invocations), 0) as invocations,
              coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
              (select coalesce(sum(r.tokens), 0) from budget_reservations r
@@ -207,27 +216,31 @@ begin
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
-comment on function budgets_for is 'The budgets that apply to a user, with use and reservations in their period.';
+comment on function budgets_for is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 
--- lock_budgets: serialises spending until the transaction ends: per application if the application has a budget of its
--- own, otherwise per user.
+-- lock_budgets: serialises charges to budgets until the transaction ends: of the whole application if the application
+-- has a budget, otherwise of the user.
 create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $$;
-comment on function lock_budgets is 'Serialises spending from a user''s budgets.';
+comment on function lock_budgets is 'Serialises charges to a user''s budgets until the transaction ends.';
 
--- reserve_budget: reserves, before a model call, its maximum use in the user's budgets, until the use is counted
--- (count_use) or the reservation was not renewed for p_duration_ms (renew_reservation).
+-- reserve_budget: reserves the maximum use of a model call in the user's budgets before the call starts. The
+-- reservation ends when the actual use is charged (count_use), or if it was not renewed for p_duration_ms
+-- (renew_reservation).
 --
---   1. limited: a token or cost budget applies; concurrent calls are serialised.
---   2. over: less is left than the call may use, even if all reservations were released. The call must not be made.
---   3. Neither over nor reserved: others have reserved the rest; the caller retries. In an application's budget a user
---      who already has a reservation gets another one only within half of what is left, so that others get a place.
+--   1. limited: a budget of tokens or cost applies to the user. Concurrent calls are serialised.
+--   2. over: a budget has less left than the call may use, even if all reservations were released. The call must not be
+--      made.
+--   3. Neither over nor reserved: other calls have reserved the rest, and the caller retries. In a budget of the
+--      application, a user with a reservation gets another one only within half of what is left, so that other users
+--      get their share.
 --
--- Cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name in
--- the provider's answer decides; without a known price, the highest price of all. Errors: 42501, another user.
+-- The cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name
+-- in the provider's response decides on the price. If none of them has a price, the highest price of all models is
+-- used. Errors: 42501: the caller names another user.
 create function reserve_budget(
   p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer,
   out reserved boolean, out over json, out limited boolean)
@@ -269,7 +282,7 @@ begin
 end $$;
 comment on function reserve_budget is 'Reserves the maximum use of a model call in its user''s budgets.';
 
--- renew_reservation: extends the reservation of a running call.
+-- renew_reservation: extends the reservation of a running model call.
 create function renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -278,10 +291,11 @@ begin
   where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
 end $$;
 revoke execute on function reserve_budget, renew_reservation from public;
-comment on function renew_reservation is 'Extends the reservation of a running call.';
+comment on function renew_reservation is 'Extends the reservation of a running model call.';
 
--- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % are used, each once per period; if one call passes
--- several levels, only the highest. SECURITY DEFINER, because the webhook belongs to another user.
+-- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % of the budget are used, once per period and level. If
+-- one call passes several levels, only the highest is reported. SECURITY DEFINER, because the webhook belongs to
+-- another user.
 create function alert_budgets(p_app text, p_user text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -290,7 +304,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- In the body, because only a superuser may attach this setting to a function.
+  -- The body switches this setting, because only a superuser may attach it to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -318,8 +332,8 @@ end $$;
 revoke execute on function alert_budgets from public;
 comment on function alert_budgets is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 
--- budget_uses_of_app: use of all users of an application since today or the first of the month. A distributed database
--- has no totals row and sums over its nodes (citus.sql).
+-- budget_uses_of_app: returns the usage of all users of an application since today or since the first of the month. A
+-- distributed database has no rows of totals and sums over its nodes instead (citus.sql).
 create function budget_uses_of_app(
   p_app text, p_since date,
   out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
@@ -332,10 +346,11 @@ begin
   into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
   from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
-comment on function budget_uses_of_app is 'Use by all users of an application since today or the first of this month, and current reservations.';
+comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
 
--- count_use_of_app: adds to the totals of today and of this month, which share a row on the first. Only if the
--- application has a budget, because the two rows cost as much as everything else that an invocation counts.
+-- count_use_of_app: adds usage to the application's totals of today and of this month. On the first of a month both are
+-- the same row. Only if the application has a budget, because the two rows cost as much as all other counting of an
+-- invocation.
 create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language plpgsql as $$
 begin
@@ -347,11 +362,11 @@ begin
     invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
     cost = t.cost + excluded.cost;
 end $$;
-comment on function count_use_of_app is 'Adds to the use of all users of an application, of today and of this month.';
+comment on function count_use_of_app is 'Adds usage to an application''s totals of today and of this month.';
 
--- sum_up_use_of_app: trigger function for an application's first budget. Sets its totals to its users' use since the
--- first of the month, in shard -1 beside the connections' shards. Concurrent statements that do not see the budget yet
--- are not counted.
+-- sum_up_use_of_app: trigger function for an application's first budget. Sets the application's totals to its users'
+-- usage since the first of the month. The sum is in shard -1; the other shards count what connections add. Usage by
+-- concurrent statements that do not see the new budget yet is not counted.
 create function sum_up_use_of_app() returns trigger language plpgsql as $$
 declare
   v_today date := (statement_timestamp() at time zone 'utc')::date;
@@ -372,13 +387,13 @@ begin
     invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
   return null;
 end $$;
-comment on function sum_up_use_of_app is 'Trigger function: an application got a budget; sets its totals to its users'' use.';
+comment on function sum_up_use_of_app is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
 
--- count_use: adds to the use of a user and of all users, on the statement's day. Connections use one of 32 shards of
--- the user, so that they do not wait for each other's commit: with 16 concurrent invocations of a user and 8 random
--- shards a claim took 2.7 ms, now 0.65.
--- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; models without a
--- price are free. Reservations of the counted uses are released in the same transaction.
+-- count_use: adds usage to the totals of a user and of all users, on the day of the statement. Each connection writes
+-- one of 32 shards of the user's total, so that connections do not wait for each other's commit: with 16 concurrent
+-- invocations of a user and 8 random shards a claim took 2.7 ms, now it takes 0.65 ms.
+-- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for no model usage. A model
+-- without a price is free. The reservations of the counted calls are released in the same transaction.
 -- Prices follow the same rule as inspect.invocation_costs and `priceOf` in evaluation.
 -- SECURITY DEFINER, so that statements of one user cannot change other rows of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
@@ -414,10 +429,11 @@ begin
   perform alert_budgets(p_app, p_user);
 end $$;
 revoke execute on function count_use from public;
-comment on function count_use is 'Adds to a user''s use of today: invocations, and tokens with their cost.';
+comment on function count_use is 'Adds invocations, tokens and their cost to a user''s usage of today.';
 
--- spend_budget: charges model use outside of stored events, once per p_id (null: always); the id is kept for a day,
--- like idempotency keys. over: an exhausted budget after it. Locks: idempotency_keys, then as count_use.
+-- spend_budget: charges model usage that is not part of stored events. With p_id, charges it only once: the id is kept
+-- for a day in idempotency_keys. over: a budget that is exhausted afterwards. Locks: idempotency_keys, then those of
+-- count_use.
 create function spend_budget(p_app text, p_user text, p_models jsonb, p_id text, out over json) language plpgsql as $$
 begin
   if p_id is not null then
@@ -428,41 +444,48 @@ begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $$;
-comment on function spend_budget is 'Charges model use outside of an invocation; returns an exhausted budget.';
+comment on function spend_budget is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';
 --> statement-breakpoint
--- claim_session: starts or resumes an invocation in an idle session, with its first events.
+-- claim_session: starts or resumes an invocation in an idle session, and stores its first events.
 --
---   1. Look up the idempotency key, and check the budgets. A request whose answer is stored is not checked. A resumed
---      invocation (returned to the queue, or answered after its pause) is not counted again; only its tokens and cost
---      are checked. Any other request starts a new one.
---   2. Lock the row of a queued invocation (p_is_queued), so that a cancellation comes before or after the claim. If the
---      row stores the request, claim it by compare-and-set on the token that the poller read (p_read): the first process
---      wins, and a stale reader cannot store the prompt twice.
---   3. First come, first served: refuse if an earlier request waits; waiters with expired leases do not count. A resumed
---      invocation precedes all waiters, even if its lease had expired.
---   4. Lock and advance the session's row and set the lease; or insert the session (p_creates; with p_is_new, only
---      insert), unless the key's invocation was deleted with its session. If another process inserts it at the same
---      moment, the session is busy. If an invocation was returned to the queue between 3 and the lock, it goes first:
---      the claim fails with 40001, is retried, and is then refused.
---   5. Insert the invocation's row. A resumed one keeps its row, stores the version that resumes it, its request and any
---      requested stop; its attempt counter rises, and its time limit continues. A new request stores where it began.
---   6. Close the tasks of answered calls (answer_calls): of concurrent answers one wins, and an answer without a task is
---      refused. An invocation queued by its tasks carries their answers. A message that interrupts (p_ends_sleeps) ends
---      invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events). For a new session they are its whole content, and are
---      returned.
+--   1. Look up the idempotency key, and check the user's budgets. A repeated request, whose response is stored, is not
+--      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
+--      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
+--   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
+--      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
+--      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
+--   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
+--      lease has expired do not count. A resumed invocation goes before all waiting requests, even if its own lease had
+--      expired.
+--   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
+--      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
+--      insert. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
+--      40001, the caller retries, and step 3 then refuses.
+--   5. Insert the invocation's row, or update the row of a resumed invocation and store the agent version that resumes
+--      it. An invocation that was returned to the queue keeps its request and any requested stop; its attempt counter
+--      increases by one, and the time that it ran before counts towards its time limit. Any other invocation stores
+--      when, and after which event, it began ("began" in its request).
+--   6. Close the tasks of the calls that the message answers (answer_calls). Of two concurrent answers the first wins,
+--      and an answer to a call without a task is refused. If wake_task queued the invocation, it has closed the tasks
+--      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
+--      sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events). The events of a new session are its whole content, so
+--      they are returned.
 --   8. Charge the budgets, unless the invocation is resumed.
 --
--- A claim that does not match may be a retry whose first answer was lost: then the session already has this token
--- (renew_claim).
--- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
--- app_states, budget_uses. A cancellation locks the same queued row, a finish the same session. Never waits for a busy
--- session to become idle.
--- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: the key is in use.
--- Database time: 0.9 ms for a new session, 1.1 for an existing one, 0.5 for a busy one.
+-- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
+-- then already has this lease token (renew_claim).
+-- Locks: the row of the queued invocation, then in the order of append_events: sessions, user_storage, invocations,
+-- tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
+-- session. This function never waits for a busy session to become idle.
+-- Errors: those of append_events and answer_calls; 40001: see step 4; 23505 on invocations_idempotency_key: another
+-- invocation uses the key.
+-- Database time: 0.9 ms for a new session, 1.1 ms for an existing session, 0.5 ms for a busy session.
 --
--- over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations. lines and
--- state_text, for a new session: its events as append_events returns them (null for none), and its merged state.
+-- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
+-- lines and state_text, only for a new session: its events as append_events returns them (null for no events), and its
+-- merged state.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -507,7 +530,7 @@ begin
     if v_has_begun then
       over := over_budget(p_app, p_user, 0, 0);
     else
-      -- Serialise: concurrent claims would all see the same count and pass.
+      -- Serialised by a lock, because concurrent claims would all read the same number of invocations and pass.
       if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
         perform lock_budgets(p_app, p_user);
       end if;
@@ -589,7 +612,7 @@ begin
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    -- ::text::jsonb is immutable, unlike to_jsonb; a distributed database requires that here.
+    -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
                    then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
@@ -626,13 +649,15 @@ begin
 end $$;
 comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';
 
--- renew_claim: true if an earlier attempt with this token holds the session, even if its lease has expired.
--- Locks: the invocation's row. A concurrent take-over has locked the session: the next write finds the token replaced.
+-- renew_claim: renews the lease of a claim that succeeded although its response was lost. True if the session still has
+-- this lease token, even if the lease has expired.
+-- Locks: the invocation's row. If another process takes the session over at the same moment, this caller's next write
+-- finds another lease token and fails.
 create function renew_claim(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
 returns boolean language plpgsql as $$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The time is in a variable, because a distributed database allows no volatile function in an update.
   v_now constant timestamptz := clock_timestamp();
 begin
   update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
@@ -642,16 +667,19 @@ begin
       where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
   return found;
 end $$;
-comment on function renew_claim is 'True if an earlier attempt with this token holds the session; renews its lease.';
+comment on function renew_claim is 'Renews the lease of a claim that succeeded although its response was lost; true if the session has this lease token.';
 
--- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth others wait. With p_request (the
--- stored body of a background start) no process needs to wait; otherwise the place must be renewed.
+-- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth other invocations wait there.
+-- With p_request, the request of a background invocation, the row itself keeps its place. Otherwise a process waits,
+-- and must renew the row's lease to keep the place.
 --
---   1. Check that the session exists and the queue has room. No locks: deleting the session deletes its queue.
---   2. Insert the row; the retry of an attempt whose answer was lost keeps its place.
+--   1. Check that the session exists and its queue is not full. No lock is needed, because deleting the session deletes
+--      its queue.
+--   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
 --
--- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: the key is in use.
--- queued_since: Unix seconds as text, the queue's order; null if it is not queued.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 on invocations_idempotency_key: another invocation uses the
+-- key.
+-- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
@@ -684,22 +712,24 @@ begin
 end $$;
 comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 
--- True if the key's invocation was deleted with its session.
+-- True if the idempotency key belongs to an invocation that was deleted with its session.
 create function is_forgotten_key(p_app text, p_user text, p_key text) returns boolean language plpgsql stable as $$
 begin
   return exists (
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $$;
-comment on function is_forgotten_key is 'True if the idempotency key''s invocation was deleted with its session.';
+comment on function is_forgotten_key is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
 --> statement-breakpoint
--- create_session: inserts a session with its initial state and events; an existing session stays unchanged.
+-- create_session: inserts a session with its initial state and events. A session that exists already stays unchanged.
 --
---   1. Check the user's storage limit, and insert the row, which also locks it. Without a row the id is taken.
+--   1. Check the user's storage limit, and insert the row, which also locks it. If no row was inserted, the id is
+--      taken.
 --   2. Merge shared state and insert the events (store_events).
---   3. Return the state as clients see it: shared states override the session's own.
+--   3. Return the state as clients see it: keys of the shared states override keys of the session's own state.
 --
--- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: those of
+-- append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
@@ -738,8 +768,10 @@ begin
 end $$;
 comment on function create_session is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
 --> statement-breakpoint
--- Reads versions of a case in all users' sets, on behalf of any user. The setting is restored in the body, because only
--- a superuser may attach one of our settings to a function.
+-- next_eval_case_version: returns the next version number of an evaluation case. Evaluation sets belong to users, but
+-- version numbers are unique across all users' sets with the same name, so row-level security is switched off while the
+-- function reads them (agent_runtime.all_users). The function itself switches it, because only a superuser may attach
+-- such a setting to a function.
 
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
 language plpgsql stable as $$
@@ -753,26 +785,29 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
   return n;
 end $$;
-comment on function next_eval_case_version is 'Next version number of a case, over all users'' sets.';
+comment on function next_eval_case_version is 'Returns the next version number of an evaluation case, unique across all users'' sets.';
 --> statement-breakpoint
--- finish_invocation: ends an invocation: stores its last events, status and answer, and releases the session.
+-- finish_invocation: ends an invocation: stores its last events, its status and its answer, and releases the session.
 --
---   1. Lock and advance the session's row and clear the lease. Without a match nothing is written: the lease was lost.
---      No size limit applies, because the end must be stored.
---   2. End the invocation's row. A new token keeps a run that was declared dead from mistaking this end for its own.
---      Write the events' calls into the ledger (record_calls). A call still open was cut off, so its outcome is unknown.
---      Exceptions: at a pause it has run and will be answered later, and a transactional call has left nothing.
---   3. Store replay inputs that are not in the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); delete streamed chunks; charge model use.
---   5. At a pause, store its tasks (open_tasks), and its request for the process that resumes it.
---   6. If the application remembers on its own, add a memory job.
---   7. Report whether background work waits for the session, so that workers are notified.
+--   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
+--      written. No size limit applies, because the end must be stored.
+--   2. End the invocation's row. The row gets a new lease token, so that a process that was declared dead does not
+--      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
+--      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
+--      will be answered later, and a transactional call was rolled back.
+--   3. Store the inputs of a replay that are not in the events (keep_tape).
+--   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
+--   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
+--   6. If the application's memory is automatic, add a memory job.
+--   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: as append_events without AR414 and AR417; as open_tasks.
+-- tasks, memory_jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
+-- of open_tasks.
 -- Database time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: number of calls that became unknown here. is_awaited: see 7.
+-- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
+-- 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
@@ -846,8 +881,9 @@ begin
 end $$;
 comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 
--- keep_tape: stores replay inputs that are not in the events, and prompts that are not stored yet.
--- p_prompts: [{"hash", "payload"}], ordered by hash, so that locks are taken in one order; null for none.
+-- keep_tape: stores the inputs of a replay that are not in the events, and those prompts that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order; null
+-- for no prompts.
 create function keep_tape(
   p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
 returns void language plpgsql as $$
@@ -864,13 +900,14 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $$;
-comment on function keep_tape is 'Stores replay inputs that are not in the events, and new prompts.';
+comment on function keep_tape is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
 --> statement-breakpoint
--- Limits on rows. Each function returns its first argument or raises; src/core/errors.ts maps the SQLSTATEs. Limits are
--- arguments, because a connection setting would reach neither the nodes of a distributed database nor the server behind
--- a pooler.
+-- Functions that check limits on sizes. Each returns its first argument, or raises an error; src/core/errors.ts maps
+-- the SQLSTATEs to error messages. Limits are arguments instead of connection settings, because a connection setting
+-- would reach neither the nodes of a distributed database nor the server behind a pooler.
 
--- Size of a state. AR413: more than p_max_bytes of text. AR415: more than p_max_keys keys.
+-- Checks the size of a state. AR413: the state has more than p_max_bytes bytes as text. AR415: it has more than
+-- p_max_keys keys.
 create function assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -884,7 +921,8 @@ begin
 end $$;
 comment on function assert_state_size is 'Returns the state; fails if it has more than p_max_bytes of text or p_max_keys keys.';
 
--- Guards SECURITY DEFINER functions: the limited role may only name its own user.
+-- Checks that a SECURITY DEFINER function is called for the right user: under the role agent_runtime_user, p_user must
+-- be the user of the transaction.
 create function assert_own_user(p_user text) returns void language plpgsql stable as $$
 begin
   if current_setting('role') = 'agent_runtime_user'
@@ -892,9 +930,9 @@ begin
     raise exception 'another user' using errcode = '42501';
   end if;
 end $$;
-comment on function assert_own_user is 'Fails if the limited role names another user.';
+comment on function assert_own_user is 'Fails if the role agent_runtime_user names a user other than that of the transaction.';
 
--- Size of a session's events. AR414: more than p_max_bytes.
+-- Checks the total size of a session's events. AR414: it is more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
@@ -905,7 +943,8 @@ begin
 end $$;
 comment on function assert_session_size is 'Returns the size; fails if it exceeds p_max_bytes.';
 
--- Writers of an application's shared state. AR416: agents wrote more than p_max_bytes on behalf of one user.
+-- Checks what agents wrote into an application's shared state on behalf of one user (p_writer). AR416: it is more than
+-- p_max_bytes.
 create function assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -917,9 +956,10 @@ begin
 end $$;
 comment on function assert_writer_share is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
 
--- Bytes that a statement adds to a user's storage in an application. AR417: the total would exceed p_max_bytes (null: no
--- limit). Concurrent writes do not see each other, so large writes of a user are serialised here, before they lock rows
--- of stored data. p_begins: the transaction writes more, so it is serialised whatever the size.
+-- Checks the bytes that a statement adds to a user's storage in an application. AR417: the total would exceed
+-- p_max_bytes (null: no limit). Concurrent writes do not see each other, so a user's large writes are serialised here,
+-- before they lock rows of stored data. p_begins: the transaction writes more after this statement, so it is serialised
+-- whatever its size.
 create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
 returns bigint language plpgsql as $$
 begin
@@ -936,17 +976,19 @@ begin
 end $$;
 comment on function assert_user_storage is 'Returns the added bytes; fails if the user''s storage would exceed p_max_bytes.';
 
--- Size of a session's states as counted for its user: without the size of two empty objects.
+-- Returns the size of a session's states that counts for its user's storage: without the four bytes of two empty
+-- objects.
 create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
 $$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
-comment on function state_size is 'Size of a session''s states, without that of two empty ones.';
+comment on function state_size is 'Returns the size of a session''s states that counts for its user''s storage.';
 
--- Size of an artifact version as counted for its user; references and metadata count too.
+-- Returns the size of an artifact version that counts for its user's storage: the content, references to other
+-- artifacts, and metadata.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
 $$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
-comment on function artifact_size is 'Size of an artifact version, including part and metadata.';
+comment on function artifact_size is 'Returns the size of an artifact version that counts for its user''s storage.';
 
--- Variants that take the limits from p_limits:
+-- Variants of the checks above that read the limits from p_limits:
 -- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
@@ -955,11 +997,13 @@ create function limited_size(p_event_bytes bigint, p_limits jsonb) returns bigin
 $$ select assert_session_size(p_event_bytes, (p_limits ->> 'sessionBytes')::bigint) $$;
 comment on function limited_size is 'Returns a session''s size; fails if it exceeds the limits.';
 --> statement-breakpoint
--- Words of memories for full-text search. PostgreSQL splits text at blanks and keeps addresses and file names whole.
--- Here their parts are indexed too, and scripts without blanks (Chinese, Japanese, Thai …) or with word endings
--- (Korean) are split into pieces of one and two characters.
+-- Functions that split memories into words for full-text search. PostgreSQL itself splits text only at blanks, and
+-- keeps addresses and file names as single words. Here the parts of addresses and file names are indexed too. Text in
+-- scripts without blanks between words (Chinese, Japanese, Thai …) or with attached word endings (Korean) is split into
+-- pieces of one and two characters.
 
--- Pieces of such scripts: two characters, and with p_singles also one.
+-- Returns every two adjacent characters of text in the scripts without blanks, and with p_singles also every single
+-- character.
 create function memory_pieces(p_text text, p_singles boolean) returns text language sql immutable as $$
   select string_agg(pieces, ' ')
   from regexp_matches(p_text, E'[\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3040-\\u30ff\\u3400-\\u4dbf\\u4e00-\\u9fff\\uac00-\\ud7a3\\uf900-\\ufaff\\uff66-\\uff9f\\U00020000-\\U0003ffff]+', 'g') found(runs),
@@ -968,29 +1012,33 @@ create function memory_pieces(p_text text, p_singles boolean) returns text langu
       from generate_series(1, length(runs[1])) start, generate_series(1, 2) size
       where start + size - 1 <= length(runs[1]) and (size = 2 or p_singles or length(runs[1]) = 1)) cut
 $$;
-comment on function memory_pieces is 'Pieces of one and two characters, for scripts without blanks.';
+comment on function memory_pieces is 'Splits text in scripts without blanks into pieces of one and two characters.';
 
--- Long words are cut, because PostgreSQL's time is quadratic in their length: 90 s for 64 KB of a_a_….
+-- Long words are cut after 128 characters, because the time of to_tsvector is quadratic in the length of a word: 90 s
+-- for 64 KB of a_a_….
 create function memory_words(p_text text, p_singles boolean) returns tsvector language sql immutable as $$
   select to_tsvector('simple', concat_ws(' ', regexp_replace(p_text, E'(\\S{128})', E'\\1 ', 'g'),
                                          regexp_replace(regexp_replace(p_text, '[^[:alnum:]]+', ' ', 'g'), E'(\\S{128})', E'\\1 ', 'g'),
                                          memory_pieces(p_text, p_singles)))
 $$;
-comment on function memory_words is 'Words by which a memory is found.';
+comment on function memory_words is 'Returns the words by which full-text search finds a memory.';
 
--- Matches any word of the query. Lexemes are quoted, because the query is plain text.
+-- The search matches any word of the query. Each word is quoted, because the query is plain text and must not be read
+-- as search operators.
 create function memory_words_asked(p_text text) returns tsquery language sql immutable as $$
   select coalesce(string_agg('''' || replace(replace(lexeme, E'\\', E'\\\\'), '''', '''''') || '''', ' | '), '')::tsquery
   from unnest(memory_words(p_text, false))
 $$;
-comment on function memory_words_asked is 'Converts a query to a search for any of its words.';
+comment on function memory_words_asked is 'Converts a text to a full-text query for any of its words.';
 --> statement-breakpoint
--- service_state: the connected replicas and the queues' contents, for operators.
+-- service_state: returns the connected processes of the service (replicas) and the contents of the queues, for
+-- operators.
 --
--- A replica is a listening connection; its name is `agent-runtime/<version> <host>`. Behind a pooler without a direct
--- connection none is visible. Waiting time starts when work is due; work due later counts as waiting with a time of 0.
--- At most the first 1,000 due entries of each queue are counted, to bound the cost; tasks have no index by age, so
--- their oldest is the oldest of those.
+-- A replica is a database connection that listens for notifications; its application name is `agent-runtime/<version>
+-- <host>`. A replica is not visible if it is connected only through a pooler. The waiting time of an entry begins when
+-- the entry is due; an entry that is due later counts as waiting for 0 seconds.
+-- At most 1,000 due entries of each queue are counted, to bound the cost. Tasks have no index on their age, so the
+-- oldest task is the oldest of those that were counted.
 create function service_state(out replicas json, out queues json) language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
@@ -1014,7 +1062,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A delivery being sent becomes due again when its lease ends, in less than a minute.
+      -- A webhook delivery that is being sent becomes due again when its lease ends, which is in less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
         where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
@@ -1024,11 +1072,12 @@ begin
     into queues from (
       select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
-comment on function service_state is 'The connected replicas, and the waiting and running entries of each queue.';
+comment on function service_state is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
 
--- list_audit: a page of the audit, newest first, filtered by p_wanted: decision, caller, operation, appName, userId, from
--- and to (Unix seconds), limit, and cursor (entries with smaller ids). A page scans up to 10,000 entries, starting near
--- `to` by the index on time; ids have the same order up to about a second.
+-- list_audit: returns a page of the audit log, the newest entry first. Members of p_wanted filter the entries:
+-- decision, caller, operation, appName, userId, from and to (Unix seconds), limit, and cursor (only entries with
+-- smaller ids). A page scans up to 10,000 entries, beginning near `to` by the index on time. The order of ids is that
+-- of times, up to about a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
@@ -1054,34 +1103,39 @@ begin
         and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
       order by id desc limit rest + 1) entries;
 end $$;
-comment on function list_audit is 'A page of the audit, newest first.';
+comment on function list_audit is 'Returns a page of the audit log, the newest entry first.';
 --> statement-breakpoint
--- Helpers of the functions that write sessions. SQL functions are inlined into the calling statements.
+-- Helpers of the functions that write sessions. PostgreSQL inlines functions in the language SQL into the calling
+-- statements.
 
--- Time of a change: p_moment, but always later than the previous change, even if the clock went back or the statement
--- waited for a later writer. Computed in UTC, because adding to a timestamptz is not immutable.
+-- Returns the time to store for a change: p_moment, or one microsecond after the previous change if that is later. So
+-- times of changes always increase, even if the clock was set back or the statement waited for another writer. Computed
+-- in UTC, because adding to a timestamptz is not immutable.
 create function next_time(p_before timestamptz, p_moment timestamptz) returns timestamptz language sql immutable as
 $$ select greatest((p_before at time zone 'utc' + interval '1 microsecond') at time zone 'utc', p_moment) $$;
-comment on function next_time is 'Time of a change: the moment, but later than the previous change.';
+comment on function next_time is 'Returns the time to store for a change, always later than the previous change.';
 
--- Version of a row: its last change in microseconds; every change increases it.
+-- Returns the version of a row: the time of its last change in microseconds. Every change increases it.
 create function row_version(p_update_time timestamptz) returns text language sql immutable as
 $$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $$;
-comment on function row_version is 'Version of a row: its last change in microseconds, hexadecimal.';
+comment on function row_version is 'Returns the version of a row: the time of its last change in microseconds, hexadecimal.';
 
--- The ETag of a session: "session.app.user".
+-- Returns the ETag of a session: the versions of the session's row, of the application's state and of the user's state,
+-- joined by dots.
 create function session_etag(p_session timestamptz, p_app_state timestamptz, p_user_state timestamptz) returns text
 language sql immutable as
 $$ select '"' || row_version(p_session) || '.' || coalesce(row_version(p_app_state), '') || '.'
        || coalesce(row_version(p_user_state), '') || '"' $$;
-comment on function session_etag is 'ETag of a session, from the last changes of its row and of the two shared states.';
+comment on function session_etag is 'Returns the ETag of a session: the versions of its row, of the application''s state and of the user''s state.';
 
--- Converts Unix seconds to a timestamp; out-of-range values (imports may contain any) become its first or last year.
+-- Converts Unix seconds to a timestamp. Imported events may have any number; a number out of range becomes the earliest
+-- or latest possible year.
 create function clamped_time(p_seconds float8) returns timestamptz language sql immutable as
 $$ select to_timestamp(least(greatest(p_seconds, -2e11), 9e12)) $$;
-comment on function clamped_time is 'Unix seconds as a timestamp; out-of-range values become its first or last year.';
+comment on function clamped_time is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
 
--- Size of each event as text. Only the database knows it: it writes 1e308 with 309 digits.
+-- Returns the size of each event as text, in bytes. The client cannot compute it, because PostgreSQL writes numbers
+-- differently: 1e308 with 309 digits.
 create function event_sizes(p_events jsonb) returns integer[] language plpgsql immutable as $$
 begin
   if jsonb_array_length(p_events) = 1 then return array[octet_length((p_events -> 0)::text)]; end if;
@@ -1089,26 +1143,26 @@ begin
     select octet_length(given.event::text)
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $$;
-comment on function event_sizes is 'Size of each event in an array as text, bytes.';
+comment on function event_sizes is 'Returns the size of each event in an array as text, in bytes.';
 
 create function total_size(p_sizes integer[]) returns bigint language plpgsql immutable as $$
 begin
   if cardinality(p_sizes) = 1 then return p_sizes[1]; end if;
   return coalesce((select sum(size) from unnest(p_sizes) size), 0);
 end $$;
-comment on function total_size is 'Sum of sizes.';
+comment on function total_size is 'Returns the sum of sizes.';
 --> statement-breakpoint
--- store_events: second part of a write, after the session's row was locked and advanced: shared state, then events.
--- Internal: called by append_events, claim_session, finish_invocation and create_session.
+-- store_events: merges shared state and inserts events. It is the second part of a write: the caller has locked and
+-- advanced the session's row. Internal: called by append_events, claim_session, finish_invocation and create_session.
 --
---   1. Merge the user's state, then the application's (merge_app_state): a fixed order prevents deadlocks.
---   2. Insert the events with sequences up to p_last, one by one, so that a distributed database runs them on one node.
---      Events without a timestamp get that of the change.
+--   1. Merge the user's state, then the application's state (merge_app_state). The fixed order prevents deadlocks.
+--   2. Insert the events with the sequences up to p_last. They are inserted one by one, so that a distributed database
+--      runs each statement on one node. An event without a timestamp gets the time of the change.
 --
--- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
--- "userBytes"}.
--- Returns the stored events, one JSON text per line (jsonb as text has no line breaks), only if p_returns, because
--- writing a large event as text takes milliseconds.
+-- p_sizes: the result of event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser",
+-- "sessionBytes", "userBytes"}.
+-- Returns the stored events, one JSON text per line, because jsonb as text has no line breaks. Only if p_returns is
+-- true, because converting a large event to text takes milliseconds.
 create function store_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean,
   p_limits jsonb, p_last integer, p_changed timestamptz, p_returns boolean)
@@ -1148,11 +1202,12 @@ begin
   end loop;
   return array_to_string(v_lines, E'\n');
 end $$;
-comment on function store_events is 'Merges shared state and inserts events, after the session''s row was advanced.';
+comment on function store_events is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
 
--- merge_app_state: merges a delta into the state shared by all users of an application. Writes by agents count for the
--- session's user (writers, AR416); writes by requests belong to the operator.
--- SECURITY DEFINER, so that statements of one user can merge but neither replace nor delete this state.
+-- merge_app_state: merges a delta into the state that all users of an application share. For each key that an agent
+-- writes, the column writers records the session's user, whose share is limited (AR416). Keys that a client's request
+-- writes belong to the operator and have no such limit.
+-- SECURITY DEFINER, so that statements of one user can merge into this state, but neither replace nor delete it.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
@@ -1181,10 +1236,11 @@ end $$;
 revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state shared by all users of an application.';
 --> statement-breakpoint
--- open_tasks: inserts a task for each call that a pausing invocation leaves open. Internal: called by finish_invocation.
+-- open_tasks: inserts a task for each tool call that a pausing invocation leaves open. Internal: called by
+-- finish_invocation.
 -- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
 -- seconds or "expiresAt" as local time of "timeZone"}].
--- Locks: the new rows. Errors: AR418: the user has the maximum number of open tasks.
+-- Locks: the new rows. Errors: AR418: the user would have more than the maximum number of open tasks.
 create function open_tasks(
   p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
 language plpgsql as $$
@@ -1213,7 +1269,7 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
-  -- A signal that was stored before makes the task due at once.
+  -- If the signal that a task waits for is already stored, the task is due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
@@ -1223,17 +1279,18 @@ begin
 end $$;
 comment on function open_tasks is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 
--- When an open task is due next: a reminder, or its deadline.
--- Functions take no row type, because a distributed database creates functions before its nodes have tables.
+-- Returns when an open task is due next: for its next reminder, or at its deadline.
+-- The arguments are single columns instead of a row type, because a distributed database creates functions before its
+-- nodes have the tables.
 create function next_due(p_made timestamptz, p_expires timestamptz, p_rules jsonb, p_reminders integer)
 returns timestamptz language sql immutable as $$
   select least(p_expires, p_made
                + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $$;
-comment on function next_due is 'When an open task is due next.';
+comment on function next_due is 'Returns when an open task is due next.';
 
--- True if a person may answer a task: an assignee, or the session's user if nobody is assigned; never the requester if
--- the rules exclude them.
+-- True if a person may answer a task. Assigned users and members of assigned groups may; if nobody is assigned, the
+-- session's user may. The user who requested the call may not if the task's rules exclude the requester.
 create function may_answer(
   p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
 returns boolean language sql immutable as $$
@@ -1243,7 +1300,7 @@ returns boolean language sql immutable as $$
 $$;
 comment on function may_answer is 'True if a person may answer a task.';
 
--- Error text for a late answer.
+-- Returns the error message for an answer to a task that is closed already.
 create function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
 returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
@@ -1252,19 +1309,23 @@ returns text language sql stable as $$
                                else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
-comment on function answered_text is 'Error text for a late answer.';
+comment on function answered_text is 'Returns the error message for an answer to a task that is closed already.';
 
--- answer_calls: closes the tasks of calls that a message of the session's user answers, or refuses the message.
--- Internal: called by claim_session and append_events, so it commits with the event or not at all.
+-- answer_calls: closes the tasks of the calls that a message of the session's user answers, or refuses the message.
+-- Internal: called by claim_session and append_events, so that the tasks are closed in the transaction that stores the
+-- message's event.
 --
---   1. The task opened for the call in this session: its rules decide whether the answer counts. A confirmation's content
---      is stored with the task and authorises the call; the event does not, because it may be a copy.
---   2. Without a task: see assert_without_task.
+--   1. The call has a task in this session: the task's rules decide whether the answer is accepted. The response of a
+--      confirmation is stored with the task, and only the task authorises the call; the event cannot, because it may be
+--      a copy from another session.
+--   2. The call has no task: see assert_without_task.
 --
--- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request resumes),
--- "isHistory": true if an agent's event claims it, which is never trusted}].
+-- p_answers: [{"id", "name", "response" (only of a confirmation), "invocationId": the invocation that the request
+-- resumes, "isHistory"}]. isHistory is true if the event with the answer names an agent as its author, or if the same
+-- request also brings the call. Such an answer is a record of the past and needs no task, unless it is a confirmation.
 -- Locks: the tasks' rows.
--- Errors: AR410: already answered (the message says by whom), or nothing waits for it; AR403: others must answer.
+-- Errors: AR410: the call was answered already (the message says by whom), or nothing waits for the answer; AR403:
+-- other people must answer.
 create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
   v_answer jsonb;
@@ -1273,7 +1334,7 @@ declare
 begin
   for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
     v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
-    -- 1. Models choose call ids and may reuse them: the newest task is meant.
+    -- 1. Models choose the ids of calls and may reuse them, so the newest task with the id is taken.
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
     order by k.create_time desc limit 1 for update;
@@ -1296,15 +1357,16 @@ begin
     end if;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls answered by a message of the session''s user, or refuses the message.';
+comment on function answer_calls is 'Closes the tasks of the calls that a message of the session''s user answers, or refuses the message.';
 
--- assert_without_task: refuses an answer to a call without a task in its session. Two kinds of calls are excepted,
--- because nobody in particular has to answer them:
+-- assert_without_task: refuses an answer to a call that has no task in its session. Answers to two kinds of calls are
+-- accepted, because no particular person has to give them:
 --
---   * calls of the client's own tools: their answers are the client's in any case;
---   * calls whose tool gave a provisional answer in this session, like ADK's long-running tools.
+--   * calls of the client's own tools, which the client answers in any case;
+--   * calls whose tool gave a provisional response in this session, as ADK's long-running tools do.
 --
--- A copied call (by a fork or an import) has no task here: it must be answered in the session in which it was made.
+-- A call that was copied by a fork or an import has no task here: it must be answered in the session in which it was
+-- made.
 -- Errors: AR410.
 create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
 returns void language plpgsql as $$
@@ -1315,7 +1377,8 @@ begin
   if p_call is null then
     raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
   end if;
-  -- The newest call, as models see it. Without an index, this scans backwards to the call.
+  -- Find the newest event with a call of this id, because models take the newest call if an id is reused. No index has
+  -- the ids of calls, so this scans the session's events backwards until it finds the call.
   select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
   from events e
   cross join lateral jsonb_path_query_first(
@@ -1341,15 +1404,15 @@ begin
          e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
        where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
          and e.author <> 'user' and e.is_from_runtime and r.response is not null
-         -- Excludes the runtime's placeholder answers for tools that were stopped.
+         -- Excludes the error responses that the runtime itself stores for tools that were stopped.
          and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
     return;
   end if;
   raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
 end $$;
-comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless nobody in particular has to answer it.';
+comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless no particular person has to answer the call.';
 
--- True if anyone with the public address may answer the task: its rules name nobody.
+-- True if the task's rules name nobody who has to answer. Then anyone who has the task's public address may answer it.
 create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
 returns boolean language sql immutable as $$
   select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
@@ -1358,12 +1421,14 @@ $$;
 comment on function has_no_rules is 'True if the task''s rules name nobody who has to answer.';
 
 -- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.
--- The row lock lets one of several answers win. An approval is only counted while more approvals are required; a
--- settlement needs one person. p_by: null for a caller with the public address. p_vouched: an operator's credential
--- acts for the person, who need not be assigned; the exclusion of the requester still applies. Only such a credential
--- may admit people who could not answer before. p_version: compare-and-set; null: any version.
+-- The row lock lets one of several concurrent answers win. If the rules require several approvals, an approval is only
+-- counted until enough have come. Settling is refused for such a task, because it needs only one person.
+-- p_by: the acting user; null for a caller who has only the public address. p_vouched: an operator's credential acts
+-- for that user, who need not be assigned; a rule that excludes the requester still applies. Only an operator's
+-- credential may assign people who could not answer before. p_version: compare-and-set on the task's version; null: any
+-- version.
 -- p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, depending on the action.
--- Errors: AR410: not open, or another version; AR403: others must answer.
+-- Errors: AR410: the task is not open, or has another version; AR403: other people must answer.
 create function change_task(
   p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
   p_action text, p_change jsonb) returns void
@@ -1438,22 +1503,25 @@ begin
     token_expire_time = t.token_expire_time, version = t.version + 1
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $$;
-comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
+comment on function change_task is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 
--- wake_task: handles a due task: a reminder, its deadline, or, after its answer, queueing its invocation, which any
--- process then resumes with all answers. Idempotent; of several processes one does it.
+-- wake_task: handles a due task. An open task is due for a reminder or at its deadline. An answered task is due to
+-- queue its invocation, which any process then resumes with all answers. Idempotent: if several processes handle the
+-- same task, one of them does the work.
 --
---   1. Lock the task, unless another process has it; stop if it is no longer due.
---   2. Open: send a reminder; at the deadline ask others (escalateTo), or else answer in place of a person.
---   3. Answered: lock the invocation, so that concurrent answers see each other; if its row is locked, the task stays
---      due. Wait while other calls of the invocation are open (the last answer gets here too), or while the invocation
---      still runs. Otherwise queue it with its original request.
+--   1. Lock the task. Stop if another process has locked it or it is no longer due.
+--   2. If the task is open: send a reminder; at the deadline assign other people (escalateTo) or, without such a rule,
+--      store an answer in place of a person.
+--   3. If the task is answered: lock the invocation, so that of concurrent answers the last sees all others. If its row
+--      is locked, the task stays due. If other calls of the invocation are open, do nothing, because their last answer
+--      reaches this step too. If the invocation still runs, try again in a second. Otherwise queue the invocation with
+--      its original request.
 --
 -- Locks: tasks, then invocations without waiting, because a claim locks them in the opposite order.
--- woke: true if the invocation is queued now.
+-- woke: true if this call queued the invocation.
 create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The token is in a variable, because a distributed database allows no volatile function in an update.
   v_token constant uuid := gen_random_uuid();
   t record;
   v_now constant timestamptz := clock_timestamp();
@@ -1512,7 +1580,8 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  -- Computed before the update, in which a distributed database allows only immutable functions.
+  -- The message is computed before the update, because a distributed database allows only immutable functions in an
+  -- update.
   select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
@@ -1524,7 +1593,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation stopped by a budget resumes between its steps, as after a crash, or ends there.
+    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
+    -- or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
@@ -1537,12 +1607,14 @@ begin
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
 end $$;
-comment on function wake_task is 'Handles a due task, and queues its invocation when no call of it is open.';
+comment on function wake_task is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';
 
--- keep_signal: stores a signal for an invocation that will wait for it; not if one already waits, or the session has
--- the maximum of stored signals. p_groups: the sender's groups; null for an operator's credential.
--- Locks: sessions, to serialise with pauses and other signals.
--- outcome: absent (no session), waiting, full or kept.
+-- keep_signal: stores a signal until an invocation waits for it. Does not store it if an invocation of the session
+-- already waits for it, or if the session has the maximum number of stored signals. p_groups: groups of the sender;
+-- null for an operator's credential.
+-- Locks: sessions, so that pauses and other signals of the session are serialised.
+-- outcome: absent (the session does not exist), waiting (an invocation waits for the signal), full (the maximum is
+-- reached) or kept (stored).
 create function keep_signal(
   p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
   out outcome text)
@@ -1563,13 +1635,14 @@ begin
     outcome := 'kept';
   end if;
 end $$;
-comment on function keep_signal is 'Stores a signal for an invocation that will wait for it.';
+comment on function keep_signal is 'Stores a signal until an invocation waits for it.';
 --> statement-breakpoint
--- record_calls: writes started calls and their outcomes into the ledger. Internal: called by append_events,
--- finish_invocation and keep_calls. An existing call is restarted only by a later attempt; a running tool may store an
--- intermediate response to resume from.
--- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the event has
--- it; keep_calls only looks up calls without a state. Locks: their rows of tool_calls, all in one session.
+-- record_calls: writes started tool calls and their outcomes into the ledger (table tool_calls). Internal: called by
+-- append_events, finish_invocation and keep_calls. A call that is in the ledger already is started again only by a
+-- later attempt. A running tool may store an intermediate response, from which a later attempt resumes.
+-- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the stored
+-- event contains the response. Calls without a state are not written: keep_calls receives them to look up their rows.
+-- Locks: the calls' rows of tool_calls, all in one session.
 create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
 language plpgsql as $$
 declare
@@ -1587,15 +1660,16 @@ begin
     where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $$;
-comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger.';
+comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 
--- keep_calls: like record_calls, for calls whose event is already stored: before a confirmed or repeated tool runs, and
--- to store one call's answer while other calls of the step still run.
--- Locks: sessions (shared, so that a take-over comes before or after), user_storage, tool_calls. Errors: AR417.
+-- keep_calls: writes calls into the ledger like record_calls, for calls whose event is already stored. Used before a
+-- confirmed or repeated tool runs, and to store the response of one call while other calls of the same step still run.
+-- Locks: sessions (shared, so that a take-over by another process comes either before or after), user_storage,
+-- tool_calls. Errors: AR417.
 -- Database time: 0.2 ms.
 --
--- held: false if the lease was lost; then nothing is written. earlier: the calls' previous rows, [{"id", "state",
--- "attempt", "response"}] as text.
+-- held: false if the lease was lost; then nothing is written. earlier: the rows that the calls had before, [{"id",
+-- "state", "attempt", "response"}] as text.
 create function keep_calls(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -1606,7 +1680,7 @@ begin
   for share;
   held := found;
   if not held then return; end if;
-  -- Locked, to wait for a tool's transaction that may still commit (keep_answer).
+  -- The rows are locked, to wait for a transaction of a tool that may still commit its response (keep_answer).
   earlier := (
     select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
     from (
@@ -1617,10 +1691,11 @@ begin
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
-comment on function keep_calls is 'Writes calls whose event is stored into the ledger, under the session''s lease.';
+comment on function keep_calls is 'Writes tool calls whose event is already stored into the ledger, under the session''s lease.';
 
--- keep_answer: keep_calls inside a tool's transaction. SECURITY DEFINER, because the tools' role has no rights on these
--- tables; restricted to rows of the transaction's user, under the lease.
+-- keep_answer: stores the response of a transactional tool within the tool's own transaction (keep_calls). SECURITY
+-- DEFINER, because the role of transactional tools has no privileges on the runtime's tables. Only rows of the
+-- transaction's user can be written, and only under the session's lease.
 create function keep_answer(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -1629,16 +1704,18 @@ begin
   select kept.held into held
   from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
 end $$;
-comment on function keep_answer is 'Stores a transactional tool''s answer in the tool''s transaction.';
+comment on function keep_answer is 'Stores the response of a transactional tool within the tool''s own transaction.';
 revoke execute on function keep_answer from public;
 --> statement-breakpoint
--- usage_report: use by invocations requested in a period, of an application or of one user (p_user), grouped by p_by
--- (user, model, version, day, hour in UTC): at most p_limit rows after p_after: [period, user, model, version].
+-- usage_report: a page of the usage by invocations that were requested in a period, for an application or one user
+-- (p_user). Rows are grouped by p_by: any of user, model, version (of the agent), day, hour (in UTC). Keyset
+-- pagination: at most p_limit rows after the row p_after: [period, user, model, version].
 --
--- A line with a model sums its stored answers, at the prices of inspect.invocation_costs. The line without a model has
--- the invocations, their duration and scores, and calls without a stored event: of agents used as tools, and failed
--- ones. So totals equal inspect.usage for any grouping. A whole session's score counts for its last invocation.
--- Reads all invocations of the application, or of the user.
+-- A row with a model sums the model answers that are stored as events, at the prices of inspect.invocation_costs. The
+-- row without a model counts the invocations, their duration and scores, and the model calls without a stored event:
+-- calls of agents that are used as tools, and failed calls. So the totals equal inspect.usage for any grouping. The
+-- score of a whole session counts for the session's last invocation.
+-- Reads all invocations of the application or user in the period.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
@@ -1689,7 +1766,8 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      -- The line without a model is the empty object. No union, because a distributed database cannot plan it here.
+      -- The row without a model comes from the empty object. No union, because a distributed database cannot plan a
+      -- union here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
@@ -1701,4 +1779,4 @@ begin
     order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'Use by invocations requested in a period, by user, model, version, day or hour.';
+comment on function usage_report is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';

@@ -614,7 +614,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- In the body, because only a superuser may attach this setting to a function.
+  -- The body switches this setting, because only a superuser may attach it to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -651,7 +651,7 @@ declare
 begin
   for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
     v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
-    -- 1. Models choose call ids and may reuse them: the newest task is meant.
+    -- 1. Models choose the ids of calls and may reuse them, so the newest task with the id is taken.
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
     order by k.create_time desc limit 1 for update;
@@ -833,7 +833,8 @@ begin
   if p_call is null then
     raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
   end if;
-  -- The newest call, as models see it. Without an index, this scans backwards to the call.
+  -- Find the newest event with a call of this id, because models take the newest call if an id is reused. No index has
+  -- the ids of calls, so this scans the session's events backwards until it finds the call.
   select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
   from events e
   cross join lateral jsonb_path_query_first(
@@ -859,7 +860,7 @@ begin
          e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
        where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
          and e.author <> 'user' and e.is_from_runtime and r.response is not null
-         -- Excludes the runtime's placeholder answers for tools that were stopped.
+         -- Excludes the error responses that the runtime itself stores for tools that were stopped.
          and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
     return;
   end if;
@@ -914,7 +915,7 @@ begin
       b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
       used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
     from budgets b cross join lateral (
-      -- Separate subqueries: with both conditions in one, a budget of users scanned the use of all users and days.
+      -- Separate subqueries, because a single one with both conditions scanned the usage of all users and days.
       select coalesce(sum(u.invocations), 0) as invocations,
              coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
              (select coalesce(sum(r.tokens), 0) from budget_reservations r
@@ -1063,7 +1064,7 @@ begin
     if v_has_begun then
       over := over_budget(p_app, p_user, 0, 0);
     else
-      -- Serialise: concurrent claims would all see the same count and pass.
+      -- Serialised by a lock, because concurrent claims would all read the same number of invocations and pass.
       if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
         perform lock_budgets(p_app, p_user);
       end if;
@@ -1145,7 +1146,7 @@ begin
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    -- ::text::jsonb is immutable, unlike to_jsonb; a distributed database requires that here.
+    -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
                    then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
@@ -1661,7 +1662,7 @@ begin
   for share;
   held := found;
   if not held then return; end if;
-  -- Locked, to wait for a tool's transaction that may still commit (keep_answer).
+  -- The rows are locked, to wait for a transaction of a tool that may still commit its response (keep_answer).
   earlier := (
     select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
     from (
@@ -1908,7 +1909,7 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
-  -- A signal that was stored before makes the task due at once.
+  -- If the signal that a task waits for is already stored, the task is due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
@@ -2020,7 +2021,7 @@ CREATE OR REPLACE FUNCTION public.renew_claim(p_app text, p_user text, p_session
  LANGUAGE plpgsql
 AS $function$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The time is in a variable, because a distributed database allows no volatile function in an update.
   v_now constant timestamptz := clock_timestamp();
 begin
   update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
@@ -2118,7 +2119,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A delivery being sent becomes due again when its lease ends, in less than a minute.
+      -- A webhook delivery that is being sent becomes due again when its lease ends, which is in less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
         where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
@@ -2281,7 +2282,8 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      -- The line without a model is the empty object. No union, because a distributed database cannot plan it here.
+      -- The row without a model comes from the empty object. No union, because a distributed database cannot plan a
+      -- union here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
@@ -2305,7 +2307,7 @@ CREATE OR REPLACE FUNCTION public.wake_task(p_app text, p_user text, p_session t
  LANGUAGE plpgsql
 AS $function$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The token is in a variable, because a distributed database allows no volatile function in an update.
   v_token constant uuid := gen_random_uuid();
   t record;
   v_now constant timestamptz := clock_timestamp();
@@ -2364,7 +2366,8 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  -- Computed before the update, in which a distributed database allows only immutable functions.
+  -- The message is computed before the update, because a distributed database allows only immutable functions in an
+  -- update.
   select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
@@ -2376,7 +2379,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation stopped by a budget resumes between its steps, as after a crash, or ends there.
+    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
+    -- or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
@@ -4795,37 +4799,37 @@ comment on column webhooks.url is 'Normalised URL; requests and cronjobs refer t
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
-comment on function answer_calls(text,text,text,jsonb) is 'Closes the tasks of calls answered by a message of the session''s user, or refuses the message.';
-comment on function answered_text(text,text,text,text,timestamp with time zone) is 'Error text for a late answer.';
+comment on function answer_calls(text,text,text,jsonb) is 'Closes the tasks of the calls that a message of the session''s user answers, or refuses the message.';
+comment on function answered_text(text,text,text,text,timestamp with time zone) is 'Returns the error message for an answer to a task that is closed already.';
 comment on function append_deltas(text,text,text,uuid,bigint,text[],text[]) is 'Stores chunks of streamed text while the caller holds the lease.';
 comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,jsonb,jsonb) is 'Appends events to a session, with their state changes.';
-comment on function artifact_size(bigint,jsonb,jsonb) is 'Size of an artifact version, including part and metadata.';
-comment on function assert_own_user(text) is 'Fails if the limited role names another user.';
+comment on function artifact_size(bigint,jsonb,jsonb) is 'Returns the size of an artifact version that counts for its user''s storage.';
+comment on function assert_own_user(text) is 'Fails if the role agent_runtime_user names a user other than that of the transaction.';
 comment on function assert_session_size(bigint,bigint) is 'Returns the size; fails if it exceeds p_max_bytes.';
 comment on function assert_state_size(jsonb,integer,integer) is 'Returns the state; fails if it has more than p_max_bytes of text or p_max_keys keys.';
 comment on function assert_user_storage(text,text,bigint,bigint,boolean) is 'Returns the added bytes; fails if the user''s storage would exceed p_max_bytes.';
-comment on function assert_without_task(text,text,text,text,boolean) is 'Refuses an answer to a call without a task in its session, unless nobody in particular has to answer it.';
+comment on function assert_without_task(text,text,text,text,boolean) is 'Refuses an answer to a call without a task in its session, unless no particular person has to answer the call.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
-comment on function audit_retention() is 'Retention of the audit: days and number of entries. Written by each migration.';
-comment on function budget_uses_of_app(text,date) is 'Use by all users of an application since today or the first of this month, and current reservations.';
-comment on function budgets_for(text,text) is 'The budgets that apply to a user, with use and reservations in their period.';
+comment on function audit_retention() is 'Returns for how many days, and how many, entries of the audit log are kept. Each migration writes the operator''s settings into this function.';
+comment on function budget_uses_of_app(text,date) is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
+comment on function budgets_for(text,text) is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
-comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, assigns, comments or postpones an open task.';
+comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Starts or resumes an invocation in an idle session, with its first events.';
-comment on function clamped_time(double precision) is 'Unix seconds as a timestamp; out-of-range values become its first or last year.';
+comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
 comment on function count_event_bytes() is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';
 comment on function count_kept_bytes() is 'Trigger function: a call''s stored answer was added or removed.';
 comment on function count_request_bytes() is 'Trigger function: a stored request was added or removed.';
 comment on function count_session_bytes() is 'Trigger function: the size of a session''s events or states has changed.';
 comment on function count_stored_bytes() is 'Trigger function: rows were inserted or deleted. Arguments: the table and a sign.';
-comment on function count_use(text,text,bigint,jsonb) is 'Adds to a user''s use of today: invocations, and tokens with their cost.';
-comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds to the use of all users of an application, of today and of this month.';
+comment on function count_use(text,text,bigint,jsonb) is 'Adds invocations, tokens and their cost to a user''s usage of today.';
+comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds usage to an application''s totals of today and of this month.';
 comment on function counted_request(text,jsonb) is 'Bytes of a stored request that count for its user.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
-comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries beyond audit_retention, none of the last day; if there are too many, those of the callers with the most. True: there may be more. SECURITY DEFINER, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
-comment on function event_sizes(jsonb) is 'Size of each event in an array as text, bytes.';
+comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
 comment on function insert_delivery_of_invocation() is 'Trigger function: an invocation has ended or paused.';
@@ -4833,46 +4837,46 @@ comment on function insert_delivery_of_run() is 'Trigger function: a cronjob''s 
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_score_jobs() is 'Trigger function: an invocation has ended; schedules its scores by the application''s rules.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
-comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key''s invocation was deleted with its session.';
+comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
 comment on function is_sampled(text,text,double precision) is 'True if an id is in a rule''s sample; deterministic.';
-comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Stores a transactional tool''s answer in the tool''s transaction.';
-comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes calls whose event is stored into the ledger, under the session''s lease.';
+comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Stores the response of a transactional tool within the tool''s own transaction.';
+comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes tool calls whose event is already stored into the ledger, under the session''s lease.';
 comment on function keep_invocation_key() is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
-comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'Stores a signal for an invocation that will wait for it.';
-comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Stores replay inputs that are not in the events, and new prompts.';
+comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'Stores a signal until an invocation waits for it.';
+comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
 comment on function limited_size(bigint,jsonb) is 'Returns a session''s size; fails if it exceeds the limits.';
 comment on function limited_state(jsonb,jsonb) is 'Returns the state; fails if it exceeds the limits.';
-comment on function list_audit(json) is 'A page of the audit, newest first.';
-comment on function lock_budgets(text,text) is 'Serialises spending from a user''s budgets.';
+comment on function list_audit(json) is 'Returns a page of the audit log, the newest entry first.';
+comment on function lock_budgets(text,text) is 'Serialises charges to a user''s budgets until the transaction ends.';
 comment on function may_answer(text,jsonb,text[],text[],text,text[]) is 'True if a person may answer a task.';
-comment on function memory_pieces(text,boolean) is 'Pieces of one and two characters, for scripts without blanks.';
-comment on function memory_words(text,boolean) is 'Words by which a memory is found.';
-comment on function memory_words_asked(text) is 'Converts a query to a search for any of its words.';
+comment on function memory_pieces(text,boolean) is 'Splits text in scripts without blanks into pieces of one and two characters.';
+comment on function memory_words(text,boolean) is 'Returns the words by which full-text search finds a memory.';
+comment on function memory_words_asked(text) is 'Converts a text to a full-text query for any of its words.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state shared by all users of an application.';
-comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'When an open task is due next.';
-comment on function next_eval_case_version(text,text,text) is 'Next version number of a case, over all users'' sets.';
-comment on function next_time(timestamp with time zone,timestamp with time zone) is 'Time of a change: the moment, but later than the previous change.';
+comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'Returns when an open task is due next.';
+comment on function next_eval_case_version(text,text,text) is 'Returns the next version number of an evaluation case, unique across all users'' sets.';
+comment on function next_time(timestamp with time zone,timestamp with time zone) is 'Returns the time to store for a change, always later than the previous change.';
 comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts tasks for the calls that a pausing invocation leaves open.';
-comment on function over_budget(text,text,bigint,numeric) is 'An exhausted budget of a user, or one with less left than a model call may use, as JSON; null for none.';
+comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
-comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger.';
+comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
 comment on function refuse_on_hold() is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
 comment on function refuse_while_erased() is 'Trigger function: refuses new data of a user being erased.';
-comment on function renew_claim(text,text,text,text,uuid,integer) is 'True if an earlier attempt with this token holds the session; renews its lease.';
-comment on function renew_reservation(text,text,uuid,integer) is 'Extends the reservation of a running call.';
+comment on function renew_claim(text,text,text,text,uuid,integer) is 'Renews the lease of a claim that succeeded although its response was lost; true if the session has this lease token.';
+comment on function renew_reservation(text,text,uuid,integer) is 'Extends the reservation of a running model call.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves the maximum use of a model call in its user''s budgets.';
-comment on function row_version(timestamp with time zone) is 'Version of a row: its last change in microseconds, hexadecimal.';
-comment on function service_state() is 'The connected replicas, and the waiting and running entries of each queue.';
-comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'ETag of a session, from the last changes of its row and of the two shared states.';
-comment on function spend_budget(text,text,jsonb,text) is 'Charges model use outside of an invocation; returns an exhausted budget.';
-comment on function state_size(jsonb,jsonb) is 'Size of a session''s states, without that of two empty ones.';
-comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts events, after the session''s row was advanced.';
-comment on function sum_up_use_of_app() is 'Trigger function: an application got a budget; sets its totals to its users'' use.';
-comment on function total_size(integer[]) is 'Sum of sizes.';
-comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'Use by invocations requested in a period, by user, model, version, day or hour.';
+comment on function row_version(timestamp with time zone) is 'Returns the version of a row: the time of its last change in microseconds, hexadecimal.';
+comment on function service_state() is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
+comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'Returns the ETag of a session: the versions of its row, of the application''s state and of the user''s state.';
+comment on function spend_budget(text,text,jsonb,text) is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';
+comment on function state_size(jsonb,jsonb) is 'Returns the size of a session''s states that counts for its user''s storage.';
+comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
+comment on function sum_up_use_of_app() is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
+comment on function total_size(integer[]) is 'Returns the sum of sizes.';
+comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';
 comment on function user_data_lock(text,text) is 'Advisory lock of a user''s data: shared by statements that add or delete data, exclusive for starting an erasure or setting a hold.';
-comment on function wake_task(text,text,text,text) is 'Handles a due task, and queues its invocation when no call of it is open.';
+comment on function wake_task(text,text,text,text) is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';
 comment on function webhook_time(timestamp with time zone) is 'Formats a time for deliveries.';
 comment on schema inspect is 'Views for people and reports; inspect.version states their compatibility.';
 comment on schema inspect_outline is 'The views of inspect without content of conversations, names of artifacts and cronjobs, webhook addresses and error messages.';

@@ -1,13 +1,16 @@
--- append_deltas: stores chunks of streamed text, for followers of the session, while the caller holds the lease.
+-- append_deltas: stores chunks of streamed text for the session's followers, as long as the caller holds the session's
+-- lease.
 --
---   1. Check the lease, without locking. Chunks written after the lease ended carry its token: they are invisible, and
---      are deleted with the invocation's end or by a sweep.
---   2. p_after (null for none) must be the last chunk of this lease. Otherwise a server crash lost chunks, or the answer
---      to an earlier attempt was lost: delete all of them, so that no reader gets text with a gap or twice.
---   3. Insert the chunks, with numbers above all earlier ones of the session. last: null if nothing was written.
+--   1. Check the lease, without locking. Chunks that are written after the lease ended have its token, so no reader
+--      sees them. They are deleted at the end of the invocation or by a sweep.
+--   2. p_after must be the number of the last chunk under this lease; null if there is none. Otherwise a crash of the
+--      database lost chunks, or the response to an earlier attempt was lost. All chunks of the lease are then deleted,
+--      so that no reader gets text with a gap or twice.
+--   3. Insert the chunks with numbers above all earlier numbers of the session. last: number of the last chunk; null if
+--      nothing was written.
 --
--- Commits without waiting for the disk, because the complete event follows durably. append_events and finish_invocation
--- delete the chunks. Locks: none. Database time: 0.2 ms.
+-- Commits without waiting for the disk, because the event with the whole text is committed durably later. append_events
+-- and finish_invocation delete the chunks. Locks: none. Database time: 0.2 ms.
 create function append_deltas(
   p_app text, p_user text, p_session text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[],
   out last bigint, out sequence integer)

@@ -1,20 +1,22 @@
--- append_events: appends events to a session, with their state changes.
+-- append_events: appends events to a session and applies their changes of the state.
 --
---   1. Lock and advance the session's row: sequence, size, first text, own state, update time. Without a match nothing
---      is written: there is no such session, or it has another lease or version. A trigger adds the size to the user's
---      storage, whose limit is checked next.
---   2. Count the step's usage in the invocation's row, so that a crash loses none of it. Write the events' calls into
---      the ledger (record_calls). Merge shared state and insert the events (store_events), which replace their streamed
---      chunks. Close the tasks of calls that a client's event answers; refuse an answer without a task (answer_calls).
---   3. Charge the model use of the events, and look for an exhausted budget.
+--   1. Lock and advance the session's row: sequence, size, first text, the session's own state, update time. If no row
+--      matches, nothing is written: the session does not exist, or has another lease or another version than the caller
+--      expects. A trigger adds the size to the user's storage; its limit is checked next.
+--   2. Add the step's usage to the invocation's row, so that a crash loses none of it. Write the events' tool calls
+--      into the ledger (record_calls). Merge shared state and insert the events (store_events), then delete the
+--      streamed chunks that the events replace. Close the tasks of the calls that a client's event answers, and refuse
+--      an answer to a call without a task (answer_calls).
+--   3. Charge the model usage of the events, and look for an exhausted budget.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
--- and finish_invocation use the same order.
--- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 events_id_key: the event id exists.
--- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model use.
+-- and finish_invocation lock in the same order.
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 on events_id_key: the session
+-- already has an event with this id.
+-- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model usage.
 --
--- p_delta: {"session": {}, "user": {}, "app": {}}; a scope is absent if unchanged. p_models: see count_use.
--- p_calls: see record_calls; null for none.
+-- p_delta: {"session": {}, "user": {}, "app": {}}; a scope without changes is absent. p_models: see count_use. p_calls:
+-- see record_calls; null for no calls.
 -- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line.
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,

@@ -1,15 +1,17 @@
--- audit_retention: how many days, and how many entries, the audit keeps. Migrations write the operator's settings into
--- this function, so that only its owner decides, whoever calls the deletion.
+-- audit_retention: for how many days, and how many, entries of the audit log are kept. Each migration writes the
+-- operator's settings into this function. So only the functions' owner decides on retention, whoever calls
+-- delete_old_audit_entries.
 create function audit_retention(out days integer, out entries bigint) language sql immutable as
 $$ select 90, 1000000::bigint $$;
-comment on function audit_retention is 'Retention of the audit: days and number of entries. Written by each migration.';
+comment on function audit_retention is 'Returns for how many days, and how many, entries of the audit log are kept. Each migration writes the operator''s settings into this function.';
 
--- delete_old_audit_entries: deletes a batch of expired audit entries; true if there may be more. SECURITY DEFINER,
--- because the serving role may not delete entries.
+-- delete_old_audit_entries: deletes a batch of old entries of the audit log. Returns true if there may be more.
+-- SECURITY DEFINER, because the role that serves requests may not delete entries.
 --
---   1. Up to 1,000 of the oldest entries beyond the maximum age.
---   2. If there are none and the number is exceeded: up to 50,000 of the oldest entries of the callers with the most, so
---      that one caller's entries cannot displace those of others. This reads all entries.
+--   1. Delete up to 1,000 of the oldest entries that exceed the maximum age.
+--   2. If there were none and the maximum number is exceeded: delete up to 50,000 of the oldest entries of the callers
+--      with the most entries, so that one caller's entries cannot displace those of other callers. Entries of the last
+--      day are kept. This step reads all entries.
 create function delete_old_audit_entries() returns boolean language plpgsql security definer
 set search_path from current as $$
 declare
@@ -36,4 +38,4 @@ begin
   return deleted > 0;
 end $$;
 revoke execute on function delete_old_audit_entries from public;
-comment on function delete_old_audit_entries is 'Deletes a batch of audit entries beyond audit_retention, none of the last day; if there are too many, those of the callers with the most. True: there may be more. SECURITY DEFINER, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';

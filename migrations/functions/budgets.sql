@@ -1,7 +1,8 @@
--- over_budget: an exhausted budget of the user as JSON; null for none. If there are several, the one that opens last.
--- With p_tokens and p_cost, the maximum of a model call, also a budget with less left than that; the number of
--- invocations is then not checked, because the invocation has begun. Users without a budget cost one index lookup,
--- whatever budgets other users and score rules have.
+-- over_budget: returns an exhausted budget of the user as JSON; null if none is exhausted. Of several exhausted
+-- budgets, returns the one whose period ends last. p_tokens and p_cost are the maximum use of a model call that is
+-- about to start: then a budget counts as exhausted if less than that is left. The number of invocations is not checked
+-- then, because the invocation has begun. A user without a budget costs one index lookup, however many budgets other
+-- users and score rules have.
 create function over_budget(p_app text, p_user text, p_tokens bigint default null, p_cost numeric default null) returns json
 language plpgsql as $$
 begin
@@ -20,11 +21,12 @@ begin
       from budgets_for(p_app, p_user) b) spent
     where spent.what is not null order by spent.opens desc limit 1);
 end $$;
-comment on function over_budget is 'An exhausted budget of a user, or one with less left than a model call may use, as JSON; null for none.';
+comment on function over_budget is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 
--- budgets_for: the budgets that apply to a user, with use and reservations. A budget covers the application, one user,
--- or each user without a budget of their own. Score rules spend under a user id that starts with a control character;
--- budgets for each user do not cover them.
+-- budgets_for: returns the budgets that apply to a user, with what was used and reserved in the current period. A
+-- budget covers the whole application (applies_to app), one user (user), or each user without a budget of their own
+-- (users). Score rules spend under a user id that begins with a control character; budgets of the kind users do not
+-- cover them.
 create function budgets_for(p_app text, p_user text)
 returns table (
   applies_to text, period text, since date, opens timestamptz, max_invocations bigint, max_tokens bigint, max_cost numeric,
@@ -40,7 +42,7 @@ begin
       b.max_invocations, b.max_tokens, b.max_cost, b.webhook_id,
       used.invocations, used.tokens, used.cost, used.reserved_tokens, used.reserved_cost
     from budgets b cross join lateral (
-      -- Separate subqueries: with both conditions in one, a budget of users scanned the use of all users and days.
+      -- Separate subqueries, because a single one with both conditions scanned the usage of all users and days.
       select coalesce(sum(u.invocations), 0) as invocations,
              coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost,
              (select coalesce(sum(r.tokens), 0) from budget_reservations r
@@ -61,27 +63,31 @@ begin
              where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                and mine.period = b.period));
 end $$;
-comment on function budgets_for is 'The budgets that apply to a user, with use and reservations in their period.';
+comment on function budgets_for is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 
--- lock_budgets: serialises spending until the transaction ends: per application if the application has a budget of its
--- own, otherwise per user.
+-- lock_budgets: serialises charges to budgets until the transaction ends: of the whole application if the application
+-- has a budget, otherwise of the user.
 create function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $$;
-comment on function lock_budgets is 'Serialises spending from a user''s budgets.';
+comment on function lock_budgets is 'Serialises charges to a user''s budgets until the transaction ends.';
 
--- reserve_budget: reserves, before a model call, its maximum use in the user's budgets, until the use is counted
--- (count_use) or the reservation was not renewed for p_duration_ms (renew_reservation).
+-- reserve_budget: reserves the maximum use of a model call in the user's budgets before the call starts. The
+-- reservation ends when the actual use is charged (count_use), or if it was not renewed for p_duration_ms
+-- (renew_reservation).
 --
---   1. limited: a token or cost budget applies; concurrent calls are serialised.
---   2. over: less is left than the call may use, even if all reservations were released. The call must not be made.
---   3. Neither over nor reserved: others have reserved the rest; the caller retries. In an application's budget a user
---      who already has a reservation gets another one only within half of what is left, so that others get a place.
+--   1. limited: a budget of tokens or cost applies to the user. Concurrent calls are serialised.
+--   2. over: a budget has less left than the call may use, even if all reservations were released. The call must not be
+--      made.
+--   3. Neither over nor reserved: other calls have reserved the rest, and the caller retries. In a budget of the
+--      application, a user with a reservation gets another one only within half of what is left, so that other users
+--      get their share.
 --
--- Cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name in
--- the provider's answer decides; without a known price, the highest price of all. Errors: 42501, another user.
+-- The cost uses the highest price among the model's name and its versions (gpt-4o, gpt-4o-2024-08-06), because the name
+-- in the provider's response decides on the price. If none of them has a price, the highest price of all models is
+-- used. Errors: 42501: the caller names another user.
 create function reserve_budget(
   p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer,
   out reserved boolean, out over json, out limited boolean)
@@ -123,7 +129,7 @@ begin
 end $$;
 comment on function reserve_budget is 'Reserves the maximum use of a model call in its user''s budgets.';
 
--- renew_reservation: extends the reservation of a running call.
+-- renew_reservation: extends the reservation of a running model call.
 create function renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -132,10 +138,11 @@ begin
   where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
 end $$;
 revoke execute on function reserve_budget, renew_reservation from public;
-comment on function renew_reservation is 'Extends the reservation of a running call.';
+comment on function renew_reservation is 'Extends the reservation of a running model call.';
 
--- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % are used, each once per period; if one call passes
--- several levels, only the highest. SECURITY DEFINER, because the webhook belongs to another user.
+-- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % of the budget are used, once per period and level. If
+-- one call passes several levels, only the highest is reported. SECURITY DEFINER, because the webhook belongs to
+-- another user.
 create function alert_budgets(p_app text, p_user text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -144,7 +151,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- In the body, because only a superuser may attach this setting to a function.
+  -- The body switches this setting, because only a superuser may attach it to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -172,8 +179,8 @@ end $$;
 revoke execute on function alert_budgets from public;
 comment on function alert_budgets is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 
--- budget_uses_of_app: use of all users of an application since today or the first of the month. A distributed database
--- has no totals row and sums over its nodes (citus.sql).
+-- budget_uses_of_app: returns the usage of all users of an application since today or since the first of the month. A
+-- distributed database has no rows of totals and sums over its nodes instead (citus.sql).
 create function budget_uses_of_app(
   p_app text, p_since date,
   out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
@@ -186,10 +193,11 @@ begin
   into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
   from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
-comment on function budget_uses_of_app is 'Use by all users of an application since today or the first of this month, and current reservations.';
+comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
 
--- count_use_of_app: adds to the totals of today and of this month, which share a row on the first. Only if the
--- application has a budget, because the two rows cost as much as everything else that an invocation counts.
+-- count_use_of_app: adds usage to the application's totals of today and of this month. On the first of a month both are
+-- the same row. Only if the application has a budget, because the two rows cost as much as all other counting of an
+-- invocation.
 create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language plpgsql as $$
 begin
@@ -201,11 +209,11 @@ begin
     invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
     cost = t.cost + excluded.cost;
 end $$;
-comment on function count_use_of_app is 'Adds to the use of all users of an application, of today and of this month.';
+comment on function count_use_of_app is 'Adds usage to an application''s totals of today and of this month.';
 
--- sum_up_use_of_app: trigger function for an application's first budget. Sets its totals to its users' use since the
--- first of the month, in shard -1 beside the connections' shards. Concurrent statements that do not see the budget yet
--- are not counted.
+-- sum_up_use_of_app: trigger function for an application's first budget. Sets the application's totals to its users'
+-- usage since the first of the month. The sum is in shard -1; the other shards count what connections add. Usage by
+-- concurrent statements that do not see the new budget yet is not counted.
 create function sum_up_use_of_app() returns trigger language plpgsql as $$
 declare
   v_today date := (statement_timestamp() at time zone 'utc')::date;
@@ -226,13 +234,13 @@ begin
     invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
   return null;
 end $$;
-comment on function sum_up_use_of_app is 'Trigger function: an application got a budget; sets its totals to its users'' use.';
+comment on function sum_up_use_of_app is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
 
--- count_use: adds to the use of a user and of all users, on the statement's day. Connections use one of 32 shards of
--- the user, so that they do not wait for each other's commit: with 16 concurrent invocations of a user and 8 random
--- shards a claim took 2.7 ms, now 0.65.
--- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for none; models without a
--- price are free. Reservations of the counted uses are released in the same transaction.
+-- count_use: adds usage to the totals of a user and of all users, on the day of the statement. Each connection writes
+-- one of 32 shards of the user's total, so that connections do not wait for each other's commit: with 16 concurrent
+-- invocations of a user and 8 random shards a claim took 2.7 ms, now it takes 0.65 ms.
+-- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for no model usage. A model
+-- without a price is free. The reservations of the counted calls are released in the same transaction.
 -- Prices follow the same rule as inspect.invocation_costs and `priceOf` in evaluation.
 -- SECURITY DEFINER, so that statements of one user cannot change other rows of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
@@ -268,10 +276,11 @@ begin
   perform alert_budgets(p_app, p_user);
 end $$;
 revoke execute on function count_use from public;
-comment on function count_use is 'Adds to a user''s use of today: invocations, and tokens with their cost.';
+comment on function count_use is 'Adds invocations, tokens and their cost to a user''s usage of today.';
 
--- spend_budget: charges model use outside of stored events, once per p_id (null: always); the id is kept for a day,
--- like idempotency keys. over: an exhausted budget after it. Locks: idempotency_keys, then as count_use.
+-- spend_budget: charges model usage that is not part of stored events. With p_id, charges it only once: the id is kept
+-- for a day in idempotency_keys. over: a budget that is exhausted afterwards. Locks: idempotency_keys, then those of
+-- count_use.
 create function spend_budget(p_app text, p_user text, p_models jsonb, p_id text, out over json) language plpgsql as $$
 begin
   if p_id is not null then
@@ -282,4 +291,4 @@ begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
 end $$;
-comment on function spend_budget is 'Charges model use outside of an invocation; returns an exhausted budget.';
+comment on function spend_budget is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';

@@ -1,36 +1,43 @@
--- claim_session: starts or resumes an invocation in an idle session, with its first events.
+-- claim_session: starts or resumes an invocation in an idle session, and stores its first events.
 --
---   1. Look up the idempotency key, and check the budgets. A request whose answer is stored is not checked. A resumed
---      invocation (returned to the queue, or answered after its pause) is not counted again; only its tokens and cost
---      are checked. Any other request starts a new one.
---   2. Lock the row of a queued invocation (p_is_queued), so that a cancellation comes before or after the claim. If the
---      row stores the request, claim it by compare-and-set on the token that the poller read (p_read): the first process
---      wins, and a stale reader cannot store the prompt twice.
---   3. First come, first served: refuse if an earlier request waits; waiters with expired leases do not count. A resumed
---      invocation precedes all waiters, even if its lease had expired.
---   4. Lock and advance the session's row and set the lease; or insert the session (p_creates; with p_is_new, only
---      insert), unless the key's invocation was deleted with its session. If another process inserts it at the same
---      moment, the session is busy. If an invocation was returned to the queue between 3 and the lock, it goes first:
---      the claim fails with 40001, is retried, and is then refused.
---   5. Insert the invocation's row. A resumed one keeps its row, stores the version that resumes it, its request and any
---      requested stop; its attempt counter rises, and its time limit continues. A new request stores where it began.
---   6. Close the tasks of answered calls (answer_calls): of concurrent answers one wins, and an answer without a task is
---      refused. An invocation queued by its tasks carries their answers. A message that interrupts (p_ends_sleeps) ends
---      invocations of the session that sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events). For a new session they are its whole content, and are
---      returned.
+--   1. Look up the idempotency key, and check the user's budgets. A repeated request, whose response is stored, is not
+--      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
+--      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
+--   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
+--      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
+--      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
+--   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
+--      lease has expired do not count. A resumed invocation goes before all waiting requests, even if its own lease had
+--      expired.
+--   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
+--      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
+--      insert. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
+--      40001, the caller retries, and step 3 then refuses.
+--   5. Insert the invocation's row, or update the row of a resumed invocation and store the agent version that resumes
+--      it. An invocation that was returned to the queue keeps its request and any requested stop; its attempt counter
+--      increases by one, and the time that it ran before counts towards its time limit. Any other invocation stores
+--      when, and after which event, it began ("began" in its request).
+--   6. Close the tasks of the calls that the message answers (answer_calls). Of two concurrent answers the first wins,
+--      and an answer to a call without a task is refused. If wake_task queued the invocation, it has closed the tasks
+--      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
+--      sleep or wait for a signal; a trigger cancels their tasks.
+--   7. Merge shared state and insert the events (store_events). The events of a new session are its whole content, so
+--      they are returned.
 --   8. Charge the budgets, unless the invocation is resumed.
 --
--- A claim that does not match may be a retry whose first answer was lost: then the session already has this token
--- (renew_claim).
--- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, tasks, user_states,
--- app_states, budget_uses. A cancellation locks the same queued row, a finish the same session. Never waits for a busy
--- session to become idle.
--- Errors: as append_events and answer_calls; 40001: see 4; 23505 invocations_idempotency_key: the key is in use.
--- Database time: 0.9 ms for a new session, 1.1 for an existing one, 0.5 for a busy one.
+-- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
+-- then already has this lease token (renew_claim).
+-- Locks: the row of the queued invocation, then in the order of append_events: sessions, user_storage, invocations,
+-- tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
+-- session. This function never waits for a busy session to become idle.
+-- Errors: those of append_events and answer_calls; 40001: see step 4; 23505 on invocations_idempotency_key: another
+-- invocation uses the key.
+-- Database time: 0.9 ms for a new session, 1.1 ms for an existing session, 0.5 ms for a busy session.
 --
--- over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations. lines and
--- state_text, for a new session: its events as append_events returns them (null for none), and its merged state.
+-- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
+-- lines and state_text, only for a new session: its events as append_events returns them (null for no events), and its
+-- merged state.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -75,7 +82,7 @@ begin
     if v_has_begun then
       over := over_budget(p_app, p_user, 0, 0);
     else
-      -- Serialise: concurrent claims would all see the same count and pass.
+      -- Serialised by a lock, because concurrent claims would all read the same number of invocations and pass.
       if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null) then
         perform lock_budgets(p_app, p_user);
       end if;
@@ -157,7 +164,7 @@ begin
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    -- ::text::jsonb is immutable, unlike to_jsonb; a distributed database requires that here.
+    -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
                    then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
@@ -194,13 +201,15 @@ begin
 end $$;
 comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';
 
--- renew_claim: true if an earlier attempt with this token holds the session, even if its lease has expired.
--- Locks: the invocation's row. A concurrent take-over has locked the session: the next write finds the token replaced.
+-- renew_claim: renews the lease of a claim that succeeded although its response was lost. True if the session still has
+-- this lease token, even if the lease has expired.
+-- Locks: the invocation's row. If another process takes the session over at the same moment, this caller's next write
+-- finds another lease token and fails.
 create function renew_claim(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
 returns boolean language plpgsql as $$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The time is in a variable, because a distributed database allows no volatile function in an update.
   v_now constant timestamptz := clock_timestamp();
 begin
   update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
@@ -210,16 +219,19 @@ begin
       where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
   return found;
 end $$;
-comment on function renew_claim is 'True if an earlier attempt with this token holds the session; renews its lease.';
+comment on function renew_claim is 'Renews the lease of a claim that succeeded although its response was lost; true if the session has this lease token.';
 
--- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth others wait. With p_request (the
--- stored body of a background start) no process needs to wait; otherwise the place must be renewed.
+-- enqueue_invocation: adds an invocation to its session's queue if fewer than p_depth other invocations wait there.
+-- With p_request, the request of a background invocation, the row itself keeps its place. Otherwise a process waits,
+-- and must renew the row's lease to keep the place.
 --
---   1. Check that the session exists and the queue has room. No locks: deleting the session deletes its queue.
---   2. Insert the row; the retry of an attempt whose answer was lost keeps its place.
+--   1. Check that the session exists and its queue is not full. No lock is needed, because deleting the session deletes
+--      its queue.
+--   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
 --
--- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: the key is in use.
--- queued_since: Unix seconds as text, the queue's order; null if it is not queued.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 on invocations_idempotency_key: another invocation uses the
+-- key.
+-- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
@@ -252,11 +264,11 @@ begin
 end $$;
 comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 
--- True if the key's invocation was deleted with its session.
+-- True if the idempotency key belongs to an invocation that was deleted with its session.
 create function is_forgotten_key(p_app text, p_user text, p_key text) returns boolean language plpgsql stable as $$
 begin
   return exists (
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $$;
-comment on function is_forgotten_key is 'True if the idempotency key''s invocation was deleted with its session.';
+comment on function is_forgotten_key is 'True if the idempotency key belongs to an invocation that was deleted with its session.';

@@ -1,10 +1,12 @@
--- create_session: inserts a session with its initial state and events; an existing session stays unchanged.
+-- create_session: inserts a session with its initial state and events. A session that exists already stays unchanged.
 --
---   1. Check the user's storage limit, and insert the row, which also locks it. Without a row the id is taken.
+--   1. Check the user's storage limit, and insert the row, which also locks it. If no row was inserted, the id is
+--      taken.
 --   2. Merge shared state and insert the events (store_events).
---   3. Return the state as clients see it: shared states override the session's own.
+--   3. Return the state as clients see it: keys of the shared states override keys of the session's own state.
 --
--- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states, in the order of append_events. Errors: those of
+-- append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.

@@ -1,5 +1,7 @@
--- Reads versions of a case in all users' sets, on behalf of any user. The setting is restored in the body, because only
--- a superuser may attach one of our settings to a function.
+-- next_eval_case_version: returns the next version number of an evaluation case. Evaluation sets belong to users, but
+-- version numbers are unique across all users' sets with the same name, so row-level security is switched off while the
+-- function reads them (agent_runtime.all_users). The function itself switches it, because only a superuser may attach
+-- such a setting to a function.
 
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
 language plpgsql stable as $$
@@ -13,4 +15,4 @@ begin
   perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
   return n;
 end $$;
-comment on function next_eval_case_version is 'Next version number of a case, over all users'' sets.';
+comment on function next_eval_case_version is 'Returns the next version number of an evaluation case, unique across all users'' sets.';

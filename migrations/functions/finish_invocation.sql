@@ -1,21 +1,24 @@
--- finish_invocation: ends an invocation: stores its last events, status and answer, and releases the session.
+-- finish_invocation: ends an invocation: stores its last events, its status and its answer, and releases the session.
 --
---   1. Lock and advance the session's row and clear the lease. Without a match nothing is written: the lease was lost.
---      No size limit applies, because the end must be stored.
---   2. End the invocation's row. A new token keeps a run that was declared dead from mistaking this end for its own.
---      Write the events' calls into the ledger (record_calls). A call still open was cut off, so its outcome is unknown.
---      Exceptions: at a pause it has run and will be answered later, and a transactional call has left nothing.
---   3. Store replay inputs that are not in the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); delete streamed chunks; charge model use.
---   5. At a pause, store its tasks (open_tasks), and its request for the process that resumes it.
---   6. If the application remembers on its own, add a memory job.
---   7. Report whether background work waits for the session, so that workers are notified.
+--   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
+--      written. No size limit applies, because the end must be stored.
+--   2. End the invocation's row. The row gets a new lease token, so that a process that was declared dead does not
+--      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
+--      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
+--      will be answered later, and a transactional call was rolled back.
+--   3. Store the inputs of a replay that are not in the events (keep_tape).
+--   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
+--   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
+--   6. If the application's memory is automatic, add a memory job.
+--   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: as append_events without AR414 and AR417; as open_tasks.
+-- tasks, memory_jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
+-- of open_tasks.
 -- Database time: 0.9 ms.
 --
--- last and lines: as append_events. unknown: number of calls that became unknown here. is_awaited: see 7.
+-- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
+-- 7.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
@@ -89,8 +92,9 @@ begin
 end $$;
 comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 
--- keep_tape: stores replay inputs that are not in the events, and prompts that are not stored yet.
--- p_prompts: [{"hash", "payload"}], ordered by hash, so that locks are taken in one order; null for none.
+-- keep_tape: stores the inputs of a replay that are not in the events, and those prompts that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order; null
+-- for no prompts.
 create function keep_tape(
   p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
 returns void language plpgsql as $$
@@ -107,4 +111,4 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $$;
-comment on function keep_tape is 'Stores replay inputs that are not in the events, and new prompts.';
+comment on function keep_tape is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';

@@ -1,8 +1,9 @@
--- Limits on rows. Each function returns its first argument or raises; src/core/errors.ts maps the SQLSTATEs. Limits are
--- arguments, because a connection setting would reach neither the nodes of a distributed database nor the server behind
--- a pooler.
+-- Functions that check limits on sizes. Each returns its first argument, or raises an error; src/core/errors.ts maps
+-- the SQLSTATEs to error messages. Limits are arguments instead of connection settings, because a connection setting
+-- would reach neither the nodes of a distributed database nor the server behind a pooler.
 
--- Size of a state. AR413: more than p_max_bytes of text. AR415: more than p_max_keys keys.
+-- Checks the size of a state. AR413: the state has more than p_max_bytes bytes as text. AR415: it has more than
+-- p_max_keys keys.
 create function assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -16,7 +17,8 @@ begin
 end $$;
 comment on function assert_state_size is 'Returns the state; fails if it has more than p_max_bytes of text or p_max_keys keys.';
 
--- Guards SECURITY DEFINER functions: the limited role may only name its own user.
+-- Checks that a SECURITY DEFINER function is called for the right user: under the role agent_runtime_user, p_user must
+-- be the user of the transaction.
 create function assert_own_user(p_user text) returns void language plpgsql stable as $$
 begin
   if current_setting('role') = 'agent_runtime_user'
@@ -24,9 +26,9 @@ begin
     raise exception 'another user' using errcode = '42501';
   end if;
 end $$;
-comment on function assert_own_user is 'Fails if the limited role names another user.';
+comment on function assert_own_user is 'Fails if the role agent_runtime_user names a user other than that of the transaction.';
 
--- Size of a session's events. AR414: more than p_max_bytes.
+-- Checks the total size of a session's events. AR414: it is more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
@@ -37,7 +39,8 @@ begin
 end $$;
 comment on function assert_session_size is 'Returns the size; fails if it exceeds p_max_bytes.';
 
--- Writers of an application's shared state. AR416: agents wrote more than p_max_bytes on behalf of one user.
+-- Checks what agents wrote into an application's shared state on behalf of one user (p_writer). AR416: it is more than
+-- p_max_bytes.
 create function assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -49,9 +52,10 @@ begin
 end $$;
 comment on function assert_writer_share is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
 
--- Bytes that a statement adds to a user's storage in an application. AR417: the total would exceed p_max_bytes (null: no
--- limit). Concurrent writes do not see each other, so large writes of a user are serialised here, before they lock rows
--- of stored data. p_begins: the transaction writes more, so it is serialised whatever the size.
+-- Checks the bytes that a statement adds to a user's storage in an application. AR417: the total would exceed
+-- p_max_bytes (null: no limit). Concurrent writes do not see each other, so a user's large writes are serialised here,
+-- before they lock rows of stored data. p_begins: the transaction writes more after this statement, so it is serialised
+-- whatever its size.
 create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
 returns bigint language plpgsql as $$
 begin
@@ -68,17 +72,19 @@ begin
 end $$;
 comment on function assert_user_storage is 'Returns the added bytes; fails if the user''s storage would exceed p_max_bytes.';
 
--- Size of a session's states as counted for its user: without the size of two empty objects.
+-- Returns the size of a session's states that counts for its user's storage: without the four bytes of two empty
+-- objects.
 create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
 $$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
-comment on function state_size is 'Size of a session''s states, without that of two empty ones.';
+comment on function state_size is 'Returns the size of a session''s states that counts for its user''s storage.';
 
--- Size of an artifact version as counted for its user; references and metadata count too.
+-- Returns the size of an artifact version that counts for its user's storage: the content, references to other
+-- artifacts, and metadata.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
 $$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
-comment on function artifact_size is 'Size of an artifact version, including part and metadata.';
+comment on function artifact_size is 'Returns the size of an artifact version that counts for its user''s storage.';
 
--- Variants that take the limits from p_limits:
+-- Variants of the checks above that read the limits from p_limits:
 -- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;

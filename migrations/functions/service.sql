@@ -1,9 +1,11 @@
--- service_state: the connected replicas and the queues' contents, for operators.
+-- service_state: returns the connected processes of the service (replicas) and the contents of the queues, for
+-- operators.
 --
--- A replica is a listening connection; its name is `agent-runtime/<version> <host>`. Behind a pooler without a direct
--- connection none is visible. Waiting time starts when work is due; work due later counts as waiting with a time of 0.
--- At most the first 1,000 due entries of each queue are counted, to bound the cost; tasks have no index by age, so
--- their oldest is the oldest of those.
+-- A replica is a database connection that listens for notifications; its application name is `agent-runtime/<version>
+-- <host>`. A replica is not visible if it is connected only through a pooler. The waiting time of an entry begins when
+-- the entry is due; an entry that is due later counts as waiting for 0 seconds.
+-- At most 1,000 due entries of each queue are counted, to bound the cost. Tasks have no index on their age, so the
+-- oldest task is the oldest of those that were counted.
 create function service_state(out replicas json, out queues json) language plpgsql stable as $$
 begin
   select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
@@ -27,7 +29,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A delivery being sent becomes due again when its lease ends, in less than a minute.
+      -- A webhook delivery that is being sent becomes due again when its lease ends, which is in less than a minute.
       union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
         where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
@@ -37,11 +39,12 @@ begin
     into queues from (
       select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
 end $$;
-comment on function service_state is 'The connected replicas, and the waiting and running entries of each queue.';
+comment on function service_state is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
 
--- list_audit: a page of the audit, newest first, filtered by p_wanted: decision, caller, operation, appName, userId, from
--- and to (Unix seconds), limit, and cursor (entries with smaller ids). A page scans up to 10,000 entries, starting near
--- `to` by the index on time; ids have the same order up to about a second.
+-- list_audit: returns a page of the audit log, the newest entry first. Members of p_wanted filter the entries:
+-- decision, caller, operation, appName, userId, from and to (Unix seconds), limit, and cursor (only entries with
+-- smaller ids). A page scans up to 10,000 entries, beginning near `to` by the index on time. The order of ids is that
+-- of times, up to about a second.
 create function list_audit(p_wanted json, out page json) language plpgsql stable as $$
 declare
   rest integer := (p_wanted ->> 'limit')::integer;
@@ -67,4 +70,4 @@ begin
         and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
       order by id desc limit rest + 1) entries;
 end $$;
-comment on function list_audit is 'A page of the audit, newest first.';
+comment on function list_audit is 'Returns a page of the audit log, the newest entry first.';

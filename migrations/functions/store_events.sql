@@ -1,14 +1,14 @@
--- store_events: second part of a write, after the session's row was locked and advanced: shared state, then events.
--- Internal: called by append_events, claim_session, finish_invocation and create_session.
+-- store_events: merges shared state and inserts events. It is the second part of a write: the caller has locked and
+-- advanced the session's row. Internal: called by append_events, claim_session, finish_invocation and create_session.
 --
---   1. Merge the user's state, then the application's (merge_app_state): a fixed order prevents deadlocks.
---   2. Insert the events with sequences up to p_last, one by one, so that a distributed database runs them on one node.
---      Events without a timestamp get that of the change.
+--   1. Merge the user's state, then the application's state (merge_app_state). The fixed order prevents deadlocks.
+--   2. Insert the events with the sequences up to p_last. They are inserted one by one, so that a distributed database
+--      runs each statement on one node. An event without a timestamp gets the time of the change.
 --
--- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
--- "userBytes"}.
--- Returns the stored events, one JSON text per line (jsonb as text has no line breaks), only if p_returns, because
--- writing a large event as text takes milliseconds.
+-- p_sizes: the result of event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser",
+-- "sessionBytes", "userBytes"}.
+-- Returns the stored events, one JSON text per line, because jsonb as text has no line breaks. Only if p_returns is
+-- true, because converting a large event to text takes milliseconds.
 create function store_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean,
   p_limits jsonb, p_last integer, p_changed timestamptz, p_returns boolean)
@@ -48,11 +48,12 @@ begin
   end loop;
   return array_to_string(v_lines, E'\n');
 end $$;
-comment on function store_events is 'Merges shared state and inserts events, after the session''s row was advanced.';
+comment on function store_events is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
 
--- merge_app_state: merges a delta into the state shared by all users of an application. Writes by agents count for the
--- session's user (writers, AR416); writes by requests belong to the operator.
--- SECURITY DEFINER, so that statements of one user can merge but neither replace nor delete this state.
+-- merge_app_state: merges a delta into the state that all users of an application share. For each key that an agent
+-- writes, the column writers records the session's user, whose share is limited (AR416). Keys that a client's request
+-- writes belong to the operator and have no such limit.
+-- SECURITY DEFINER, so that statements of one user can merge into this state, but neither replace nor delete it.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare

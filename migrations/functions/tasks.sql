@@ -1,7 +1,8 @@
--- open_tasks: inserts a task for each call that a pausing invocation leaves open. Internal: called by finish_invocation.
+-- open_tasks: inserts a task for each tool call that a pausing invocation leaves open. Internal: called by
+-- finish_invocation.
 -- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
 -- seconds or "expiresAt" as local time of "timeZone"}].
--- Locks: the new rows. Errors: AR418: the user has the maximum number of open tasks.
+-- Locks: the new rows. Errors: AR418: the user would have more than the maximum number of open tasks.
 create function open_tasks(
   p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
 language plpgsql as $$
@@ -30,7 +31,7 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
-  -- A signal that was stored before makes the task due at once.
+  -- If the signal that a task waits for is already stored, the task is due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
     where s.app_name = p_app and s.user_id = p_user and s.session_id = p_session and s.name = t.signal_name limit 1))
@@ -40,17 +41,18 @@ begin
 end $$;
 comment on function open_tasks is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 
--- When an open task is due next: a reminder, or its deadline.
--- Functions take no row type, because a distributed database creates functions before its nodes have tables.
+-- Returns when an open task is due next: for its next reminder, or at its deadline.
+-- The arguments are single columns instead of a row type, because a distributed database creates functions before its
+-- nodes have the tables.
 create function next_due(p_made timestamptz, p_expires timestamptz, p_rules jsonb, p_reminders integer)
 returns timestamptz language sql immutable as $$
   select least(p_expires, p_made
                + (p_rules #>> array['remindAfter', p_reminders::text])::float8 * interval '1 second')
 $$;
-comment on function next_due is 'When an open task is due next.';
+comment on function next_due is 'Returns when an open task is due next.';
 
--- True if a person may answer a task: an assignee, or the session's user if nobody is assigned; never the requester if
--- the rules exclude them.
+-- True if a person may answer a task. Assigned users and members of assigned groups may; if nobody is assigned, the
+-- session's user may. The user who requested the call may not if the task's rules exclude the requester.
 create function may_answer(
   p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
 returns boolean language sql immutable as $$
@@ -60,7 +62,7 @@ returns boolean language sql immutable as $$
 $$;
 comment on function may_answer is 'True if a person may answer a task.';
 
--- Error text for a late answer.
+-- Returns the error message for an answer to a task that is closed already.
 create function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
 returns text language sql stable as $$
   select case when p_state = 'cancelled' then format('Task %s was cancelled.', p_id)
@@ -69,19 +71,23 @@ returns text language sql stable as $$
                                else format('by %s, through %s,', coalesce(p_by, 'a system'), coalesce(p_via, 'another service')) end,
                           to_char(p_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
 $$;
-comment on function answered_text is 'Error text for a late answer.';
+comment on function answered_text is 'Returns the error message for an answer to a task that is closed already.';
 
--- answer_calls: closes the tasks of calls that a message of the session's user answers, or refuses the message.
--- Internal: called by claim_session and append_events, so it commits with the event or not at all.
+-- answer_calls: closes the tasks of the calls that a message of the session's user answers, or refuses the message.
+-- Internal: called by claim_session and append_events, so that the tasks are closed in the transaction that stores the
+-- message's event.
 --
---   1. The task opened for the call in this session: its rules decide whether the answer counts. A confirmation's content
---      is stored with the task and authorises the call; the event does not, because it may be a copy.
---   2. Without a task: see assert_without_task.
+--   1. The call has a task in this session: the task's rules decide whether the answer is accepted. The response of a
+--      confirmation is stored with the task, and only the task authorises the call; the event cannot, because it may be
+--      a copy from another session.
+--   2. The call has no task: see assert_without_task.
 --
--- p_answers: [{"id", "name", "response" (of a confirmation), "invocationId" (the one that the request resumes),
--- "isHistory": true if an agent's event claims it, which is never trusted}].
+-- p_answers: [{"id", "name", "response" (only of a confirmation), "invocationId": the invocation that the request
+-- resumes, "isHistory"}]. isHistory is true if the event with the answer names an agent as its author, or if the same
+-- request also brings the call. Such an answer is a record of the past and needs no task, unless it is a confirmation.
 -- Locks: the tasks' rows.
--- Errors: AR410: already answered (the message says by whom), or nothing waits for it; AR403: others must answer.
+-- Errors: AR410: the call was answered already (the message says by whom), or nothing waits for the answer; AR403:
+-- other people must answer.
 create function answer_calls(p_app text, p_user text, p_session text, p_answers jsonb) returns void language plpgsql as $$
 declare
   v_answer jsonb;
@@ -90,7 +96,7 @@ declare
 begin
   for v_answer in select given from jsonb_array_elements(p_answers) given order by given ->> 'id' loop
     v_is_decision := coalesce(v_answer ->> 'name' = 'adk_request_confirmation', false);
-    -- 1. Models choose call ids and may reuse them: the newest task is meant.
+    -- 1. Models choose the ids of calls and may reuse them, so the newest task with the id is taken.
     select * into t from tasks k
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.call_id = v_answer ->> 'id'
     order by k.create_time desc limit 1 for update;
@@ -113,15 +119,16 @@ begin
     end if;
   end loop;
 end $$;
-comment on function answer_calls is 'Closes the tasks of calls answered by a message of the session''s user, or refuses the message.';
+comment on function answer_calls is 'Closes the tasks of the calls that a message of the session''s user answers, or refuses the message.';
 
--- assert_without_task: refuses an answer to a call without a task in its session. Two kinds of calls are excepted,
--- because nobody in particular has to answer them:
+-- assert_without_task: refuses an answer to a call that has no task in its session. Answers to two kinds of calls are
+-- accepted, because no particular person has to give them:
 --
---   * calls of the client's own tools: their answers are the client's in any case;
---   * calls whose tool gave a provisional answer in this session, like ADK's long-running tools.
+--   * calls of the client's own tools, which the client answers in any case;
+--   * calls whose tool gave a provisional response in this session, as ADK's long-running tools do.
 --
--- A copied call (by a fork or an import) has no task here: it must be answered in the session in which it was made.
+-- A call that was copied by a fork or an import has no task here: it must be answered in the session in which it was
+-- made.
 -- Errors: AR410.
 create function assert_without_task(p_app text, p_user text, p_session text, p_call text, p_is_decision boolean)
 returns void language plpgsql as $$
@@ -132,7 +139,8 @@ begin
   if p_call is null then
     raise exception 'An answer names its call: functionResponse.id.' using errcode = 'AR410';
   end if;
-  -- The newest call, as models see it. Without an index, this scans backwards to the call.
+  -- Find the newest event with a call of this id, because models take the newest call if an id is reused. No index has
+  -- the ids of calls, so this scans the session's events backwards until it finds the call.
   select e.sequence, e.is_from_runtime, e.payload -> 'longRunningToolIds' ? p_call as is_long, c.part into v_event
   from events e
   cross join lateral jsonb_path_query_first(
@@ -158,15 +166,15 @@ begin
          e.payload, '$.content.parts[*].functionResponse ? (@.id == $id).response', jsonb_build_object('id', p_call)) r(response)
        where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence > v_event.sequence
          and e.author <> 'user' and e.is_from_runtime and r.response is not null
-         -- Excludes the runtime's placeholder answers for tools that were stopped.
+         -- Excludes the error responses that the runtime itself stores for tools that were stopped.
          and coalesce(r.response ->> 'error' not in ('interrupted', 'The call was interrupted before it answered.'), true)) then
     return;
   end if;
   raise exception 'No call % of this session waits for an answer.', left(p_call, 200) using errcode = 'AR410';
 end $$;
-comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless nobody in particular has to answer it.';
+comment on function assert_without_task is 'Refuses an answer to a call without a task in its session, unless no particular person has to answer the call.';
 
--- True if anyone with the public address may answer the task: its rules name nobody.
+-- True if the task's rules name nobody who has to answer. Then anyone who has the task's public address may answer it.
 create function has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
 returns boolean language sql immutable as $$
   select p_assigned_users = '{}' and p_assigned_groups = '{}' and coalesce((p_rules ->> 'approvals')::integer, 1) = 1
@@ -175,12 +183,14 @@ $$;
 comment on function has_no_rules is 'True if the task''s rules name nobody who has to answer.';
 
 -- change_task: answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.
--- The row lock lets one of several answers win. An approval is only counted while more approvals are required; a
--- settlement needs one person. p_by: null for a caller with the public address. p_vouched: an operator's credential
--- acts for the person, who need not be assigned; the exclusion of the requester still applies. Only such a credential
--- may admit people who could not answer before. p_version: compare-and-set; null: any version.
+-- The row lock lets one of several concurrent answers win. If the rules require several approvals, an approval is only
+-- counted until enough have come. Settling is refused for such a task, because it needs only one person.
+-- p_by: the acting user; null for a caller who has only the public address. p_vouched: an operator's credential acts
+-- for that user, who need not be assigned; a rule that excludes the requester still applies. Only an operator's
+-- credential may assign people who could not answer before. p_version: compare-and-set on the task's version; null: any
+-- version.
 -- p_change: {"response", "via", "users", "groups", "text", "seconds", "tokenHash"}, depending on the action.
--- Errors: AR410: not open, or another version; AR403: others must answer.
+-- Errors: AR410: the task is not open, or has another version; AR403: other people must answer.
 create function change_task(
   p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer,
   p_action text, p_change jsonb) returns void
@@ -255,22 +265,25 @@ begin
     token_expire_time = t.token_expire_time, version = t.version + 1
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $$;
-comment on function change_task is 'Answers, rejects, assigns, comments or postpones an open task.';
+comment on function change_task is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 
--- wake_task: handles a due task: a reminder, its deadline, or, after its answer, queueing its invocation, which any
--- process then resumes with all answers. Idempotent; of several processes one does it.
+-- wake_task: handles a due task. An open task is due for a reminder or at its deadline. An answered task is due to
+-- queue its invocation, which any process then resumes with all answers. Idempotent: if several processes handle the
+-- same task, one of them does the work.
 --
---   1. Lock the task, unless another process has it; stop if it is no longer due.
---   2. Open: send a reminder; at the deadline ask others (escalateTo), or else answer in place of a person.
---   3. Answered: lock the invocation, so that concurrent answers see each other; if its row is locked, the task stays
---      due. Wait while other calls of the invocation are open (the last answer gets here too), or while the invocation
---      still runs. Otherwise queue it with its original request.
+--   1. Lock the task. Stop if another process has locked it or it is no longer due.
+--   2. If the task is open: send a reminder; at the deadline assign other people (escalateTo) or, without such a rule,
+--      store an answer in place of a person.
+--   3. If the task is answered: lock the invocation, so that of concurrent answers the last sees all others. If its row
+--      is locked, the task stays due. If other calls of the invocation are open, do nothing, because their last answer
+--      reaches this step too. If the invocation still runs, try again in a second. Otherwise queue the invocation with
+--      its original request.
 --
 -- Locks: tasks, then invocations without waiting, because a claim locks them in the opposite order.
--- woke: true if the invocation is queued now.
+-- woke: true if this call queued the invocation.
 create function wake_task(p_app text, p_user text, p_session text, p_id text, out woke boolean) language plpgsql as $$
 declare
-  -- A variable, because a distributed database allows no volatile function in an update.
+  -- The token is in a variable, because a distributed database allows no volatile function in an update.
   v_token constant uuid := gen_random_uuid();
   t record;
   v_now constant timestamptz := clock_timestamp();
@@ -329,7 +342,8 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
     return;
   end if;
-  -- Computed before the update, in which a distributed database allows only immutable functions.
+  -- The message is computed before the update, because a distributed database allows only immutable functions in an
+  -- update.
   select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
@@ -341,7 +355,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation stopped by a budget resumes between its steps, as after a crash, or ends there.
+    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
+    -- or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
@@ -354,12 +369,14 @@ begin
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;
 end $$;
-comment on function wake_task is 'Handles a due task, and queues its invocation when no call of it is open.';
+comment on function wake_task is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';
 
--- keep_signal: stores a signal for an invocation that will wait for it; not if one already waits, or the session has
--- the maximum of stored signals. p_groups: the sender's groups; null for an operator's credential.
--- Locks: sessions, to serialise with pauses and other signals.
--- outcome: absent (no session), waiting, full or kept.
+-- keep_signal: stores a signal until an invocation waits for it. Does not store it if an invocation of the session
+-- already waits for it, or if the session has the maximum number of stored signals. p_groups: groups of the sender;
+-- null for an operator's credential.
+-- Locks: sessions, so that pauses and other signals of the session are serialised.
+-- outcome: absent (the session does not exist), waiting (an invocation waits for the signal), full (the maximum is
+-- reached) or kept (stored).
 create function keep_signal(
   p_app text, p_user text, p_session text, p_name text, p_payload jsonb, p_groups text[], p_max integer,
   out outcome text)
@@ -380,4 +397,4 @@ begin
     outcome := 'kept';
   end if;
 end $$;
-comment on function keep_signal is 'Stores a signal for an invocation that will wait for it.';
+comment on function keep_signal is 'Stores a signal until an invocation waits for it.';

@@ -1,8 +1,9 @@
--- record_calls: writes started calls and their outcomes into the ledger. Internal: called by append_events,
--- finish_invocation and keep_calls. An existing call is restarted only by a later attempt; a running tool may store an
--- intermediate response to resume from.
--- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the event has
--- it; keep_calls only looks up calls without a state. Locks: their rows of tool_calls, all in one session.
+-- record_calls: writes started tool calls and their outcomes into the ledger (table tool_calls). Internal: called by
+-- append_events, finish_invocation and keep_calls. A call that is in the ledger already is started again only by a
+-- later attempt. A running tool may store an intermediate response, from which a later attempt resumes.
+-- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}]. response is null if the stored
+-- event contains the response. Calls without a state are not written: keep_calls receives them to look up their rows.
+-- Locks: the calls' rows of tool_calls, all in one session.
 create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
 language plpgsql as $$
 declare
@@ -20,15 +21,16 @@ begin
     where excluded.state <> 'started' or excluded.attempt > t.attempt or excluded.response is not null;
   end loop;
 end $$;
-comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger.';
+comment on function record_calls is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 
--- keep_calls: like record_calls, for calls whose event is already stored: before a confirmed or repeated tool runs, and
--- to store one call's answer while other calls of the step still run.
--- Locks: sessions (shared, so that a take-over comes before or after), user_storage, tool_calls. Errors: AR417.
+-- keep_calls: writes calls into the ledger like record_calls, for calls whose event is already stored. Used before a
+-- confirmed or repeated tool runs, and to store the response of one call while other calls of the same step still run.
+-- Locks: sessions (shared, so that a take-over by another process comes either before or after), user_storage,
+-- tool_calls. Errors: AR417.
 -- Database time: 0.2 ms.
 --
--- held: false if the lease was lost; then nothing is written. earlier: the calls' previous rows, [{"id", "state",
--- "attempt", "response"}] as text.
+-- held: false if the lease was lost; then nothing is written. earlier: the rows that the calls had before, [{"id",
+-- "state", "attempt", "response"}] as text.
 create function keep_calls(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -39,7 +41,7 @@ begin
   for share;
   held := found;
   if not held then return; end if;
-  -- Locked, to wait for a tool's transaction that may still commit (keep_answer).
+  -- The rows are locked, to wait for a transaction of a tool that may still commit its response (keep_answer).
   earlier := (
     select jsonb_agg(jsonb_build_object('id', k.call_id, 'state', k.state, 'attempt', k.attempt, 'response', k.response))
     from (
@@ -50,10 +52,11 @@ begin
   perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
   perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $$;
-comment on function keep_calls is 'Writes calls whose event is stored into the ledger, under the session''s lease.';
+comment on function keep_calls is 'Writes tool calls whose event is already stored into the ledger, under the session''s lease.';
 
--- keep_answer: keep_calls inside a tool's transaction. SECURITY DEFINER, because the tools' role has no rights on these
--- tables; restricted to rows of the transaction's user, under the lease.
+-- keep_answer: stores the response of a transactional tool within the tool's own transaction (keep_calls). SECURITY
+-- DEFINER, because the role of transactional tools has no privileges on the runtime's tables. Only rows of the
+-- transaction's user can be written, and only under the session's lease.
 create function keep_answer(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
   out held boolean, out earlier text)
@@ -62,5 +65,5 @@ begin
   select kept.held into held
   from keep_calls(p_app, p_user, p_session, p_invocation, p_token, p_calls, p_max_user_bytes) kept;
 end $$;
-comment on function keep_answer is 'Stores a transactional tool''s answer in the tool''s transaction.';
+comment on function keep_answer is 'Stores the response of a transactional tool within the tool''s own transaction.';
 revoke execute on function keep_answer from public;

@@ -1,10 +1,12 @@
--- usage_report: use by invocations requested in a period, of an application or of one user (p_user), grouped by p_by
--- (user, model, version, day, hour in UTC): at most p_limit rows after p_after: [period, user, model, version].
+-- usage_report: a page of the usage by invocations that were requested in a period, for an application or one user
+-- (p_user). Rows are grouped by p_by: any of user, model, version (of the agent), day, hour (in UTC). Keyset
+-- pagination: at most p_limit rows after the row p_after: [period, user, model, version].
 --
--- A line with a model sums its stored answers, at the prices of inspect.invocation_costs. The line without a model has
--- the invocations, their duration and scores, and calls without a stored event: of agents used as tools, and failed
--- ones. So totals equal inspect.usage for any grouping. A whole session's score counts for its last invocation.
--- Reads all invocations of the application, or of the user.
+-- A row with a model sums the model answers that are stored as events, at the prices of inspect.invocation_costs. The
+-- row without a model counts the invocations, their duration and scores, and the model calls without a stored event:
+-- calls of agents that are used as tools, and failed calls. So the totals equal inspect.usage for any grouping. The
+-- score of a whole session counts for the session's last invocation.
+-- Reads all invocations of the application or user in the period.
 create function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)
@@ -55,7 +57,8 @@ begin
             select e.invocation_id from events e
             where e.app_name = r.app_name and e.user_id = r.user_id and e.session_id = r.session_id
               and e.sequence = r.last_sequence))) scores
-      -- The line without a model is the empty object. No union, because a distributed database cannot plan it here.
+      -- The row without a model comes from the empty object. No union, because a distributed database cannot plan a
+      -- union here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
@@ -67,4 +70,4 @@ begin
     order by coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C", coalesce(line.version, '')
     limit p_limit) page;
 end $$;
-comment on function usage_report is 'Use by invocations requested in a period, by user, model, version, day or hour.';
+comment on function usage_report is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';

@@ -4,7 +4,7 @@ import { ConfigError } from '../core/errors.ts';
 import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
 import type { environmentSchema } from './settings.ts';
 
-/** {@link toAuth} makes an access mode of these settings. */
+/** Settings of access. {@link toAuth} derives the access mode from them. */
 export const ACCESS = {
   AUTH_MODE: choice(
     ['local', 'key', 'jwt'],
@@ -52,18 +52,25 @@ export type AuthSettings =
     };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
-/** True for an address that only this machine reaches. */
+/** True for an address that only processes on this machine can reach. */
 export const isLoopbackHost = (host: string) => LOOPBACK_HOSTS.has(host);
 const MIN_KEY_LENGTH = 16;
-/** A random key has more: `openssl rand -hex 16` has 8 different characters in all but 1 of 10^8 cases. */
+/**
+ * Minimum number of different characters in a key, to detect keys that are not random: of 10^8 keys of `openssl rand
+ * -hex 16`, about one has fewer.
+ */
 const MIN_DIFFERENT_CHARACTERS = 8;
 const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|insert[-_ ]/i;
-/** Characters of a bearer credential (RFC 6750 §2.1); others never arrive. */
+/**
+ * Matches the characters that a bearer credential may have (RFC 6750 §2.1). A key with other characters could never be
+ * sent.
+ */
 const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
 /**
- * @throws {ConfigError} if a part is missing or unsafe, or the settings are those of two modes
+ * Returns the access mode and its settings.
+ * @throws {ConfigError} if a setting of the mode is missing or unsafe, or if there are settings of two modes
  */
 export function toAuth(env: Environment): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
@@ -104,7 +111,10 @@ function toJwt(env: Environment): AuthSettings {
   return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...claims };
 }
 
-/** Over http, a party in between could replace the keys that verify tokens. */
+/**
+ * Checks that an address is https, because over http an attacker in the network could replace the keys that verify
+ * tokens.
+ */
 function requireSecure(name: string, address: string): void {
   const { protocol, hostname } = new URL(address);
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
@@ -113,7 +123,7 @@ function requireSecure(name: string, address: string): void {
   throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
 }
 
-/** @throws {ConfigError} if a key is easy to guess */
+/** Checks the keys of a setting. @throws {ConfigError} if a key is easy to guess */
 export function checkKeys(
   keys: string[],
   modelKey: string | undefined,
@@ -125,7 +135,7 @@ export function checkKeys(
   }
 }
 
-/** Says why a key is easy to guess, without the key itself. */
+/** Returns why a key is easy to guess, without quoting the key. */
 function findFault(key: string, modelKey: string | undefined): string | undefined {
   if (key.length < MIN_KEY_LENGTH) return `a key of fewer than ${MIN_KEY_LENGTH} characters`;
   if (!SENDABLE.test(key)) return 'a key with characters that no Authorization header can carry';
@@ -134,7 +144,10 @@ function findFault(key: string, modelKey: string | undefined): string | undefine
   return new Set(key).size < MIN_DIFFERENT_CHARACTERS ? 'a key that can be guessed' : undefined;
 }
 
-/** Refuses to listen to the world without a login by accident. @throws {ConfigError} */
+/**
+ * Refuses to listen on an address beyond loopback without a login, unless ALLOW_ANONYMOUS permits it. @throws
+ * {ConfigError}
+ */
 export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environment & { auth: AuthSettings }): void {
   if (isLoopbackHost(HOST)) return;
   if (DEV_UI && isPublicAddress(HOST)) {
@@ -158,7 +171,10 @@ export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environm
   }
 }
 
-/** Says who may use a service without credentials that listens beyond loopback; `undefined` for any other service. */
+/**
+ * Returns a warning about who may use a service without credentials that listens beyond loopback; `undefined` for any
+ * other service.
+ */
 export const describeAnonymous = ({
   auth,
   HOST,
@@ -170,6 +186,9 @@ export const describeAnonymous = ({
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'
     : undefined;
 
-/** `0.0.0.0` counts as private, because the addresses of a container are. */
+/**
+ * Ranges of addresses that do not count as public. `0.0.0.0` does not either, because the addresses of a container are
+ * private.
+ */
 const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
 const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

@@ -13,22 +13,23 @@ export type Config = Environment & {
   hasConsole: boolean;
   doors: ReadonlySet<DoorName>;
   fairness: UserLimits;
-  /** Sentences about variables that are no setting and resemble one. */
+  /** Warnings about environment variables that are not settings but resemble one. */
   misspelt: string[];
-  /** The whole environment, for `${NAME}` in headers of MCP servers. */
+  /** The whole environment, for references `${NAME}` in the headers of MCP servers. */
   variables: Readonly<Record<string, string | undefined>>;
 };
 
 const SETTINGS = Object.keys(environmentSchema.shape);
-/** Variables that commands and PostgreSQL's clients read beside the settings. */
+/** Names of environment variables that are not settings but that commands or PostgreSQL's clients read. */
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
-/** Variables whose value is never shown. */
+/** Names of environment variables whose value is never shown in messages. */
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
- * Reads the settings; an empty variable counts as unset. Any HOST needs no key if nothing `listens`.
- * @throws {ConfigError} that names each wrong variable, its value and the allowed ones
+ * Reads the settings from environment variables. An empty variable counts as unset. With `listens: false` the process
+ * will not listen, so a HOST beyond loopback needs no login.
+ * @throws {ConfigError} that names each invalid variable, its value and the allowed values
  */
 export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
   const variables = Object.fromEntries(
@@ -51,7 +52,10 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   return config;
 }
 
-/** A signed card names the address of the service, which only the operator knows. @throws {ConfigError} */
+/**
+ * Checks that PUBLIC_URL is set if A2A cards are signed. A signed card contains the service's address, which only the
+ * operator knows. @throws {ConfigError}
+ */
 function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
   if (A2A_CARD_KEY && PUBLIC_URL === undefined)
     throw new ConfigError(
@@ -62,14 +66,20 @@ function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
 
 const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
 
-/** All doors are open on a laptop, because its user is the developer; elsewhere the operator opens each. */
+/**
+ * Returns the HTTP front ends for other protocols ("doors") that are enabled. On a laptop all are enabled by default,
+ * because the user is the developer; elsewhere the operator enables each.
+ */
 function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
   const { DOORS: names } = environment;
   if (!names) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
   return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
 }
 
-/** Names the setting that a variable may have been meant to be. Most variables of an environment are not ours. */
+/**
+ * Returns a warning if a variable's name is probably a misspelt setting. Most variables of an environment are not meant
+ * for the runtime.
+ */
 function describeMisspelt(name: string): string[] {
   if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
   const meant = nearestName(name, SETTINGS, false);

@@ -1,7 +1,10 @@
 import { z } from 'zod';
 import { choice, choiceOr, documented, text, textOr, whole } from './setting-schemas.ts';
 
-/** A name that needs no quotes, short enough for `<schema>_inspect`. */
+/**
+ * Matches a schema name that needs no quotes in SQL, and is short enough for the name `<schema>_inspect` of another
+ * schema.
+ */
 const SCHEMA = /^(?!pg_)[a-z_][a-z0-9_]{0,54}$/;
 
 export const DATABASE = {

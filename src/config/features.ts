@@ -14,17 +14,17 @@ export const CRONJOBS = {
   CRONJOBS_MAX_RUNS_PER_USER: whole(5, [1, 10_000], 'Runs of one user at once, in all processes; others wait.'),
 };
 
-/** A door is the protocol of other clients, a view of the same sessions. */
+/** The protocols of other clients for which the service has an HTTP front end (a "door") to the same sessions. */
 export const DOOR_NAMES = ['a2a', 'ag-ui', 'ai-sdk', 'durable-streams', 'mcp', 'openai'] as const;
 export type DoorName = (typeof DOOR_NAMES)[number];
 
 const DOORS_ALLOWED = [...DOOR_NAMES, 'none'] as const;
 
-/** By the curve of the key. */
+/** Signature algorithms of JWS by the curve of the key. */
 const ALGORITHMS: Record<string, string> = { 'P-256': 'ES256', 'P-384': 'ES384', 'P-521': 'ES512', Ed25519: 'EdDSA' };
 const CARD_KEY = 'a private JWK (EC, Ed25519, or RSA with `alg`) with a `kid`';
 
-/** Returns the key of a JWK and the header of its signatures, or nothing if it cannot sign. */
+/** Returns the private key of a JWK and the JWS header for its signatures; `undefined` if the JWK cannot sign. */
 function readCardKey(value: string) {
   try {
     const { kid, alg, ...jwk } = JSON.parse(value) as JsonWebKey;

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { documented, integer, rangeText } from './setting-schemas.ts';
 
-/** Defaults for a service that several callers share. */
+/** Default limits of a service that several callers share. */
 const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
@@ -18,7 +18,10 @@ const RANGE: [number, number] = [1, 1_000_000];
 const limit = (name: keyof typeof DEFAULTS, meaning: string, range = RANGE) =>
   documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\``);
 
-/** Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers count by address. */
+/**
+ * Settings that limit one caller. A caller is a user, a runtime key, or a user for whom a key acts. Anonymous callers
+ * are distinguished by their address.
+ */
 export const LIMITS = {
   MAX_INVOCATIONS_PER_USER: limit(
     'MAX_INVOCATIONS_PER_USER',
@@ -50,10 +53,13 @@ export const LIMITS = {
 };
 
 type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)[Name]> }>;
-/** The limits of one user; infinite if there is none. */
+/** The limits of one caller; a limit that does not apply is infinite. */
 export type UserLimits = Record<keyof typeof DEFAULTS, number>;
 
-/** @param isShared false if only the users of this machine use the service */
+/**
+ * Returns the limits of one caller. @param isShared false if only users of this machine use the service; then there are
+ * no default limits
+ */
 export function toUserLimits(given: Given, isShared: boolean): UserLimits {
   const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
     name,

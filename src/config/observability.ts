@@ -3,7 +3,10 @@ import { choiceOr, documented, flag, integer, list, rangeText, textOr, url, whol
 
 const PORTS: [number, number] = [0, 65_535];
 
-/** `name=value` pairs as OpenTelemetry writes them, values percent-encoded; broken ones are refused. */
+/**
+ * Parses `name=value` pairs separated by commas, with percent-encoded values, as OpenTelemetry defines them. Refuses
+ * malformed pairs.
+ */
 export const pairs = z
   .string()
   .transform((text, context) => {
@@ -12,7 +15,7 @@ export const pairs = z
       if (matches.every((pair) => pair !== null))
         return Object.fromEntries(matches.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
     } catch {
-      // A broken percent-escape.
+      // `decodeURIComponent` throws for a malformed percent-encoding.
     }
     context.addIssue({ code: 'custom', message: 'name=value pairs with commas between them' });
     return z.NEVER;
@@ -27,7 +30,7 @@ const SAMPLERS = [
   'parentbased_always_off',
   'parentbased_traceidratio',
 ] as const;
-/** OpenTelemetry's names of samplers, which decide what traces are kept. */
+/** OpenTelemetry's names of samplers. A sampler decides which traces are kept. */
 export type SamplerName = (typeof SAMPLERS)[number];
 
 export const OBSERVABILITY = {
@@ -82,7 +85,7 @@ export const OBSERVABILITY = {
   ),
 };
 
-/** The settings of a collector. */
+/** The settings for the export of traces and metrics to an OpenTelemetry collector. */
 export interface OtlpSettings {
   OTEL_EXPORTER_OTLP_ENDPOINT: string;
   OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
@@ -91,7 +94,10 @@ export interface OtlpSettings {
   OTEL_SEMCONV_STABILITY_OPT_IN: string[];
 }
 
-/** True if the older names of OpenTelemetry's conventions are written beside the current ones. */
+/**
+ * True if traces and metrics have the older names of OpenTelemetry's semantic conventions in addition to the current
+ * ones.
+ */
 export const hasOldNames = ({
   OTEL_SEMCONV_STABILITY_OPT_IN: conventions,
 }: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => conventions.includes('gen_ai/dup');

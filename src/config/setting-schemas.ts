@@ -1,7 +1,10 @@
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
-/** A setting for `docs/configuration.md`; `otherwise` is a default that the schema lacks. */
+/**
+ * Adds the text of a setting for `docs/configuration.md` to its schema. `otherwise` describes a default that the schema
+ * does not have.
+ */
 export const documented = <Schema extends z.ZodType>(
   schema: Schema,
   meaning: string,
@@ -23,7 +26,7 @@ export const flag = (fallback: boolean, meaning: string) =>
     meaning,
     '`true`, `false`',
   );
-/** Drops blanks and empty members. */
+/** Splits a list at its commas. Removes blanks around the elements, and empty elements. */
 export const splitAtCommas = (value: string) =>
   value
     .split(',')
@@ -32,7 +35,10 @@ export const splitAtCommas = (value: string) =>
 export const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
 
-/** Removes the slash at the end; `undefined` for no http address, or one with credentials, query or fragment. */
+/**
+ * Returns a URL without a slash at its end. Returns `undefined` if the text is not an http(s) URL, or has credentials,
+ * a query or a fragment.
+ */
 function toPublicUrl(value: string): string | undefined {
   const address = URL.parse(value);
   if (!address || !/^https?:$/.test(address.protocol) || address.username || address.password) return undefined;
@@ -42,12 +48,12 @@ const PUBLIC_URL = 'an http or https URL, which may have a path';
 export const publicUrl = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(toPublicUrl).refine(Boolean, PUBLIC_URL).optional(), meaning, PUBLIC_URL, otherwise);
 
-/** An origin as browsers send it, but not `null`, which every sandboxed page has. */
+/** True for an origin as browsers send it. `null` is not accepted, because every sandboxed page has that origin. */
 export const isOrigin = (value: string) => /^https?:/.test(value) && URL.parse(value)?.origin === value;
-/** An IP address or a network (CIDR). */
+/** True for an IP address or a network in CIDR notation. */
 export const isNetwork = (value: string) => ipaddr.isValid(value) || ipaddr.isValidCIDR(value);
 
-/** Reads text. */
+/** A whole number that is written as text, in a range. */
 export const integer = ([minimum, maximum]: [number, number]) =>
   z
     .string()

@@ -10,7 +10,7 @@ import { OBSERVABILITY } from './observability.ts';
 import { ARTIFACTS, AUDIT, RETENTION } from './retention.ts';
 import { SERVER } from './server.ts';
 
-/** The settings by subject, in the order of `docs/configuration.md`. */
+/** The settings by subject, in the order in which `docs/configuration.md` lists them. */
 export const SETTING_GROUPS: readonly [heading: string, settings: Record<string, z.ZodType>][] = [
   ['Server', SERVER],
   ['Database', DATABASE],
@@ -30,7 +30,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Logs, metrics and traces', OBSERVABILITY],
 ];
 
-/** Every environment variable that the runtime reads. */
+/** The schema of all environment variables that are settings of the runtime. */
 export const environmentSchema = z.object({
   ...SERVER,
   ...DATABASE,

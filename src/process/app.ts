@@ -60,27 +60,30 @@ import * as evaluations from '../features/evals/erase-store.ts';
 import { userOperations } from '../features/users/routes.ts';
 import { webhookOperations } from '../invocations/webhooks/routes.ts';
 
-/** Tests give their own. */
+/** The services that all operations and background jobs of this process use. Tests replace some of them. */
 export interface Context extends InvocationContext {
   config: Config;
   version: string;
-  /** False once the process is told to stop. */
+  /** Returns false as soon as the process begins to stop. */
   isAccepting: () => boolean;
-  /** Maximum time between two looks for invocations of dead processes. */
+  /** Maximum interval between two searches for invocations of processes that died, in milliseconds. */
   sweepIntervalMs: number;
-  /** Time of the last success of each job of the sweep in this process: monotonic, milliseconds. */
+  /** When each job of the sweep last succeeded in this process, by the monotonic clock, in milliseconds. */
   sweeps: Map<string, number>;
-  /** Lets users grant access to MCP servers. */
+  /** The settings with which users grant an application access to MCP servers. */
   grants: CredentialContext['grants'];
-  /** Without it no decision on a request is recorded. */
+  /** Records the decision on each request; `undefined` if the audit is off. */
   audit?: Audit | undefined;
   sockets: Sockets;
   liveLimits: LiveLimits;
 }
 
-/** Dependencies of all operations: the context, and functions that one feature lends another. */
+/** Dependencies of all operations: the context, and functions of one feature that another feature may not import. */
 interface OperationContext extends Context {
-  /** Lent, because sessions may not import the features that quote them. */
+  /**
+   * Deletes the copies of a session's data in other features. The operations of sessions receive the function here,
+   * because they may not import those features.
+   */
   forgetSessions: ForgetSessions;
   copyArtifacts: SessionContext['copyArtifacts'];
   evaluations: typeof evaluations;
@@ -96,10 +99,10 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
 };
 
 /**
- * Returns the route table of a mode.
- * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
- * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks; `hasEvals`: with
- * evaluation below `/apps`; `doors`: with these doors
+ * Returns the operations that this process serves with its settings.
+ * @param mode `isDevelopment`: include the development UI's operations; `isShared`: many users log in with tokens
+ * (AUTH_MODE `jwt`); `hasCronjobs`: include cronjobs; `hasWebhooks`: include webhooks; `hasEvals`: include evaluation
+ * below `/apps`; `doors`: the HTTP front ends for other protocols to include
  */
 function listOperations(mode: {
   isDevelopment: boolean;
@@ -136,7 +139,7 @@ function listOperations(mode: {
     ...signalOperations,
     ...replayOperations,
     ...sessionEventOperations,
-    // By the specification, deployments with shared OAuth do not expose the harness operation.
+    // By the specification, deployments whose users log in by a shared OAuth server do not have this operation.
     ...(mode.isShared ? [] : [harnessInvoke]),
     ...(mode.isDevelopment ? [...evalOperations, ...adkEvalOperations, ...traceOperations, ...graphOperations] : []),
     ...DOOR_NAMES.flatMap((name) => (mode.doors.has(name) ? DOOR_OPERATIONS[name] : [])),
@@ -145,7 +148,7 @@ function listOperations(mode: {
   return withAliases(served, ALIASES);
 }
 
-/** Every operation of every mode. */
+/** Returns the operations of a process in which all features are enabled. */
 export const listAllOperations = (isShared = false) =>
   listOperations({
     isDevelopment: true,
@@ -156,10 +159,16 @@ export const listAllOperations = (isShared = false) =>
     doors: new Set(DOOR_NAMES),
   });
 
-/** The name of `harness_agent` in AgentKit's command line, unless an application has that name. */
+/**
+ * The name by which AgentKit's command line addresses the application `harness_agent`. It is an alias unless an
+ * application has this name.
+ */
 const ALIAS = 'harness';
 
-/** @throws {Error} if operations contradict each other */
+/**
+ * Creates the Express application with the operations of the settings. @throws {Error} if operations contradict each
+ * other
+ */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
@@ -203,7 +212,10 @@ export function createApp(context: Context): Express {
   });
 }
 
-/** The console is first, because a visitor of the service's address wants it. */
+/**
+ * Returns the served web pages. The console is first, because it is the page for people who visit the service's root
+ * address.
+ */
 function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
@@ -211,7 +223,10 @@ function listPages({ config, version }: Context) {
   return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
-/** Logs that an issuer is down, because nothing else shows it until its keys are an hour old. */
+/**
+ * Adds a log entry for a token issuer that is unreachable, because nothing else shows the failure until the cached keys
+ * are an hour old.
+ */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

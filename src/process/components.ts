@@ -80,7 +80,10 @@ const schemas: Record<string, z.ZodType> = {
   HTTPValidationError: httpValidationErrorSchema,
 };
 
-/** Parameters that several operations have; one with the name of another in the document is not the same. */
+/**
+ * Parameters that several operations share. A parameter of an operation may have the same name but another schema; it
+ * is then not replaced by a reference.
+ */
 const parameters: Record<string, z.ZodType> = {
   AppName: appPath.shape.appName,
   UserId: userPath.shape.userId,
@@ -100,5 +103,5 @@ const parameters: Record<string, z.ZodType> = {
   XDoubleTexting: invocationHeaders.shape['x-double-texting'],
 };
 
-/** The named parts of the OpenAPI document. */
+/** The named schemas and parameters in `components` of the OpenAPI document. */
 export const COMPONENTS: Components = { schemas, parameters };

@@ -9,7 +9,7 @@ import { deleteSessionSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { deleteSessionDeliveries } from '../invocations/webhooks/delivery-store.ts';
 
-/** Deletes other features' data about sessions, in the transaction that deleted the sessions. */
+/** Deletes the data of other features about deleted sessions, in the transaction that deleted the sessions. */
 export type ForgetSessions = (
   tx: Database,
   keys: readonly SessionKey[],
@@ -17,12 +17,13 @@ export type ForgetSessions = (
 ) => Promise<void>;
 
 /**
- * Deletes data that quotes sessions without being part of them: stored answers, traces, outputs of cronjob runs,
- * deliveries; with `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
+ * Returns a function that deletes data which quotes sessions but is not part of them: stored responses, traces, outputs
+ * of cronjob runs, and webhook deliveries. With `copiesToo`, it also deletes deliberate copies: memories, and
+ * evaluation cases together with the sessions of their runs.
  */
 export function createForgetSessions(tracing: Tracing | undefined): ForgetSessions {
   return async (tx, keys, { copiesToo }) => {
-    // Traces that this process has not stored yet would be stored after the deletion.
+    // Traces that are still in this process's memory would otherwise be stored after the deletion.
     await tracing?.flush();
     await forgetAnswers(tx, keys);
     await deleteSessionSpans(tx, keys);

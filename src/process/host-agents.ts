@@ -29,8 +29,8 @@ import { VERSION } from '../platform/version.ts';
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /**
- * Reads the agent `harness_agent` from `agents/harness_agent/agent.ts` or the harness file. Variables override its
- * members. `modules` are the agents in code [those of `AGENTS_DIR`].
+ * Reads the agent `harness_agent` from `agents/harness_agent/agent.ts` or the harness file. Environment variables
+ * override its members. `modules` are the agents that are defined in code. Default: those in `AGENTS_DIR`.
  */
 export async function readHarnessAgent(
   config: Config,
@@ -56,20 +56,26 @@ export async function readHarnessAgent(
   return { definition, model };
 }
 
-/** For those who embed the runtime. */
+/** What a program that embeds the runtime may provide. */
 export interface HostedSources {
-  /** Agents by name, `harness_agent` too; they take precedence over those of `AGENTS_DIR`. */
+  /**
+   * Agents by name; one may be named `harness_agent`. They take precedence over agents of the same name in
+   * `AGENTS_DIR`.
+   */
   agents?: Record<string, AgentSource>;
-  /** Replaces the provider of the settings, in tests for instance. */
+  /** The model, instead of that of the settings, e.g. in tests. */
   model?: Model;
-  /** Time-outs of MCP servers, longer in tests on a busy machine, and the effect of an unreachable one. */
+  /**
+   * Time-outs of MCP servers, which tests on a busy machine set longer, and whether an unreachable MCP server makes an
+   * agent fail.
+   */
   mcp?: Pick<McpSettings, 'timeouts' | 'onFailure'>;
 }
 
 /**
- * Returns the applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
- * @param openGrants opens the access that a user has granted to an application [nothing can be granted]
- * @throws {ConfigError} for a wrong file, an unknown tool or skill, a model without a name
+ * Returns the applications that this process serves, by name: `harness_agent` and those in `AGENTS_DIR`.
+ * @param openGrants returns the credentials that a user has granted to an application. Default: users can grant none.
+ * @throws {ConfigError} for an invalid file, an unknown tool or skill, or a model without a name
  */
 export async function hostAgents(
   config: Config,
@@ -99,7 +105,9 @@ export async function hostAgents(
   return hosted;
 }
 
-/** Repeats a warning after an hour at the earliest, because each invocation finds the same fault of a skill or server. */
+/**
+ * Logs the same warning at most once an hour, because each invocation finds the same fault of a skill or MCP server.
+ */
 function once(warn: (text: string) => void): (text: string) => void {
   const told = new BoundedCache<number>();
   return (text) => {
@@ -109,7 +117,10 @@ function once(warn: (text: string) => void): (text: string) => void {
   };
 }
 
-/** Writes applications, model, and `harness_agent` as YAML, for `check`. @throws as {@link hostAgents} */
+/**
+ * Returns the applications, the model and `harness_agent` as YAML, for the command `check`. @throws as {@link
+ * hostAgents}
+ */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
@@ -118,7 +129,7 @@ export async function describeHarness(config: Config, warn?: (text: string) => v
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
 
-/** Adds the operations of its OpenAPI documents to an agent's tools. @throws {ConfigError} for a wrong document */
+/** Adds a tool for each operation of an agent's OpenAPI documents. @throws {ConfigError} for an invalid document */
 async function readApis(definition: AgentDefinition, settings: McpSettings) {
   const tools = new Map<string, Tool>();
   const read = async (agent: AgentDefinition): Promise<AgentDefinition> => {
@@ -155,7 +166,10 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   };
 }
 
-/** Prepares the agent once without its MCP servers, which may be reachable later. */
+/**
+ * Prepares the agent once, to find faults at the start. Leaves out its MCP servers, because they may become reachable
+ * later.
+ */
 async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<PreparedAgent> {
   const { signal } = new AbortController();
   try {
@@ -169,7 +183,7 @@ async function check(definition: AgentDefinition, environment: AgentEnvironment)
   }
 }
 
-/** @throws {ConfigError} for an invalid output schema */
+/** Checks the output schemas of an agent and its sub-agents. @throws {ConfigError} for an invalid one */
 async function checkSchemas(
   { name, outputSchema, subAgents = [] }: AgentDefinition,
   signal: AbortSignal,
@@ -186,7 +200,7 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
   const path = HARNESS_FILE ?? DEFAULT_HARNESS_FILE;
   if (HARNESS_FILE === undefined && !existsSync(path)) return {};
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
-  // YAML is loaded only for a file.
+  // The YAML parser is imported only if there is a harness file.
   const { parseHarnessFile } = await import('../agent/definition/harness-yaml.ts');
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
@@ -219,10 +233,13 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   return { provider, name, baseUrl };
 }
 
-/** Bounds one user's connections to one MCP server, so that others get some. */
+/** Maximum number of one user's connections to one MCP server, so that other users get connections too. */
 const MCP_CONNECTIONS_PER_USER = 32;
 
-/** Users grant applications access. A browser that an issuer redirects back has no credential of ours. */
+/**
+ * Opens what users need to grant applications access to MCP servers. The redirect address has a default only in mode
+ * `local`: a browser that an issuer redirects has no credential of this service.
+ */
 export function openAccess(config: Config, database: DatabasePool) {
   const base = config.PUBLIC_URL ?? `http://localhost:${config.PORT}`;
   const own = config.auth.mode === 'local' ? `${base}${CALLBACK_PATH}` : undefined;
@@ -232,7 +249,7 @@ export function openAccess(config: Config, database: DatabasePool) {
 }
 
 const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }: Config): EgressPolicy => ({
-  // Callers from elsewhere must not reach services on this machine's loopback.
+  // Callers from other machines must not reach services on this machine's loopback address through an agent.
   allowLoopback: auth.mode === 'local' && !ALLOW_ANONYMOUS,
   ...(allowedHosts.length > 0 && { allowedHosts }),
 });
@@ -264,7 +281,10 @@ function toEnvironment(
   };
 }
 
-/** Makes each model once, so that counts of a provider's failures and calls are shared by all agents. */
+/**
+ * Returns a function that finds the model for a provider, base URL and key. It creates each model once, so that all
+ * agents share the counts of the provider's failures and calls.
+ */
 function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
   const models = new Map<string, Model>();
   return ({ provider = all.provider, baseUrl, apiKey }) => {

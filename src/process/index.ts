@@ -8,7 +8,10 @@ import { createLog } from '../platform/log.ts';
 import type { sessionSchema } from '../core/session.ts';
 import { openRuntime } from './runtime.ts';
 
-/** Exports of the package `agent-runtime`: agents and tools in code, and the service embedded in a process. */
+/**
+ * Exports of the package `agent-runtime`: functions that define agents and tools in code, and the service as part of a
+ * process.
+ */
 
 export { defineAgent, defineTool } from '../agent/definition/agent-module.ts';
 export { guardrail } from '../agent/definition/guardrail.ts';
@@ -72,27 +75,30 @@ export type { ToolSql } from '../core/tool-sql.ts';
 export type Session = output<typeof sessionSchema>;
 
 export interface CreateRuntimeOptions {
-  /** The settings by the names of docs/configuration.md [the environment and `.env`]. */
+  /** The settings by their names in docs/configuration.md. Default: the environment and the file `.env`. */
   settings?: Record<string, string | undefined>;
-  /** Your agents by the name of their application, beside those of `AGENTS_DIR`. */
+  /** Your agents by the name of their application, in addition to those in `AGENTS_DIR`. */
   agents?: Record<string, AgentSource>;
-  /** Replaces the provider of the settings. */
+  /** The model, instead of that of the settings. */
   model?: Model;
 }
 
-/** The service without a server of its own. */
+/** The service as part of your process, without an HTTP server of its own. */
 export interface EmbeddedRuntime {
-  /** Answers requests: `http.createServer(runtime.handler)`, or the last `app.use` of an Express application. */
+  /**
+   * Handles HTTP requests: use it as `http.createServer(runtime.handler)`, or in the last `app.use` of an Express
+   * application.
+   */
   handler: RequestListener;
-  /** Lets the WebSockets of `/run_live` in through your server. */
+  /** Accepts WebSockets for `/run_live` on your server. */
   attach(server: Server): void;
-  /** The database for people, without a password. */
+  /** The address of the database, without a password, to show to people. */
   database: string;
-  /** Waits at most `SHUTDOWN_GRACE_MS` for running work, then ends everything. Idempotent. */
+  /** Waits at most `SHUTDOWN_GRACE_MS` for running work, then ends all work. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Starts the whole service without a server. @throws {Error} with a sentence that says what to do */
+/** Starts the whole service without an HTTP server. @throws {Error} with a message that names the remedy */
 export async function createRuntime(options: CreateRuntimeOptions = {}): Promise<EmbeddedRuntime> {
   const { settings = processEnvironment(), ...sources } = options;
   const config = readConfig(settings);

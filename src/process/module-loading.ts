@@ -1,16 +1,18 @@
 import { enableCompileCache, registerHooks, type ResolveHookSync } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
-/** `src/` or `dist/` of this installation. */
+/** URL of the directory `src/` or `dist/` of this installation. */
 const OWN = new URL('..', import.meta.url).href;
-/** The package's entries. Agents import them by its name and must get the same copy of each module. */
+/**
+ * The modules that agents import by the package's name. They must get the same instance of each module as the service.
+ */
 const ENTRIES = new Map(
   ['index', 'testing'].map((entry) => [
     entry === 'index' ? 'agent-runtime' : `agent-runtime/${entry}`,
     new URL(`process/${entry}.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, OWN).href,
   ]),
 );
-/** Files of drizzle and zod, all of which are modules and import each other by full file names. */
+/** Matches files of drizzle and zod. All of them are ES modules and import each other by full file names. */
 const IN_PACKAGES = /\/node_modules\/(?:drizzle-orm|zod)\/.*\.js$/;
 
 interface ResolvedFile {
@@ -18,7 +20,10 @@ interface ResolvedFile {
   format: 'module' | 'module-typescript';
 }
 
-/** Resolves imports of this package, and relative ones in files of ours, of drizzle and of zod; else `undefined`. */
+/**
+ * Resolves imports of this package by its name, and relative imports in files of the runtime, drizzle and zod. Returns
+ * `undefined` for any other import.
+ */
 export function resolveByPlace(specifier: string, parentUrl: string | undefined): ResolvedFile | undefined {
   const entry = ENTRIES.get(specifier);
   if (entry !== undefined) return toFound(entry);
@@ -30,12 +35,15 @@ export function resolveByPlace(specifier: string, parentUrl: string | undefined)
 
 const toFound = (url: string): ResolvedFile => ({ url, format: url.endsWith('.ts') ? 'module-typescript' : 'module' });
 
-/** The compile cache is beside the packages, because whoever may write there may change the code anyway. */
+/**
+ * Directory of the compile cache. It is in `node_modules`, because whoever may write there can change the code anyway.
+ */
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/agent-runtime', import.meta.url));
 
 /**
- * Makes later imports faster: Node 24 reads the disk for each and parses the `exports` of its package, which takes
- * 0.4 s of CPU and 50 MB at a start. Compiled and stripped code comes from a cache if that can be written.
+ * Makes later imports faster. For each import, Node 24 reads the disk and parses the `exports` of the package, which
+ * takes 0.4 s of CPU and 50 MB at a start. Compiled code and code with stripped types come from a cache if its
+ * directory is writable.
  */
 export function loadFaster(): void {
   enableCompileCache(CACHE);
@@ -46,7 +54,7 @@ export function loadFaster(): void {
       if (file) return { ...file, shortCircuit: true };
       const isOwn = context.parentURL?.startsWith(OWN) === true && context.conditions.includes('import');
       if (!isOwn || /^[./]/.test(specifier)) return next(specifier, context);
-      // All files of this installation get the same package.
+      // A package is resolved once, because all files of this installation use the same version of it.
       const resolution = packages.get(specifier) ?? next(specifier, context);
       packages.set(specifier, resolution);
       return { ...resolution, shortCircuit: true };

@@ -10,19 +10,19 @@ import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { VERSION } from '../platform/version.ts';
 
-/** `undefined`, at no cost, if metrics are neither served nor exported. */
+/** Opens the metrics. Returns `undefined`, and loads nothing, if metrics are neither served nor exported. */
 export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {
   if (config.METRICS_PORT === undefined && config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
-  // OpenTelemetry's packages take 15 MB and a quarter of a second.
+  // Imported on demand, because OpenTelemetry's packages take 15 MB and a quarter of a second.
   const { openMetrics } = await import('../observability/metrics/open-metrics.ts');
   return openMetrics(config, VERSION, log);
 }
 
-/** `undefined` if there is neither a development UI nor a collector. */
+/** Opens tracing. Returns `undefined` if there is neither a development UI nor a collector of traces. */
 export async function openTracingIfWanted(config: Config, db: Database, log: Log): Promise<Tracing | undefined> {
   const { DEV_UI, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
   if (!DEV_UI && endpoint === undefined) return undefined;
-  // Loaded only if it is used, because the OpenTelemetry SDK takes 50 to 100 ms of the start.
+  // Imported on demand, because the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const { createTracing } = await import('../observability/traces/tracing.ts');
   if (endpoint === undefined) return createTracing(db, log);
   const [{ createOtlpProcessor, toSampler }, { toResource }] = await Promise.all([
@@ -33,12 +33,12 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
     exporting: await createOtlpProcessor({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }, log),
     keepsContent: DEV_UI || config.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT,
     resource: toResource(config, VERSION),
-    // The development UI shows every invocation, through the same tracer.
+    // With the development UI every invocation is sampled, because the UI shows all of them and uses the same tracer.
     ...(DEV_UI ? {} : { sampler: toSampler(config.OTEL_TRACES_SAMPLER, config.OTEL_TRACES_SAMPLER_ARG) }),
   });
 }
 
-/** Logs at level `info` how each invocation ended, without contents. */
+/** Logs at level `info` how each invocation ended, without the texts of users, models and tools. */
 export function logInvocations(log: Log): Observe | undefined {
   if (!log.isLevelEnabled('info')) return undefined;
   return ({ key, invocationId }) => {
@@ -64,7 +64,10 @@ export function logInvocations(log: Log): Observe | undefined {
 
 type Observe = NonNullable<InvocationContext['observe']>;
 
-/** Combines observers; `undefined` if there is none. The first end of an invocation counts. */
+/**
+ * Combines several observers of invocations into one; `undefined` if there are none. Only the first end of an
+ * invocation is reported.
+ */
 export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
   const present = ways.filter((way) => way !== undefined);
   if (present.length === 0) return undefined;

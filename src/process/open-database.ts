@@ -15,26 +15,29 @@ import { checkServingRole, findRole } from '../platform/db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
 
 export interface DatabaseAccess {
-  /** For statements and transactions. */
+  /** The address for statements and transactions. */
   serving: DatabaseAddress;
-  /** Bypasses a pooler, for LISTEN and for locks [`serving`]. */
+  /** The address that bypasses a pooler, for LISTEN and for advisory locks. Default: `serving`. */
   direct?: DatabaseAddress | undefined;
-  /** As the owner of the tables, if that is another role. */
+  /** The address with the role that owns the tables, if `serving` has another role. */
   migration?: DatabaseAddress | undefined;
-  /** A replica for plain reads. */
+  /** The address of a replica for reads that may be slightly out of date. */
   replica?: DatabaseAddress | undefined;
-  /** For transactional tools [`serving`]. */
+  /** The address for transactional tools. Default: `serving`. */
   tools?: DatabaseAddress | undefined;
 }
 
 export interface DatabaseSource {
   access: DatabaseAccess;
-  /** Its address for people, without a password. */
+  /** The address of the database, without a password, to show to people. */
   shown: string;
   stop(): Promise<void>;
 }
 
-/** Starts the database if it is the embedded one. @throws {ConfigError} for an invalid URL */
+/**
+ * Returns the addresses of the database. Starts the embedded database if there is no DATABASE_URL. @throws
+ * {ConfigError} for an invalid URL
+ */
 export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const { DATABASE_URL, DATA_DIR } = config;
   const schema = config.DATABASE_SCHEMA;
@@ -67,7 +70,9 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   };
 }
 
-/** @throws {ConfigError} if the file cannot be read, because each connection would fail */
+/**
+ * Checks the file of DATABASE_CA_FILE. @throws {ConfigError} if it cannot be read, because each connection would fail
+ */
 function checkCaFile(file: string | undefined): void {
   if (file === undefined) return;
   try {
@@ -78,12 +83,12 @@ function checkCaFile(file: string | undefined): void {
   }
 }
 
-/** Keys of the state of a session, a user or an application. */
+/** Maximum number of keys in the state of a session, a user or an application. */
 const MAX_STATE_KEYS = 10_000;
-/** Bytes of JSON that agents may write into the shared `app:` state for one user. */
+/** Maximum size of what agents may write into the shared `app:` state on behalf of one user, in bytes of JSON. */
 const MAX_APP_STATE_BYTES_PER_USER = 65_536;
 
-/** Warns if the database does not isolate users. */
+/** Opens the connection pool. Logs a warning if row-level security does not isolate users in this database. */
 export async function openPool(
   config: Config,
   { serving, replica }: DatabaseAccess,
@@ -99,7 +104,8 @@ export async function openPool(
     onLent,
     security,
     isOnCluster,
-    // On a cluster a plan depends on the user that the statement names, so that none suits all.
+    // Statements are not prepared on a cluster, because a plan depends on the user whom the statement names, so no plan
+    // suits all users.
     preparesStatements: mayPrepare,
   });
 }
@@ -121,7 +127,10 @@ const toPoolOptions = (config: Config, address: DatabaseAddress, log: Log): Pool
   preparesStatements: false,
 });
 
-/** `undefined` if there are no transactional tools. @throws {ConfigError} if they cannot work on this database */
+/**
+ * Opens the connections of transactional tools; `undefined` if no agent has such tools. @throws {ConfigError} if the
+ * tools cannot work on this database
+ */
 export async function openTools(
   config: Config,
   { serving, tools = serving }: DatabaseAccess,
@@ -134,7 +143,10 @@ export async function openTools(
   return openToolDatabase({ ...toPoolOptions(config, tools, log), schema });
 }
 
-/** @returns the schema of transactional tools, and the excess rights of their role */
+/**
+ * Checks that the database can run transactional tools.
+ * @returns the schema of the tools' tables, and a warning if the tools' role has more privileges than it needs
+ */
 export async function checkTools({
   serving,
   tools = serving,
@@ -148,17 +160,26 @@ export async function checkTools({
   return { schema, warning };
 }
 
-/** Maximum wait for a row lock or a connection, in ms: half of a statement's, whose time-out would name no reason. */
+/**
+ * Returns the maximum wait for a row lock or a connection, in ms. It is half of the statement time-out, because an
+ * error of the statement time-out would not tell what the statement waited for.
+ */
 export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
 
-/** Only warns of an absent replica, because it may come later. @throws {ConfigError} for one of another server */
+/**
+ * Checks the replica. Logs a warning if it is unreachable, because it may become reachable later. @throws {ConfigError}
+ * if the address is that of another database
+ */
 async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
   const fault = await findReplicaFault(serving, replica, CHECKING);
   if (fault?.isOther) throw new ConfigError(`DATABASE_READ_URL: ${fault.reason}.`);
   if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
 }
 
-/** Finds the role for one user's statements; warns if it restricts nothing. @throws {ConfigError} */
+/**
+ * Finds the role under which statements for one user run, for row-level security. Logs a warning if row-level security
+ * has no effect. @throws {ConfigError} if webhooks are enabled on a cluster
+ */
 async function findRowSecurity(
   config: Config,
   address: DatabaseAddress,
@@ -191,9 +212,10 @@ async function findRowSecurity(
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
 /**
- * Migrates the database (`on-start`), checks it (`check`) or only whether it is empty (`off`).
+ * Applies the missing migrations (`on-start`), checks that none is missing (`check`), or checks only that the database
+ * is not empty (`off`).
  * @returns the names of the applied migrations
- * @throws {ConfigError}
+ * @throws {ConfigError} if the database cannot be used
  */
 export async function migrate(
   { serving, direct = serving, migration }: DatabaseAccess,
@@ -219,7 +241,7 @@ async function withReason<T>({ url, setting = 'DATABASE_URL' }: DatabaseAddress,
   });
 }
 
-/** PgBouncer's error for connection settings that it is not configured to ignore. */
+/** Matches PgBouncer's error for connection settings that PgBouncer is not configured to ignore. */
 const REFUSES_SETTINGS = /unsupported startup parameter/;
 const adviceOn = (reason: string, setting: string) =>
   REFUSES_SETTINGS.test(reason) ? ' Set DATABASE_POOLER=transaction.' : ` Check ${setting}.`;

@@ -53,51 +53,65 @@ import { toEgressPolicy } from '../invocations/webhooks/address.ts';
 import { sendDeliveries, type SenderSettings } from '../invocations/webhooks/sender.ts';
 
 export interface Runtime {
-  /** E.g. `http://127.0.0.1:8000`. */
+  /** The service's address, e.g. `http://127.0.0.1:8000`. */
   url: string;
-  /** Address of the database for people, without a password. */
+  /** The address of the database, without a password, to show to people. */
   database: string;
-  /** The served applications by name. */
+  /** The applications that this process serves, by name. */
   agents: Context['agents'];
-  /** Address of the metrics; `undefined` if they are not served. */
+  /** The address of the metrics; `undefined` if metrics are not served. */
   metrics: string | undefined;
-  /** Stops: takes no new work, waits a grace period for running work, then ends everything. Idempotent. */
+  /** Stops the service: takes no new work, waits a grace period for running work, then ends all work. Idempotent. */
   close(): Promise<void>;
 }
 
-/** A runtime without a server; another one of the process hands it requests. */
+/** The running service without an HTTP server. A server that the process already has passes requests to `app`. */
 export interface OpenRuntime extends Omit<Runtime, 'url'> {
   app: Express;
-  /** Takes the WebSockets of a server. */
+  /** Accepts WebSockets on a server. */
   attach(server: Server): void;
-  /** Stops as `close` does, and ends the server that listens. */
+  /** Stops the service like `close`, and stops the HTTP server by calling `end`. */
   closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;
 }
 
-/** Tests replace parts of the context. */
+/** Options of a start. Tests replace members of the context by `overrides`. */
 export interface RuntimeOptions extends HostedSources {
   config: Config;
   log: Log;
   overrides?: Partial<Context>;
 }
 
-/** Interval of checks for requests that take too long to arrive; Node's default is 30 seconds. */
+/**
+ * Interval in milliseconds at which Node checks for requests that take too long to arrive. Node's default is 30
+ * seconds.
+ */
 const REQUEST_CHECK_MS = 1_000;
 
-/** Maximum of one caller's refusals in the audit per minute, so that a client in a loop does not fill the table. */
+/**
+ * Maximum number of refused requests of one caller that the audit records per minute, so that a client in a loop does
+ * not fill the table.
+ */
 const AUDITED_REFUSALS_PER_MINUTE = 60;
-/** Bytes of JSON of the cached histories; parsed they take about three times as much memory. */
+/**
+ * Maximum size of the cached session histories, in bytes of JSON. The parsed histories take about three times as much
+ * memory.
+ */
 const HISTORY_CACHE_BYTES = 16_777_216;
-/** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
+/**
+ * Maximum number of concurrent replays of one caller. A replay costs as much CPU as its invocation, but does not wait
+ * for a model.
+ */
 const REPLAYS_PER_USER = 2;
-/** Maximum of stored ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set. */
+/** Maximum number of stored ended deliveries of a webhook, runs of a cronjob, and runs of an evaluation set. */
 const MAX_KEPT = 1_000;
-/** Time-out of an attempt to deliver; `REQUEST_TIMEOUT_MS` if that is shorter. */
+/** Time-out of one attempt to deliver a webhook, in milliseconds; `REQUEST_TIMEOUT_MS` if that is shorter. */
 const DELIVERY_MS = 15_000;
-/** Days that an ended delivery is stored, to see why it failed. */
+/** Number of days for which an ended webhook delivery is stored, so that its owner can see why it failed. */
 const DELIVERY_DAYS = 7;
 
-/** Starts embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with a remedy */
+/**
+ * Starts the whole service: embedded PostgreSQL, migrations, agents, HTTP server. @throws {ConfigError} with a remedy
+ */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
   const shouldUpgradeCallback = isWebSocketUpgrade(runLive.path);
@@ -114,7 +128,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   }
 }
 
-/** Starts everything except a server. @throws {ConfigError} with a remedy */
+/** Starts the whole service except an HTTP server. @throws {ConfigError} with a remedy */
 export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
   const { config, log } = options;
   if (config.misspelt.length > 0) log.warn(config.misspelt.join(' '));
@@ -152,7 +166,10 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/** Starts the queues and the sweeper; `worked` settles when no job runs any more, `swept` after the last sweep. */
+/**
+ * Starts the workers of all queues, and the sweeper. `worked` settles when no job runs any more, `swept` after the last
+ * sweep.
+ */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,
@@ -198,7 +215,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = await openAuditLog(config, database, log);
   const close = async () => {
-    // At once, because a collector that does not answer delays each of them.
+    // Closed concurrently, because a collector that does not respond delays each of them.
     await Promise.all([metrics?.close(), tracing?.close()]);
     await audit?.close();
     await notifications.close();
@@ -210,7 +227,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
-/** Adds the metrics of parts that exist only after the start. */
+/** Adds the metrics of those services that exist only after the start. */
 function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
   metrics?.measures.watch(
     { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
@@ -295,7 +312,7 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
 const toSenderSettings = (config: Config): SenderSettings => ({
   policy: toEgressPolicy(config),
   maxSending: 20,
-  // One slow receiver or user holds at most 4 of the 20 places.
+  // One slow receiver or one user occupies at most 4 of the 20 concurrent deliveries.
   perHost: 4,
   perUser: 4,
   timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),

@@ -6,57 +6,62 @@ import { answerClientError } from '../platform/http/error-handler.ts';
 import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 import { listenAt } from '../platform/net/network.ts';
 
-/** Share of the grace period for running invocations; the rest is for storing their interruption. */
+/** Share of the grace period that running invocations have to end. The rest is for storing their interruption. */
 const GRACE_SHARE = 0.9;
-/** Maximum time in which the headers of a request arrive. */
+/** Maximum time for the headers of a request to arrive, in milliseconds. */
 const MAX_HEADERS_MS = 10_000;
-/** Node's default backlog of connections to accept. */
+/** Number of connections that may wait to be accepted: Node's default backlog. */
 const BACKLOG = 511;
-/** Interval at which a stopping server closes idle connections. */
+/** Interval at which a stopping server closes idle connections, in milliseconds. */
 const IDLE_POLL_MS = 20;
 
 export interface Listener {
-  /** E.g. `http://127.0.0.1:8000`. */
+  /** The address of the server, e.g. `http://127.0.0.1:8000`. */
   url: string;
   /**
-   * Stops. It serves for `drainMs` more, each answer closing its connection, and then accepts no connections. Requests
-   * and invocations may finish. They are interrupted when most of the grace period is over, and cut off at its end.
+   * Stops the server. For `drainMs` it still serves requests, and each response closes its connection. Then it accepts
+   * no connections. Running requests and invocations may finish. They are interrupted when most of the grace period is
+   * over, and their connections are closed at its end.
    */
   close(options: CloseOptions): Promise<void>;
 }
 
 export interface CloseOptions {
-  /** Time during which it still accepts connections, until load balancers notice that it is not ready. */
+  /**
+   * Time in milliseconds during which the server still accepts connections, until load balancers notice that the
+   * process is not ready.
+   */
   drainMs: number;
   graceMs: number;
-  /** Settles when no background work runs. */
+  /** Returns a promise that settles when no background work runs. */
   whenEnded: () => Promise<void>;
   interrupt: () => void;
 }
 
-/** @throws {ConfigError} if the address is not available */
+/** Starts listening at HOST and PORT. @throws {ConfigError} if the address is not available */
 export async function listen(server: Server, config: Config): Promise<Listener> {
   const { HOST, PORT, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
-  // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
+  // Clients that send slowly must not occupy sockets (reliability B12). Responses may take as long as an invocation.
   server.headersTimeout = Math.min(MAX_HEADERS_MS, REQUEST_TIMEOUT_MS);
   server.requestTimeout = REQUEST_TIMEOUT_MS;
   server.keepAliveTimeout = KEEP_ALIVE_TIMEOUT_MS;
   limitConnections(server, config.fairness.MAX_CONNECTIONS_PER_ADDRESS, config.TRUSTED_PROXIES);
   server.on('clientError', answerClientError);
   const connections = new Connections(server);
-  // Node's time-out counts bytes that have left the process, not written ones (`net.Socket`, `_onTimeout`).
+  // Node's time-out measures when bytes last left the process, not when they were written (`net.Socket`, `_onTimeout`).
   server.setTimeout(REQUEST_TIMEOUT_MS, (socket) => connections.endSilent(socket));
   return {
     url: await listenAt(server, HOST, PORT, whyNotListening),
     async close({ drainMs, graceMs, whenEnded, interrupt }) {
       connections.refuseKeepAlive();
       await sleep(drainMs);
-      // After the phase of the event loop that accepts one connection, because waiting ones would be reset.
+      // Waits until no more connections arrive. Node accepts one connection in each turn of the event loop, and
+      // connections that still wait when the server closes would be reset.
       for (let accepted = -1, n = 0; accepted < connections.accepted && n < BACKLOG; n += 1) {
         accepted = connections.accepted;
         await setImmediate();
       }
-      // Not `close` of the HTTP server, which ends every idle connection at once.
+      // Calls `close` of `net.Server`, because that of the HTTP server ends every idle connection at once.
       const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_POLL_MS);
       await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
@@ -67,7 +72,10 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
   };
 }
 
-/** Waits for running work, interrupts it when most of the grace period is over, and stops waiting at its end. */
+/**
+ * Waits for running work. Interrupts the work when most of the grace period is over, and stops waiting at the end of
+ * the period.
+ */
 export async function endWithin(options: {
   graceMs: number;
   ended: Promise<unknown>;
@@ -89,21 +97,21 @@ function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string,
 }
 
 interface OpenConnection {
-  /** Begin of its idle time, by `performance.now`; `undefined` during a request. */
+  /** When the connection became idle, by `performance.now()`; `undefined` during a request. */
   idleSince: number | undefined;
   responses: ServerResponse[];
 }
 
 /**
- * Each connection has a list of its requests. One set of all requests, whose tables point to each other as it grows,
- * retained every request until the next major garbage collection.
+ * The open connections of a server, each with a list of its responses. A single set of all responses retained each of
+ * them until the next major garbage collection, because the tables of a growing set point to each other.
  */
 class Connections {
   readonly #open = new Map<Socket, OpenConnection>();
-  /** The connections that the last `endIdle` found idle for long enough. */
+  /** The connections that the last call of `endIdle` found idle for long enough. */
   #candidates = new Set<Socket>();
   #isRefusing = false;
-  /** Count of all connections so far. */
+  /** Number of connections accepted so far. */
   accepted = 0;
 
   constructor(server: Server) {
@@ -112,9 +120,9 @@ class Connections {
       this.#open.set(socket, { idleSince: performance.now(), responses: [] });
       socket.once('close', () => this.#open.delete(socket));
     });
-    // A WebSocket ends itself when the service stops, and is never idle.
+    // A WebSocket never counts as idle. It ends itself when the service stops.
     server.prependListener('upgrade', ({ socket }) => this.#begin(socket));
-    // Before the application's listener, which may answer at once.
+    // Added before the application's listener, because that may respond at once.
     server.prependListener('request', ({ socket }, response) => {
       this.#begin(socket, response);
       if (this.#isRefusing) response.setHeader('connection', 'close');
@@ -134,32 +142,32 @@ class Connections {
     if (!connection) return;
     const { responses } = connection;
     responses.splice(responses.indexOf(response), 1);
-    // With pipelining the next request may have come already.
+    // With HTTP pipelining the next request may have arrived already.
     if (responses.length === 0) connection.idleSince = performance.now();
   }
 
-  /** Ends a connection without traffic for its time-out, unless its answer has not begun. */
+  /** Ends a connection that had no traffic for the time-out, unless its response has not begun. */
   endSilent(socket: Socket): void {
     const connection = this.#open.get(socket);
     const isWaiting = connection !== undefined && connection.idleSince === undefined;
     if (!isWaiting || socket.writableLength > 0) socket.destroy();
   }
 
-  /** Makes each answer end its connection, so that the client connects to another process. */
+  /** Makes each response close its connection, so that the client connects to another process. */
   refuseKeepAlive(): void {
     this.#isRefusing = true;
     const responses = [...this.#open.values()].flatMap((connection) => connection.responses);
     for (const response of responses) if (!response.headersSent) response.setHeader('connection', 'close');
   }
 
-  /** Ends all connections, also upgraded ones, which the server itself does not count. */
+  /** Ends all connections, including WebSockets, which Node's HTTP server does not count. */
   endAll(): void {
     for (const socket of this.#open.keys()) socket.destroy();
   }
 
   /**
-   * Ends connections at the second call that finds them idle, because what has arrived is read between two calls: a
-   * busy process must not mistake its own delay for silence.
+   * Ends a connection when two consecutive calls find it idle. Between two calls the event loop reads what has arrived,
+   * so a busy process does not mistake its own delay for an idle connection.
    */
   endIdle(forMs: number): void {
     const before = performance.now() - forMs;

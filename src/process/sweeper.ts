@@ -30,11 +30,11 @@ import { continueErasures } from '../features/users/erase-user.ts';
 
 export interface SweepContext {
   database: DatabasePool;
-  /** For the advisory locks. */
+  /** The address of the connection that holds the advisory locks. */
   address: DatabaseAddress;
   connectTimeoutMs: number;
   notifications: Notifications;
-  /** For the artifacts of users under erasure. */
+  /** The store from which artifacts of users are deleted whose data is being erased. */
   contentStore: ContentStore;
   tracing?: Tracing | undefined;
   log: Log;
@@ -47,25 +47,31 @@ export interface SweepContext {
   leaseTimes: Pick<LeaseTimes, 'durationMs'>;
   evalRuns: RunRetention;
   retention: Retention;
-  /** Time of the last success of each job: monotonic, milliseconds. */
+  /** When each job last succeeded, by the monotonic clock, in milliseconds. */
   sweeps?: Map<string, number> | undefined;
-  /** Ends each sweep after its current batch. */
+  /** When aborted, each sweep ends after its current batch. */
   signal?: AbortSignal | undefined;
 }
 
 const IDEMPOTENCY_HOURS = 24;
-/** A weekend of an agent's developer; not longer, because traces contain prompts and answers. */
+/**
+ * Hours for which traces are stored: long enough for a developer to return after a weekend, but no longer because
+ * traces contain prompts and answers.
+ */
 const TRACE_HOURS = 72;
-/** Days after the last use of an instruction and tools; replays of older invocations name no change of them. */
+/**
+ * Days for which an agent's instruction and tools are stored after their last use. Replays of older invocations cannot
+ * tell whether they have changed.
+ */
 const PROMPT_DAYS = 90;
 
-/** Jobs that one process does at a time, in sequence. */
+/** A group of jobs that run in sequence, in one process at a time. */
 interface Sweep {
-  /** Any number that all versions use. */
+  /** The number of the advisory lock, the same in all versions of the runtime. */
   lock: number;
   /** Milliseconds between two sweeps. */
   pauseMs: number;
-  /** `nextMs` is the maximum time until the next look. */
+  /** Checks without the lock whether the jobs have work. `nextMs` is the maximum time until the next check. */
   look?: () => Promise<{ isDue: boolean; nextMs: number }>;
   jobs: [name: string, run: () => Promise<unknown>][];
 }
@@ -73,9 +79,10 @@ interface Sweep {
 const MINUTE_MS = 60_000;
 
 /**
- * Background sweeps, each under an advisory lock, so that processes share them. Most continue until nothing old is left.
- * One process does them in turn, on one connection outside of the pool. The sweep with `look` needs none until it finds
- * work, which is rare and urgent.
+ * Lists the background sweeps. Each runs under an advisory lock, so that of all processes one does its jobs. Most jobs
+ * continue until nothing old is left. Within a process the sweeps run one after the other, on one connection outside of
+ * the pool. The sweep with `look` does not wait for its turn, because its work is urgent. That work is rare, so the
+ * sweep opens such a connection only if `look` has found work.
  */
 function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   const { signal } = context;
@@ -112,7 +119,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       pauseMs: Math.max(intervalMs, MINUTE_MS),
       jobs: [['going on with erasures', () => continueErasures({ ...context, evaluations })]],
     },
-    // Both read whole tables, in batches.
+    // This sweep and the next read whole tables, in batches.
     {
       lock: 7_240_006,
       pauseMs: HOUR_MS,
@@ -131,7 +138,10 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   ];
 }
 
-/** Delivers answers that nothing else will deliver. There should be none, so the log and a metric report them. */
+/**
+ * Delivers answers to paused invocations that nothing else would deliver. There should be none, so the log and a metric
+ * report them.
+ */
 async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
   const answers = await wakeForgotten(database.db);
   if (answers === 0) return;
@@ -140,7 +150,7 @@ async function bringForgotten({ database, notifications, log, metrics }: SweepCo
   notifications.publish(TASKS_TOPIC);
 }
 
-/** @returns milliseconds until the next time */
+/** Runs one sweep if it is due. @returns the time until its next run, in milliseconds */
 async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: Sweep): Promise<number> {
   const { log, signal, sweeps } = context;
   const { isDue, nextMs } = (await look?.()) ?? { isDue: true, nextMs: pauseMs };
@@ -155,12 +165,15 @@ async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: S
   return Math.min(pauseMs, nextMs);
 }
 
-/** Skips jobs that another process is doing. */
+/** Runs all sweeps once. Skips sweeps that another process is running. */
 export async function sweepAll(context: SweepContext): Promise<void> {
   for (const sweep of listSweeps(context, 0)) await sweepOnce(context, sweep);
 }
 
-/** Sweeps until `signal` aborts. A failure of the database is retried at the next interval. */
+/**
+ * Runs all sweeps regularly until `signal` is aborted. After a failure of the database, a sweep is tried again at its
+ * next interval.
+ */
 export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
   const all = { ...context, signal };
   const onError = (error: unknown) => report(context.log, 'locking', error);

@@ -14,14 +14,17 @@ import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Exports of `agent-runtime/testing`: run an agent in a test with a scripted or a recorded model. */
+/** Exports of `agent-runtime/testing`: functions to run an agent in a test with a scripted or a recorded model. */
 
 export type { ModelRequest } from '../agent/definition/model.ts';
 
-/** An error is thrown. */
+/** One answer of a scripted model: parts, an error that the model throws, or a function that returns parts. */
 export type ScriptedAnswer = Part[] | Error | ((request: ModelRequest) => Part[] | Promise<Part[]>);
 
-/** Makes a model that gives the scripted answers in order and keeps all requests; the last answer is repeated. */
+/**
+ * Creates a model that gives the scripted answers in order, and then repeats the last one. It keeps all requests in
+ * `requests`.
+ */
 export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: ModelRequest[] } {
   const requests: ModelRequest[] = [];
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
@@ -42,7 +45,7 @@ export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: Mod
   return { provider: 'scripted', generate, requests };
 }
 
-/** Identifies a request in a recording, without ids because they are new in each run. */
+/** Returns a digest that identifies a request in a recording. Ids are left out, because they are new in each run. */
 const toDigest = ({ modelName, instruction, contents, tools, toolChoice, outputSchema }: ModelRequest) =>
   createHash('sha256')
     .update(
@@ -53,8 +56,8 @@ const toDigest = ({ modelName, instruction, contents, tools, toolChoice, outputS
     .digest('hex');
 
 /**
- * Makes a model that gives the answers of a file, in order, each to the request that it was recorded for. If there is no
- * file yet, `live` answers, and the file is written.
+ * Creates a model that gives the recorded answers of a file, in order, and fails if a request is not the recorded one.
+ * If the file does not exist, `live` answers, and the file is written.
  */
 export function recordedModel(path: string, live?: Model): Model {
   const isRecording = live !== undefined && !existsSync(path);
@@ -86,53 +89,57 @@ export const callPart = (name: string, args: Record<string, unknown> = {}, id?: 
 
 export interface TestAnswer {
   events: Event[];
-  /** Text of the last event that has any. */
+  /** The text of the last event that has a text. */
   output: string;
-  /** The value of an answer with an output schema. */
+  /** The parsed value of an answer of an agent with an output schema. */
   value: unknown;
   error: { code: string; message: string } | undefined;
-  /** Calls of tools in order, each with its response, unless it is open. */
+  /** The tool calls in order, each with its response; `undefined` if the call has no response yet. */
   calls: { name: string; args: JsonObject; response: JsonObject | undefined }[];
   state: JsonObject;
-  /** Versions of artifacts that it saved, by name. */
+  /** The versions of artifacts that the agent saved, by the artifact's name. */
   artifacts: Record<string, unknown>;
 }
 
-/** An evaluation set, or the path of its file. */
+/** An evaluation set in ADK's format, or the path of a file with one. */
 export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
 
 export interface TestCase {
   evalId: string;
   passed: boolean;
-  /** By the name of the metric; `null` if it could not be scored. */
+  /** The score of each metric by its name; `null` if the metric could not be scored. */
   scores: Record<string, number | null>;
 }
 
 export interface TestRuntimeOptions {
   /** Your agents by the name of their application. */
   agents?: Record<string, AgentSource>;
-  /** [the offline model] */
+  /** The model. Default: the offline model. */
   model?: Model;
-  /** Further settings by the names of docs/configuration.md; the environment is not read. */
+  /** Further settings by their names in docs/configuration.md. The environment is not read. */
   settings?: Record<string, string>;
 }
 
 export interface TestRuntime {
   url: string;
-  /** Sends and returns JSON. @throws {Error} with status and text of an answer that is no success */
+  /**
+   * Sends a request with JSON and returns the JSON of the response. @throws {Error} with status and text of a response
+   * that is not a success
+   */
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;
-  /** Sends a message to an agent. A missing session is created. */
+  /** Sends a message to an agent. Creates the session if it does not exist. */
   ask(message: string | Part[], where?: { app?: string; user?: string; session?: string }): Promise<TestAnswer>;
   /** Runs an evaluation set in ADK's format. */
   evaluate(set: EvalSetSource, criteria: Record<string, number>, app?: string): Promise<TestCase[]>;
-  /** Removes its database too. */
+  /** Stops the service and removes its temporary database. */
   close(): Promise<void>;
 }
 
 /**
- * Starts the whole service on a free port, with a PostgreSQL of its own in a temporary directory, or your database if
- * `settings.DATABASE_URL` names one.
- * @throws {Error} with a sentence, for instance if the optional package of the embedded PostgreSQL is missing
+ * Starts the whole service on a free port. Its database is a PostgreSQL in a temporary directory, or the database of
+ * `settings.DATABASE_URL`.
+ * @throws {Error} with a message that names the remedy, e.g. if the optional package of the embedded PostgreSQL is
+ * missing
  */
 export async function startTestRuntime(options: TestRuntimeOptions = {}): Promise<TestRuntime> {
   const { settings = {}, ...sources } = options;
@@ -206,7 +213,7 @@ interface EvalResults {
   }[];
 }
 
-/** ADK's status of a case that passed. */
+/** ADK's number for the status of a case that passed. */
 const PASSED = 1;
 
 const evaluator = (send: TestRuntime['send']): TestRuntime['evaluate'] =>
