@@ -15,8 +15,8 @@ import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
  * Guardrails check all text that was not made by this runtime ("from outside") before each model call, wherever the
  * model reads it. A column of the stored event says who made it, because its author and role can be forged. Each text
  * is checked once: the verdict on a frozen event is cached with the event, and verdicts of functions and judges are
- * also cached by text. If an event is blocked, the event with the refusal lists its id, and all later requests leave it
- * out.
+ * also cached by text. If an event is blocked, the event with the refusal lists its id, and later requests do not
+ * contain its text.
  */
 
 /** Maximum number of characters that a judge (a model call) reads in one call. */

@@ -6,24 +6,27 @@ type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json'
 
 export interface AnswerForm {
   schema: Schema;
-  /** True: uses the provider's structured output, which constrains the model; false: instructions only. */
+  /**
+   * True: the provider's structured output forces the model to follow the schema. False: only the instruction asks for
+   * it.
+   */
   isNative: boolean;
 }
 
 /**
- * Returns the output form of a request. OpenAI-compatible servers would not call tools with structured output, so with
- * tools they get instructions.
+ * Returns the output schema of a request and how to enforce it. OpenAI-compatible servers do not call tools while
+ * structured output is on, so a request with tools gets an instruction instead.
  */
 export function toForm(
   { outputSchema, tools, toolChoice }: ModelRequest,
   provider: ProviderName,
 ): AnswerForm | undefined {
-  // An answer that must be a call has no form.
+  // If the model must call a tool, its output is that call and has no schema.
   if (!outputSchema || toolChoice) return undefined;
   return { schema: outputSchema, isNative: provider !== 'openai-compatible' || tools.length === 0 };
 }
 
-/** Adds instructions for the form, unless the provider's structured output is reliable. */
+/** Adds the output schema to the instruction, unless the provider's structured output is reliable. */
 export function withForm(
   request: ModelRequest,
   provider: ProviderName,
@@ -34,17 +37,20 @@ export function withForm(
   return { ...request, instruction: [request.instruction, words].filter(Boolean).join('\n\n') };
 }
 
-/** Keywords that OpenAI supports in strict schemas. */
+/** JSON Schema keywords that OpenAI supports in strict mode. */
 const STRICT = new Set(
   'type properties required additionalProperties items enum const anyOf $ref $defs description title'.split(' '),
 );
 
-/** True for a schema that OpenAI can enforce; other schemas are sent as a hint, because strict mode rejects them. */
+/**
+ * True for a schema that OpenAI can enforce (strict mode). Any other schema is sent as a hint, because strict mode
+ * rejects it.
+ */
 export function isStrict(schema: JsonObject): boolean {
   try {
     return schema['type'] === 'object' && isStrictPart(schema);
   } catch {
-    // A keyword's value has the wrong type.
+    // The value of a keyword has the wrong type.
     return false;
   }
 }

@@ -11,30 +11,37 @@ import { fromStreamError, ModelFailure } from './model-error.ts';
 import type { ProviderName } from './provider.ts';
 
 /**
- * Reads providers' answers leniently. The AI SDK packages abort an answer for one member or event that their schemas do
- * not know, so each event is rewritten with known members before they read it. Rules, in order: an error fails the
- * call; a finish reason, or the end mark after some of the answer, completes it; without either the answer was cut off;
- * anything else unknown is skipped and counted.
+ * Makes the reading of providers' HTTP responses lenient. The AI SDK packages fail for a single member or stream event
+ * that their schemas do not know, so each event is first rewritten with known members only. Rules, in order: an error
+ * fails the model call. A finish reason, or the stream's end mark after some output, completes it. A stream that ends
+ * without either was cut off. Anything else that is unknown is skipped and counted.
  */
 export interface Cleaner {
-  /** Returns the events that replace this one for the package; `undefined` if the event is unknown. */
+  /** Returns the events to pass to the AI SDK package instead of this one; `undefined` if the event is unknown. */
   read(event: JsonObject): object[] | undefined;
-  /** Returns further events at the end of the stream or, with `isMarked`, at the stream's end mark. */
+  /** Returns events to add at the end of the stream; with `isMarked`, at the stream's end mark. */
   end(isMarked: boolean): object[];
-  /** Returns the events of an answer that came as one JSON value; `undefined` if it is not an answer. */
+  /**
+   * Returns the events for a response that is one JSON value instead of a stream; `undefined` if it is no model
+   * response.
+   */
   readWhole(answer: JsonObject): object[] | undefined;
 }
 
-/** Receives what happens to one answer outside its stream of events. */
+/** Receives what happens in one HTTP response, other than its stream events. */
 export interface Listener {
-  /** Called with each piece of the body, to reset the idle timeout. */
+  /** Called with each piece of the response body, to reset the idle timeout. */
   touch(): void;
-  /** Called when a call's first piece arrives, because the package reports a call only at its end. */
+  /**
+   * Called with the first piece of a tool call, because the AI SDK package reports a tool call only when it is
+   * complete.
+   */
   begin(): void;
-  /** Called with each unknown part of the stream. */
+  /** Called with each unknown part of the response. */
   passOver(what: string): void;
   /**
-   * Called with the failure that ends the answer, because an error inside the stream would discard what came before.
+   * Called with the failure that ends the response. It is not put into the stream, because the AI SDK package would
+   * then discard the output before it.
    */
   fail(failure: ModelFailure): void;
 }
@@ -50,7 +57,7 @@ const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
   google: GoogleCleaner,
 };
 
-/** Returns the response with a body rewritten for the provider's package. */
+/** Returns the HTTP response with its body rewritten for the AI SDK package of the provider. */
 export function cleanAnswer(response: Response, provider: ProviderName): Response {
   const listener = listeners.getStore();
   if (!response.body || !listener) return response;
@@ -65,12 +72,14 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
     start += piece;
     if (start.trim() !== '') break;
   }
-  // No event stream begins with a bracket: a server without streaming, or Google's list of chunks.
+  // A body that begins with a bracket is no event stream: the server does not stream, or it is Google's list of chunks.
   if (/^\s*[[{]/.test(start)) yield* cleanWhole(start, pieces, cleaner, listener);
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/** Not a generator, because two loops read it in turn and a loop that ends would close a generator. */
+/**
+ * Is an iterator and not a generator, because two loops read it in turn, and a loop that ends would close a generator.
+ */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {
@@ -100,7 +109,7 @@ async function* cleanWhole(
   if (events) yield toText(events);
 }
 
-/** Returns the result; `undefined` after a failure, which goes to the listener. */
+/** Returns the result of `read`. If it throws, the failure goes to the listener and the result is `undefined`. */
 function orFailed<Value>(listener: Listener, read: () => Value): Value | undefined {
   try {
     return read();
@@ -136,7 +145,7 @@ async function* cleanStream(
     return [];
   };
   const atEnd = () => {
-    // If no event was known, this is not such a provider.
+    // No event was known, so the address does not belong to such a provider.
     if (hasUnknown && !hasKnown) throw new ModelFailure('model_bad_response');
     return write(cleaner.end(false));
   };
@@ -157,7 +166,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** @throws {ModelFailure} for an error, wherever the provider put it */
+/** @throws {ModelFailure} if the event has an error, in any of the places where providers put one */
 function readError(event: JsonObject): void {
   const { error, object, type, response } = event;
   const isFlat = object === 'error' || object === 'Error' || type === 'error';

@@ -3,7 +3,7 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** An open content block: its index for the package, and the call's text so far. */
+/** An open content block: its index in the stream for the AI SDK package, and the text of the tool call so far. */
 interface Block {
   kind: 'text' | 'thinking' | 'redacted_thinking' | 'call' | 'unknown';
   index: number;
@@ -13,10 +13,13 @@ interface Block {
 }
 
 const MAX_ARGUMENTS = 33_554_432;
-/** Counts that the package requires; 0 if missing. */
+/** Token counts that the AI SDK package requires; 0 if the response lacks them. */
 const NO_INPUT = { input_tokens: 0, output_tokens: 0 };
 
-/** Anthropic's messages. Its versioning policy says that clients must ignore unknown events, blocks and deltas. */
+/**
+ * Cleans responses of Anthropic's Messages API. Its versioning policy says that clients must ignore unknown events,
+ * blocks and deltas.
+ */
 export class AnthropicCleaner implements Cleaner {
   readonly #listener: Listener;
   #blocks = new Map<number, Block>();
@@ -73,7 +76,7 @@ export class AnthropicCleaner implements Cleaner {
     return [...this.#begin(answer), ...blocks, ...finish, ...this.end(true)];
   }
 
-  /** A second `message_start` starts over: open calls are dropped. */
+  /** A second `message_start` starts the message again: unfinished tool calls are dropped. */
   #begin(message: JsonObject): object[] {
     this.#blocks = new Map();
     if (this.#isBegun) return [];
@@ -113,7 +116,7 @@ export class AnthropicCleaner implements Cleaner {
   #add(place: number, delta: JsonObject): object[] | undefined {
     const { type } = delta;
     const open = this.#blocks.get(place);
-    // Deltas of an unknown block are skipped with it.
+    // The deltas of an unknown block are skipped with the block.
     if (open?.kind === 'unknown') return [];
     if (type === 'input_json_delta' && open?.kind === 'call') {
       open.text += toArgumentsText(delta['partial_json']);
@@ -181,7 +184,7 @@ const KINDS: Record<string, Block['kind']> = {
   redacted_thinking: 'redacted_thinking',
   tool_use: 'call',
 };
-/** The block kind of each delta, and the member with its text. */
+/** By delta type: the kind of its block, and the member with its text. */
 const DELTAS: Record<string, ['text' | 'thinking', string]> = {
   text_delta: ['text', 'text'],
   thinking_delta: ['thinking', 'thinking'],

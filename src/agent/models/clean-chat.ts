@@ -11,7 +11,7 @@ interface OpenCall {
   extra: unknown;
 }
 
-/** Finish reasons of other APIs, mapped to OpenAI's. */
+/** Finish reasons of other APIs, mapped to those of OpenAI. */
 const REASONS: Record<string, string> = {
   model_length: 'length',
   max_tokens: 'length',
@@ -53,7 +53,7 @@ export class ChatCleaner implements Cleaner {
     const calls = this.#calls.filter(({ name }) => name !== undefined);
     const isWhole = isMarked && (this.#hasAnswered || calls.length > 0);
     const reason = this.#reason ?? (isWhole ? 'stop' : undefined);
-    // Without a finish reason the answer was cut off, perhaps within a call.
+    // A stream without a finish reason was cut off, perhaps within a tool call.
     if (reason === undefined) return [];
     this.#isOver = true;
     if (reason === 'insufficient_system_resource' && !this.#hasAnswered && calls.length === 0)
@@ -99,7 +99,7 @@ export class ChatCleaner implements Cleaner {
     };
   }
 
-  /** Content may be a string, or a list of texts and thoughts. */
+  /** Reads the content of a message: a string, or a list of texts and thoughts. */
   #readContent(content: unknown): [thoughts: string, texts: string] {
     if (typeof content === 'string') return ['', content];
     if (content === undefined || content === null) return ['', ''];
@@ -139,7 +139,8 @@ export class ChatCleaner implements Cleaner {
   }
 
   /**
-   * Some servers send no index, or the same index for every call; later pieces may lack the id, or repeat everything.
+   * Finds the tool call to which a piece belongs. Some servers send no index, or the same index for every call; later
+   * pieces may lack the id, or repeat the whole call.
    */
   #findCall(index: number | undefined, id: string | undefined, name: string | undefined): OpenCall | undefined {
     if (index !== undefined) {
@@ -151,14 +152,14 @@ export class ChatCleaner implements Cleaner {
     return name === undefined ? this.#calls.at(-1) : undefined;
   }
 
-  /** Returns the last call if it has no id yet. */
+  /** Returns the last tool call if it has no id yet. */
   #waiting(name: string | undefined): OpenCall | undefined {
     const last = this.#calls.at(-1);
     return last && last.id === undefined && name === undefined ? last : undefined;
   }
 }
 
-/** Maximum length of one call's arguments, in characters. */
+/** Maximum length of the arguments of one tool call, in characters. */
 const MAX_ARGUMENTS = 33_554_432;
 
 function toWords(value: unknown): string | undefined {
@@ -172,7 +173,7 @@ function toExtra(extra: unknown): object | undefined {
   return signature === undefined ? undefined : { google: { thought_signature: signature } };
 }
 
-/** Returns the token counts, wherever the server put them. */
+/** Returns the token counts, wherever in the response the server put them. */
 function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject | undefined {
   const counts = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
   const usage = counts ?? toNumbers(choice?.['usage']);

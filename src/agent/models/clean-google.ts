@@ -4,7 +4,10 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** Single member that carries the arguments as text if they contain integers that the package would round. */
+/**
+ * Name of a single argument that holds all arguments of a call as JSON text, if they contain integers that the AI SDK
+ * package would round.
+ */
 const PACKED = 'agent-runtime/packed';
 
 export class GoogleCleaner implements Cleaner {
@@ -67,7 +70,7 @@ export class GoogleCleaner implements Cleaner {
     const data = toObject(part['inlineData']);
     if (typeof data?.['mimeType'] === 'string' && typeof data['data'] === 'string')
       return { inlineData: { mimeType: data['mimeType'], data: data['data'] }, ...signed };
-    // Code that ran at Google, and its result.
+    // Code that Google executed, or its result.
     if (toObject(part['executableCode']) ?? toObject(part['codeExecutionResult'])) return part;
     const { text } = part;
     if (typeof text === 'string' || signature !== undefined)
@@ -108,14 +111,14 @@ function parse(text: string): unknown {
   }
 }
 
-/** Returns the original text of a call's arguments. */
+/** Returns the JSON text of a call's arguments, unpacked if the cleaner had packed them. */
 export function unpackArguments(input: string): string {
   if (!input.startsWith(`{"${PACKED}":`)) return input;
   const { [PACKED]: text } = JSON.parse(input) as JsonObject;
   return typeof text === 'string' ? text : input;
 }
 
-/** Returns the counts; lists of counts by kind stay unchanged. */
+/** Returns the token counts as numbers; lists of counts by modality stay unchanged. */
 function toCounts(usage: JsonObject): JsonObject {
   const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
     if (!name.endsWith('Count')) return [[name, value]];

@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../core/content.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
-/** Readers for members of a provider's answer, each of which may be missing, null or of another type. */
+/** Functions that read a member of a provider's response; the member may be missing, null or of another type. */
 
 export const toObject = (value: unknown): JsonObject | undefined =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
@@ -14,17 +14,17 @@ export function toObjects(value: unknown): JsonObject[] {
   return list.map(toObject).filter((each) => each !== undefined);
 }
 
-/** Returns a non-empty text. */
+/** Returns a non-empty string, otherwise `undefined`. */
 export const toWord = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined;
 
-/** Returns a number, also if it is written as text. */
+/** Returns a number, even if it is written as a string. */
 export function toNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
 }
 
-/** Returns the numbers of an object, including those of nested objects. */
+/** Returns the members of an object that are numbers, also in nested objects. */
 export function toNumbers(value: unknown): JsonObject | undefined {
   const object = toObject(value);
   if (!object) return undefined;

@@ -2,16 +2,16 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 
-/** Events that only repeat others. */
+/** Types of stream events that only repeat what other events say. */
 const REPEATING =
   /^response\.(?:in_progress|queued|content_part\.\w+|(?:output|reasoning|reasoning_summary)_text\.done|function_call_arguments\.\w+)$/;
 const ANNOTATIONS = new Set(['url_citation', 'file_citation', 'container_file_citation', 'file_path']);
-/** Item types of an answer without provider-run tools. */
+/** Types of output items that occur if the provider runs no tools itself. */
 const ITEMS = new Set(['message', 'reasoning', 'function_call']);
 
 export class ResponsesCleaner implements Cleaner {
   readonly #listener: Listener;
-  /** Output indexes of items that were announced, got text, or are complete. */
+  /** Indexes of output items that were announced, had text, or are complete. */
   readonly #added = new Set<number>();
   readonly #spoken = new Set<number>();
   readonly #done = new Set<number>();
@@ -72,7 +72,7 @@ export class ResponsesCleaner implements Cleaner {
     return [{ type: 'response.output_item.added', output_index: place, item: known }];
   }
 
-  /** An item may arrive complete, without earlier events. */
+  /** Reads a complete item, even if no event announced it. */
   #finishItem(place: number, item: JsonObject | undefined): object[] | undefined {
     const known = item && toItem(place, item);
     if (!known) return undefined;
@@ -97,7 +97,7 @@ export class ResponsesCleaner implements Cleaner {
     return [...this.#begin(place, { type: 'message', id }), ...this.#toWords(place, { type: 'message', id }, delta)];
   }
 
-  /** Reasoning of open models, in an event that the package does not know. */
+  /** Reads reasoning of open models, in an event that the AI SDK package does not know. */
   #think(place: number, event: JsonObject): object[] | undefined {
     const { delta } = event;
     if (typeof delta !== 'string') return undefined;

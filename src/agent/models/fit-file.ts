@@ -8,17 +8,20 @@ type Message = CallOptions['prompt'][number];
 type UserPart = Extract<Message, { role: 'user' }>['content'][number];
 export type FilePart = Extract<UserPart, { type: 'file' }>;
 
-/** A file that the provider accepts, or text: the file's own, or a description. */
+/**
+ * What is sent in place of a file part: the file, if the provider accepts it, or a text: the file's content or a
+ * description.
+ */
 export type Fitted = { file: FilePart } | { text: string };
 
-/** How many more files the request may carry. */
+/** Number of files that the request may still carry. */
 export interface Room {
   files: number;
 }
 
 /**
- * Converts a file part for a provider: a file if the type is accepted, the file's text if it is text, else a
- * description with name, type and size. `facts` undefined: no files are accepted.
+ * Converts a file part for a provider. The file itself is sent if the provider accepts its type, its content if it is a
+ * text file, otherwise a description with name, type and size. If `facts` is undefined, the provider accepts no files.
  */
 export function fitFile({ inlineData, fileData }: Part, facts: FileFacts | undefined, room: Room): Fitted {
   const declared = inlineData?.mimeType ?? fileData?.mimeType ?? '';
@@ -57,7 +60,7 @@ function refuse(
 
 const has = (types: ReadonlySet<string>, type: string) => types.has(type) || types.has(type.replace(/\/.*/, '/*'));
 
-/** Sends a URL for the provider to fetch; this service never fetches it. */
+/** Sends the URL of a file, which the provider fetches; this service never fetches it. */
 function fitAddress(uri: string, declared: string, name: string, facts: FileFacts | undefined, room: Room): Fitted {
   const type = ALIASES.get(toEssence(declared)) ?? toEssence(declared);
   const url = URL.parse(uri);
@@ -68,7 +71,7 @@ function fitAddress(uri: string, declared: string, name: string, facts: FileFact
   return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...filename } };
 }
 
-/** Describes a file that the model does not receive. */
+/** Returns a description of a file that is not sent to the model. */
 function words({
   name,
   type,
@@ -103,7 +106,7 @@ const ALIASES = new Map([
   ['application/x-pdf', 'application/pdf'],
 ]);
 
-/** Returns a file's media type. For images, and if no type is declared, the bytes decide. */
+/** Returns a file's media type. The first bytes decide for images, and for a file without a declared type. */
 function toType(head: Buffer, declared: string): string {
   const essence = toEssence(declared);
   const type = ALIASES.get(essence) ?? essence;
@@ -121,7 +124,7 @@ const isUnnamedText = (type: string, data: string) => {
   return isUtf8(bytes) && !bytes.includes(0);
 };
 
-/** Detects an image type by its first bytes. */
+/** Returns the image type that the first bytes show; `undefined` if they show none. */
 function sniff(head: Buffer): string | undefined {
   const text = head.toString('latin1');
   if (text.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
@@ -133,7 +136,10 @@ function sniff(head: Buffer): string | undefined {
   return brand === 'mif1' || brand === 'msf1' ? 'image/heif' : undefined;
 }
 
-/** Returns base64 in the standard alphabet, padded, without other characters; `''` if it contains no byte. */
+/**
+ * Converts base64 to the standard alphabet with padding and without other characters; returns `''` if it encodes no
+ * byte.
+ */
 function toStandard(text: string): string {
   const data = text.startsWith('data:') ? text.slice(text.indexOf(',') + 1) : text;
   if (data.length % 4 === 0 && /^[A-Za-z0-9+/]+={0,2}$/.test(data)) return data;

@@ -4,38 +4,44 @@ import type { ProviderFacts } from '../providers/facts.ts';
 
 type Facts = Pick<ProviderFacts, 'argumentName' | 'schemas'>;
 
-/** A schema as sent to a provider, and how arguments convert between it and the tool's schema. */
+/**
+ * The schema of a tool's arguments as it is sent to a provider, and how arguments are converted between it and the
+ * tool's own schema.
+ */
 export interface FittedSchema {
-  /** [the provider is told of no arguments] */
+  /** The schema to send. Undefined: the tool has no arguments, and the provider accepts no empty schema. */
   schema: JsonObject | undefined;
-  /** Alternative sets of required arguments, which the provider's schema cannot express [none]. */
+  /**
+   * Alternative sets of required arguments that the provider's schema cannot express; the tool's description lists
+   * them. Empty if there are none.
+   */
   alternatives: string[][];
-  /** How arguments differ between the two schemas [they do not]. */
+  /** How arguments are converted between the two schemas. Undefined: they are the same in both. */
   code: Code | undefined;
 }
 
 /**
- * How values at one place of a schema are encoded for the provider: members under other names, values as JSON text.
- * Undescribed values stay unchanged.
+ * How the values that one part of a schema describes are converted for the provider: members have other names, or a
+ * value is JSON text. Values without a conversion stay unchanged.
  */
 interface Code {
-  /** By the provider's name. */
+  /** Members by the name that the provider uses. */
   members: Map<string, { name: string; code: Code | undefined }>;
-  /** Maps the schema's name to the provider's. */
+  /** The provider's name by the name in the tool's schema. */
   names: Map<string, string>;
   items?: Code | undefined;
-  /** For members that the schema does not name. */
+  /** Conversion of members that the schema does not name. */
   others?: Code | undefined;
-  /** The value is encoded as JSON text. */
+  /** True: the value is sent as JSON text. */
   isText?: boolean;
-  /** The whole value is encoded as JSON text in this member. */
+  /** Name of a single member in which the whole value is sent as JSON text. */
   wrap?: string;
-  /** Further codes that apply to the same value. */
+  /** Further conversions of the same value. */
   also: Code[];
 }
 
 const MAX_NODES = 4_000;
-/** How often a schema may recur within itself if references must be expanded. */
+/** Maximum number of times that a schema is repeated within itself, if references must be replaced by their targets. */
 const MAX_TURNS = 2;
 const MAX_DEPTH = 24;
 
@@ -45,8 +51,8 @@ const isObject = (value: unknown): value is JsonObject =>
 const cache = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
 /**
- * Converts the schema of a tool's arguments for a provider; returns a string with the reason if that is impossible.
- * Cached by schema.
+ * Converts the schema of a tool's arguments for a provider. If that is impossible, returns the reason. Results are
+ * cached by schema object.
  */
 export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
   const byFacts = cache.get(schema) ?? new Map<Facts, FittedSchema | string>();
@@ -70,14 +76,16 @@ function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
 
 class UnfitError extends Error {}
 
-/** Keywords whose value is one schema, a list of schemas, or schemas by name. */
+/**
+ * JSON Schema keywords whose value is a schema; below: those with a list of schemas, and those with schemas by name.
+ */
 const ONE = ['additionalProperties', 'contains', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedProperties'];
 const LISTS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
 const NAMED = ['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'];
 const COMBINED = ['anyOf', 'oneOf', 'allOf', 'enum', 'const', 'not', '$ref'];
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 
-/** True for a schema that every provider with JSON Schema accepts unchanged. */
+/** True for a schema that every provider that supports JSON Schema accepts unchanged. */
 function isPlainTop(schema: JsonObject, facts: Facts): boolean {
   const isTop = schema['type'] === 'object' && isObject(schema['properties']);
   return isTop && COMBINED.every((name) => !Object.hasOwn(schema, name)) && isPlain(schema, schema, facts, 0);
@@ -124,7 +132,7 @@ const isListOfNames = (required: unknown, properties: unknown) =>
   new Set(required).size === required.length &&
   (properties === undefined || required.every((name) => Object.hasOwn(toMembers(properties), name)));
 
-/** Follows a reference within the document; `undefined` if it is broken. */
+/** Returns the schema to which a `$ref` within the document refers; `undefined` if there is none. */
 function resolve(root: JsonObject, ref: string): JsonObject | undefined {
   const id = typeof root['$id'] === 'string' ? root['$id'].replace(/#$/, '') : undefined;
   const local = id && ref.startsWith(`${id}#`) ? ref.slice(id.length) : ref;
@@ -166,7 +174,7 @@ interface Converted {
 
 const newCode = (): Code => ({ members: new Map(), names: new Map(), also: [] });
 
-/** The arguments that a schema describes, however it is composed. */
+/** The arguments that a schema allows, whether it describes them itself or through `allOf`, `anyOf` or `oneOf`. */
 interface Arguments {
   properties: Map<string, unknown[]>;
   required: Set<string>;
@@ -178,12 +186,12 @@ interface Arguments {
 class Fitting {
   readonly #root: JsonObject;
   readonly #facts: Facts;
-  /** The provider's name of each argument, the same at every depth. */
+  /** The provider's name by argument name; the same at every depth. */
   readonly #names = new Map<string, string>();
   readonly #taken = new Set<string>();
   readonly #definitions = new Map<string, { name: string; schema: JsonObject | undefined; code: Code }>();
   #nodes = 0;
-  /** True if arguments are encoded differently from the tool's schema. */
+  /** True if the provider's encoding of some argument differs from the tool's schema. */
   #differs = false;
 
   constructor(root: JsonObject, facts: Facts) {
@@ -222,7 +230,9 @@ class Fitting {
     return { schema, alternatives, code: this.#differs ? code : undefined };
   }
 
-  /** Collects the arguments of a schema: its own, those of `allOf`, and those of alternatives. */
+  /**
+   * Collects the arguments of a schema: its own, those of `allOf`, and those of its alternatives (`anyOf`, `oneOf`).
+   */
   #collect(value: unknown, args: Arguments, seen: Set<unknown>): void {
     if (!isObject(value) || seen.has(value)) return;
     seen.add(value);
@@ -243,7 +253,8 @@ class Fitting {
       const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
       if (parts.length > 1) args.alternatives.push(...sets);
       if (parts.length === 1) for (const name of sets[0] ?? []) args.required.add(name);
-      // If all choices are closed, the whole is closed: it allows the union of their arguments.
+      // If no alternative allows additional arguments, neither does the whole; it allows all arguments of any
+      // alternative.
       if (parts.length > 0 && parts.every((part) => part?.isClosed)) args.isClosed = true;
       const all = sets.length === parts.length ? sets : [];
       for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) args.required.add(name);
@@ -251,11 +262,14 @@ class Fitting {
     const values = [...toList(value['enum']), value['const']].filter(isObject);
     for (const each of values)
       for (const [name, member] of Object.entries(each)) add(args.properties, name, { const: member });
-    // Arguments that are required but not described.
+    // Arguments that are required although no part of the schema describes them.
     for (const name of args.required) if (!args.properties.has(name)) add(args.properties, name, {});
   }
 
-  /** Like `#collect`, for a part that need not apply; `undefined` if it is not an object. */
+  /**
+   * Collects as `#collect` does, for an alternative, whose required arguments are optional in the whole; `undefined` if
+   * the alternative describes no object.
+   */
   #collectOptional(value: unknown, args: Arguments, seen: Set<unknown>): Arguments | undefined {
     const part: Arguments = {
       properties: new Map(),
@@ -279,7 +293,10 @@ class Fitting {
     return part;
   }
 
-  /** Valid names are reserved; each invalid name gets a new one that no argument of the tool has. */
+  /**
+   * Assigns provider names to arguments: a valid name stays, and an invalid one gets a new name that no argument of the
+   * tool has.
+   */
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
     if (isObject(value))
@@ -318,7 +335,7 @@ class Fitting {
     return isObject(value) ? this.#makeOpen(value, [...path, value]) : { schema: {}, code: newCode() };
   }
 
-  // JSON Schema
+  // Conversion for providers that accept all of JSON Schema.
 
   #makeOpen(value: JsonObject, path: unknown[]): Converted {
     const code = newCode();
@@ -410,7 +427,7 @@ class Fitting {
   ) {
     const { items } = value;
     if (Array.isArray(items)) {
-      // The tuple of earlier drafts.
+      // A list of schemas in `items` is the tuple of drafts before 2020-12.
       if (items.length > 0) made['prefixItems'] = items.map((each) => part('items', each));
       const rest = value['additionalItems'];
       made['items'] = isObject(rest) ? part('items', rest) : {};
@@ -421,7 +438,7 @@ class Fitting {
     if (items === false && Array.isArray(value['prefixItems'])) made['maxItems'] ??= value['prefixItems'].length;
   }
 
-  /** Converts a reference's target to a definition, once. */
+  /** Converts the target of a `$ref` to a definition of the new schema, once per target. */
   #define(ref: string): { name: string; code: Code } | undefined {
     const before = this.#definitions.get(ref);
     if (before) return before;
@@ -441,7 +458,7 @@ class Fitting {
     return definition;
   }
 
-  // Google's closed list of words
+  // Conversion for Google, which accepts only a closed list of keywords.
 
   #makeClosed(value: unknown, path: unknown[]): Converted {
     if (!isObject(value)) return { schema: {}, code: newCode() };
@@ -474,7 +491,10 @@ class Fitting {
     return this.#ofType(told[0], node, below);
   }
 
-  /** Resolves references and merges `allOf`; `undefined` if the schema is endlessly recursive. */
+  /**
+   * Replaces a `$ref` by its target and merges `allOf` into one schema; `undefined` if the schema refers to itself
+   * without end.
+   */
   #whole(value: JsonObject, path: unknown[]): { node: JsonObject; path: unknown[] } | undefined {
     let node: JsonObject = value;
     const below = [...path, value];
@@ -493,7 +513,7 @@ class Fitting {
     return undefined;
   }
 
-  /** Returns a part of `allOf`, merged with the target of its reference. */
+  /** Returns a schema within `allOf`, merged with the target of its `$ref`. */
   #followed(part: unknown, below: unknown[]): JsonObject {
     if (!isObject(part)) return {};
     const { $ref, ...rest } = part;
@@ -509,13 +529,14 @@ class Fitting {
     const made: JsonObject[] = [];
     for (const choice of choices) {
       const { schema, code: its } = this.#make(choice, path);
-      // Nested choices are flattened.
+      // Alternatives within alternatives are put into one list.
       for (const each of Array.isArray(schema['anyOf']) ? (schema['anyOf'] as JsonObject[]) : [schema])
         if (!made.some((other) => isSame(other, each))) made.push(each);
       code.also.push(its);
     }
     const texts = code.also.filter(({ isText }) => isText);
-    // A value that is JSON text in only some of the choices cannot be decoded, so the whole becomes JSON text.
+    // If a value is JSON text in only some of the alternatives, it is not known how to decode it; therefore it becomes
+    // JSON text in all of them.
     if (texts.length > 0 && texts.length < code.also.length) return this.#asText(node);
     if (texts.length > 0) return this.#asText(node);
     if (made.length === 1 && made[0]) return { schema: made[0], code };
@@ -588,7 +609,7 @@ class Fitting {
     return { schema: made, code };
   }
 
-  /** What the provider's schema cannot express is requested as JSON text. */
+  /** Asks for a value as JSON text, because the provider's keywords cannot describe it. */
   #asText(node: JsonObject): Converted {
     this.#differs = true;
     const { description } = node;
@@ -603,7 +624,7 @@ class Fitting {
   }
 }
 
-/** Keywords that are derived from others, or that providers ignore. */
+/** Keywords that are left out, because they follow from others or providers ignore them. */
 const SKIPPED = new Set(
   (
     'type properties required items additionalItems nullable dependencies $ref $schema $id id $anchor $defs definitions ' +
@@ -633,7 +654,7 @@ function isPattern(pattern: string): boolean {
   }
 }
 
-/** False for a keyword whose value its draft's meta-schema rejects. */
+/** False for a keyword with a value that JSON Schema's meta-schema does not allow for it. */
 function isWellTyped(name: string, value: unknown): boolean {
   if (/^(?:min|max)(?:Length|Items|Properties|Contains)$/.test(name)) return isCount(value);
   if (/^(?:exclusiveM|m)(?:inimum|aximum)$/.test(name)) return isNumber(value);
@@ -673,7 +694,7 @@ const describeFirst = (schema: JsonObject, words: string): JsonObject => {
 const withoutChoice = (node: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(node).filter(([name]) => name !== 'anyOf' && name !== 'oneOf'));
 
-/** Merges two schemas of one value; the first wins where they conflict. */
+/** Merges two schemas of the same value. If they conflict, the first wins. */
 function mergeNodes(one: JsonObject, other: unknown): JsonObject {
   if (!isObject(other)) return one;
   const merged: JsonObject = { ...other, ...one };
@@ -688,7 +709,7 @@ function mergeNodes(one: JsonObject, other: unknown): JsonObject {
   return merged;
 }
 
-/** Infers the types of a schema that declares none. */
+/** Derives the types that a schema allows from its other keywords, if it has no `type`. */
 function guessTypes(node: JsonObject): string[] {
   if (isObject(node['properties'])) return ['object'];
   if (node['items'] !== undefined || node['prefixItems'] !== undefined) return ['array'];
@@ -712,7 +733,7 @@ const wrapped = (): FittedSchema => ({
 
 const join = (one: Code | undefined, other: Code): Code => (one ? { ...newCode(), also: [one, other] } : other);
 
-/** Returns an unused name of letters, digits and `_`. */
+/** Returns a name that is not taken, of letters, digits and `_`, derived from the given name. */
 export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: number): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, '_').replace(/^_+(?=.)|_+$/g, '');
   const start = /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
@@ -724,15 +745,15 @@ export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: nu
   }
 }
 
-/** Converts a call's arguments from the provider's encoding to the tool's schema. */
+/** Converts the arguments of a tool call from the provider's encoding to the tool's schema. */
 export const decodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(decodeValue(args, [code])) : args;
 
-/** Converts arguments from the tool's schema to the provider's encoding. */
+/** Converts the arguments of a tool call from the tool's schema to the provider's encoding. */
 export const encodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(encodeValue(args, [code])) : args;
 
-/** Returns all codes that apply to one value. */
+/** Returns the conversions, including further ones, that apply to one value. */
 function spread(codes: Code[]): Code[] {
   const seen = new Set<Code>();
   const open = [...codes];

@@ -8,11 +8,11 @@ type ProviderTool = NonNullable<CallOptions['tools']>[number];
 
 export interface FittedTools {
   tools: ProviderTool[];
-  /** Further notes on the tools for the instruction [none]. */
+  /** Text about the tools to add to the instruction; empty if there is none. */
   notes: string;
-  /** Returns the provider's name of a tool, also of a tool that no longer exists. */
+  /** Returns the name that the provider knows a tool by, even if the agent no longer has the tool. */
   toName: (name: string) => string;
-  /** Encodes arguments for the provider. */
+  /** Converts arguments of a tool call to the provider's encoding. */
   toArguments(name: string, args: JsonObject): JsonObject;
   readCalls(content: Content): Content;
   readCall<Call extends FunctionCall>(call: Call): Call;
@@ -23,10 +23,10 @@ export interface OmittedTool {
   reason: string;
 }
 
-/** Maximum length of the instruction's notes on one tool, in characters. */
+/** Maximum length of the text about one tool in the instruction, in characters. */
 const MAX_NOTE = 8_000;
 
-/** Converts a request's tools for a provider; omitted tools are reported to `onLeftOut`. */
+/** Converts a request's tools for a provider. `onLeftOut` is called with each tool that is not sent. */
 export function fitTools(
   { tools, outputSchema }: Pick<ModelRequest, 'tools' | 'outputSchema'>,
   facts: ProviderFacts,
@@ -37,7 +37,8 @@ export function fitTools(
   const schemas = new Map<string, FittedSchema>();
   const notes: string[] = [];
   const taken = new Set([...UNSAFE, ...(outputSchema ? facts.formTools : [])]);
-  // Some packages implement structured output by a tool of their own, which counts.
+  // Some AI SDK packages implement structured output by an additional tool, which counts towards the provider's
+  // maximum.
   const maximum = facts.tools - (outputSchema ? 1 : 0);
   const candidates = tools.slice(0, maximum);
   for (const { name } of candidates) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
@@ -62,7 +63,7 @@ export function fitTools(
     owners.set(name, tool.name);
     const { description, rest } = describe(tool, schema, facts);
     if (rest !== '') notes.push(`More of the tool \`${name}\`: ${rest}`);
-    // `undefined` for a provider that accepts no empty schema.
+    // The schema is `undefined` for a tool without arguments if the provider accepts no empty schema.
     return [{ type: 'function', name, description, inputSchema: schema.schema as JsonObject }];
   });
   const more = tools.slice(maximum).map(({ name }) => name);
@@ -89,12 +90,15 @@ export function fitTools(
   };
 }
 
-/** Members of every object, because the packages look tool names up in plain objects. */
+/**
+ * Tool names that are replaced, because every object has members of these names and the AI SDK packages look tools up
+ * in plain objects.
+ */
 const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
 
 /**
- * Returns the description within the provider's limit, including alternatives that the schema cannot express; `rest` is
- * the overflow.
+ * Returns a tool's description, with alternatives that the schema cannot express, cut to the provider's maximum length;
+ * `rest` is the text that was cut off.
  */
 function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {
   const sets = [

@@ -13,7 +13,7 @@ type Finish = Extract<StreamPart, { type: 'finish' }>;
 interface StreamedAnswer {
   provider: ProviderName;
   parts: Part[];
-  /** Parts whose block is still open, by block id. */
+  /** Parts of blocks that are not closed yet, by block id. */
   open: Map<string, Part>;
   citations: { uri?: string; title?: string }[];
   modelVersion: string | undefined;
@@ -25,7 +25,8 @@ interface StreamedAnswer {
 }
 
 /**
- * Yields a stream's new text and returns the complete answer. `modelName` is used if the provider reports no version.
+ * Yields the new text of a stream and returns the model's whole output. If the provider reports no model version,
+ * `modelName` is used.
  * @throws {ModelFailure} or the stream's own error, also if the stream ends without a finish
  */
 export async function* readStream(
@@ -57,7 +58,7 @@ export async function* readStream(
   return toAnswer(answer, modelName);
 }
 
-/** Adds one part of the stream to the answer; returns the new texts. */
+/** Adds one part of the stream to the model's output; returns the new text. */
 function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   if (part.type === 'text-delta') {
     answer.textId = part.id;
@@ -79,7 +80,7 @@ function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   return [];
 }
 
-/** Adds text to the newest block; text within thought tags becomes a thought. */
+/** Adds text to the newest text block. Text within thought tags becomes a thought. */
 function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   for (const { text = '', thought = false } of pieces) {
     const block = thought ? getTagged(answer) : getBlock(answer, answer.textId, false);
@@ -88,7 +89,7 @@ function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   return pieces;
 }
 
-/** Returns the thought for tagged text; it is placed before the text block that it came in. */
+/** Returns the thought for text within tags. It precedes the text block in which the tags were. */
 function getTagged(answer: StreamedAnswer): Part {
   const key = `tagged:${answer.textId}`;
   const open = answer.open.get(key);
@@ -102,14 +103,14 @@ function getTagged(answer: StreamedAnswer): Part {
 }
 
 /**
- * Corrects thoughts at the end of the answer: an unclosed thought may be the answer itself, and a thought may be closed
- * without having been opened.
+ * Corrects thoughts when the output is complete: a thought without a closing tag may be the answer itself, and a
+ * thought may have a closing tag only.
  */
 function settleThoughts(answer: StreamedAnswer): void {
   const { tags, parts, finish } = answer;
   const isAnswer = (part: Part) => (part.text && part.thought !== true) || part.functionCall !== undefined;
   if (tags.isOpen && finish?.finishReason.unified === 'stop' && !parts.some(isAnswer)) {
-    // The model said nothing else, so the unclosed thought is the answer.
+    // The model produced no other text, so the thought without a closing tag is the answer.
     const thought = answer.open.get(`tagged:${answer.textId}`);
     if (!thought) return;
     delete thought.thought;
@@ -144,7 +145,10 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   }
 }
 
-/** Stores reasoning that must be sent back unchanged on the first thought; without one, on a new empty thought. */
+/**
+ * Stores OpenRouter's reasoning details, which must be sent back unchanged, on the first thought; if there is none, on
+ * a new empty thought.
+ */
 function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
   const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
   if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
@@ -156,7 +160,10 @@ function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void 
   } as unknown as ProviderData);
 }
 
-/** Reads the version and the grounding from Gemini's raw chunk, because the package omits some of them. */
+/**
+ * Reads the model version and the grounding from Gemini's raw chunk, because the AI SDK package leaves some of them
+ * out.
+ */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   const chunk = raw as
     | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
@@ -175,7 +182,10 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
   return block;
 }
 
-/** A thought always records its provider; other parts keep a signature only if the provider gave one. */
+/**
+ * Sets the signature of a part. A thought always gets one, which names its provider; another part gets one only if the
+ * provider sent signature data.
+ */
 function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
@@ -206,7 +216,7 @@ function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
   };
 }
 
-/** Uses Gemini's finish reasons, as ADK does; other providers' reasons are translated. */
+/** Returns a finish reason of Gemini, as in ADK; those of other providers are translated. */
 function toFinishReason({ unified, raw }: Finish['finishReason'], provider: ProviderName): string {
   if (provider === 'google' && raw && /^[A-Z_]+$/.test(raw)) return raw;
   if (unified === 'length') return 'MAX_TOKENS';
@@ -229,8 +239,8 @@ const GEMINI_COUNTS = [
 ] as const;
 
 /**
- * Counts as ADK does: prompt tokens include cached ones, answer tokens exclude thoughts. All packages except Gemini's
- * include thoughts in output, and cache reads and writes in input.
+ * Converts token counts to those of ADK: prompt tokens include cached ones, output tokens exclude thoughts. The AI SDK
+ * packages, except that for Gemini, count thoughts as output, and cache reads and writes as input.
  */
 function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
   if (provider === 'google' && usage.raw) {
@@ -238,7 +248,7 @@ function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata 
     return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
   }
   const { inputTokens, outputTokens } = usage;
-  // Anthropic's package reports missing counts as 0.
+  // The AI SDK package for Anthropic reports missing counts as 0.
   if (!inputTokens.total && !outputTokens.total) return undefined;
   const prompt = inputTokens.total ?? 0;
   const output = outputTokens.total ?? 0;

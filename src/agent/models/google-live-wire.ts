@@ -6,11 +6,11 @@ import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts'
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * The messages of Google's live API (`BidiGenerateContent`), https://ai.google.dev/api/live: JSON objects with one
- * member, whose name is the message type.
+ * Messages of Google's Live API (`BidiGenerateContent`), https://ai.google.dev/api/live. Each is a JSON object with a
+ * single member, whose name is the type of the message.
  */
 
-/** Returns the first message: the model and all settings that are fixed for the session. */
+/** Returns the first message of a session: the model, and all settings that are fixed for the session. */
 export function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
   const { instruction, sampling, modality, proactiveAudio, affectiveDialog } = request;
   const text = [instruction, fitted.notes].filter((each) => each.trim() !== '').join('\n\n');
@@ -36,14 +36,16 @@ const toDeclaration = (tool: FittedTools['tools'][number]) =>
     ? [{ name: tool.name, description: tool.description, parametersJsonSchema: tool.inputSchema }]
     : [];
 
-/** Converts the earlier conversation to a message; the model answers at once if the user's message is last. */
+/**
+ * Converts the earlier conversation to a message. If it ends with a message of the user, the model responds at once.
+ */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;
   return { clientContent: { turns, turnComplete: turns.at(-1)?.role === 'user' } };
 }
 
-/** Without media, because the API accepts none in contents (ADK `_filter_media_parts`). */
+/** Media are left out, because the API accepts none in earlier contents (ADK `_filter_media_parts`). */
 const toTurn = (content: Content) => ({
   role: content.role ?? 'user',
   parts: getParts(content).flatMap((part): Part[] => {
@@ -92,17 +94,17 @@ const serverMessageSchema = z.object({
     .extend({ responseTokenCount: z.number().optional(), responseTokensDetails: z.array(jsonObject).optional() })
     .strip()
     .optional()
-    // Unknown counts must not end the session.
+    // Token counts of an unknown form are ignored, so that they do not end the session.
     .catch(undefined),
 });
 
-/** The members of a server's message that are used here. */
+/** The members of a server message that this runtime reads. */
 export type ServerMessage = z.output<typeof serverMessageSchema>;
 
 /** @throws {Error} for an invalid message */
 export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
-/** Converts a server's message; `undefined` if it only concerns the connection. */
+/** Converts a server message; returns `undefined` if it is only about the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};

@@ -12,23 +12,23 @@ import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 export interface GoogleLiveSettings {
   modelName: string;
   apiKey: string | undefined;
-  /** Base URL of the provider; its path is ignored. */
+  /** Base URL of the provider. Its path is ignored. */
   baseUrl: string | undefined;
-  /** Maximum time for setting up a session, milliseconds. */
+  /** Maximum time to open a session, in milliseconds. */
   timeoutMs: number;
 }
 
 const BASE_URL = 'https://generativelanguage.googleapis.com';
-/** `v1alpha`, as in ADK, because other versions lack `proactivity` and `enableAffectiveDialog`. */
+/** API version `v1alpha` as in ADK, because other versions lack `proactivity` and `enableAffectiveDialog`. */
 const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
-/** Maximum number of unread messages; beyond it the socket is paused. */
+/** Maximum number of messages that were received and not read. Beyond it, nothing is read from the socket. */
 const { bytes: MAX_MESSAGE_BYTES, count: MAX_WAITING } = INPUT_LIMITS.modelLiveMessage;
-/** Maximum bytes that wait to be sent to the provider. */
+/** Maximum number of bytes that wait to be sent to the provider. */
 const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
 
 /**
- * Google's live API over its documented WebSocket. The package `@google/genai` (3.1) is not used because of 41
- * packages, 32 MB on disk, 101 ms load time and 30 MB of memory.
+ * Google's Live API, called over its documented WebSocket protocol. Google's package `@google/genai` (3.1) is not used,
+ * because it brings 41 packages, 32 MB on disk, 101 ms of load time and 30 MB of memory.
  */
 export const googleLive = (settings: GoogleLiveSettings): LiveModel => ({
   modelName: settings.modelName,
@@ -58,11 +58,11 @@ class Connection implements LiveConnection {
     this.#settings = settings;
   }
 
-  /** Opens the socket and sets up the session. @throws {AgentError} if that fails */
+  /** Opens the WebSocket and the session. @throws {AgentError} if that fails */
   async open(request: LiveRequest): Promise<void> {
     const { baseUrl = BASE_URL, apiKey, timeoutMs, modelName } = this.#settings;
     const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
-    // The key is not sent in the query as Google's package does, because addresses are logged.
+    // The API key is sent in a header and not in the URL, as Google's package does, because URLs are logged.
     const headers = apiKey === undefined ? {} : { 'x-goog-api-key': apiKey };
     const socket = new WebSocket(address, {
       headers,
@@ -130,7 +130,7 @@ class Connection implements LiveConnection {
   #receive(data: RawData): void {
     if (this.#hasEnded) return;
     try {
-      // The server sends its JSON in binary messages; ws delivers each as one Buffer by default.
+      // The server sends JSON in binary messages; the package `ws` delivers each as one Buffer.
       const message = readServerMessage((data as Buffer).toString());
       if (message.setupComplete) this.#isSetUp.resolve();
       this.#cancel(message.toolCallCancellation?.ids ?? []);
@@ -158,7 +158,10 @@ class Connection implements LiveConnection {
     this.#messages.push({ closed: error });
   }
 
-  /** Classifies a close reason. The reason itself is not passed on, because it may quote what was sent. */
+  /**
+   * Classifies the reason for which the server closed the connection. The text itself is not passed on, because it may
+   * quote what was sent.
+   */
   #fromClose(code: number, reason: string): ModelFailure {
     const options = { detail: `closed with ${code}`, cause: reason };
     if (/api key|credential|permission/i.test(reason)) return new ModelFailure('model_unauthorized', options);

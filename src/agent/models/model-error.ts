@@ -1,7 +1,7 @@
 import { toMembers } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 
-/** Kinds of failed model calls; each is the code of an `AgentError`. */
+/** Kinds of failed model calls. Each is also the code of an `AgentError`. */
 export type ModelFailureCode = keyof typeof SENTENCES;
 
 const SENTENCES = {
@@ -15,11 +15,11 @@ const SENTENCES = {
   model_stream_cut: 'broke off in the middle of its answer. Try again.',
 };
 
-/** A failed model call. `detail` is the provider's status and code word, or a short plain text. */
+/** A failed model call. `detail` is the provider's status and error code, or a short text without markup. */
 export class ModelFailure extends Error {
   readonly code: ModelFailureCode;
   readonly detail: string;
-  /** Wait before a retry, milliseconds; `undefined`: retrying is useless. */
+  /** Time to wait before a retry, in milliseconds; `undefined` if a retry is useless. */
   readonly retryAfterMs: number | undefined;
   constructor(code: ModelFailureCode, options: { detail?: string; retryAfterMs?: number; cause?: unknown } = {}) {
     super(code, { cause: options.cause });
@@ -30,8 +30,8 @@ export class ModelFailure extends Error {
 }
 
 /**
- * Converts a failure to a sentence that names provider and model, never the key, the prompt or the provider's own
- * words.
+ * Converts a failure to an error whose message names provider and model. It never contains the API key, the prompt or
+ * text of the provider.
  */
 export function toModelError(failure: ModelFailure, provider: string, modelName: string): AgentError {
   const detail = failure.detail === '' ? '' : ` (${failure.detail})`;
@@ -49,14 +49,14 @@ interface CallError {
 }
 
 /**
- * Classifies an error of a provider package, the network or a stream. `hasAnswered`: part of the answer had arrived;
- * `key` is removed from the detail.
+ * Classifies an error of an AI SDK package, the network or a stream. `hasAnswered`: some output had arrived before it.
+ * `key` is the API key, which is removed from the detail.
  */
 export function toFailure(error: unknown, hasAnswered: boolean, key?: string): ModelFailure {
   if (error instanceof ModelFailure) return error;
   const call = (typeof error === 'object' && error !== null ? error : {}) as CallError;
   const status = call.name === 'AI_APICallError' ? call.statusCode : undefined;
-  // A success status with a network error: the connection broke, before or after the first words.
+  // A network error with a success status: the connection broke after the status had arrived.
   const isBroken = status !== undefined && status < 400 && call.isRetryable === true;
   if (status !== undefined && !isBroken) return fromStatus(call, status, key);
   const isUnreadable = call.name === 'AI_JSONParseError' || call.name === 'AI_TypeValidationError';
@@ -64,7 +64,7 @@ export function toFailure(error: unknown, hasAnswered: boolean, key?: string): M
     return new ModelFailure('model_bad_response', { cause: error });
   if (call.name === 'AI_UnsupportedFunctionalityError')
     return new ModelFailure('model_rejected', { detail: 'it does not take this kind of content', cause: error });
-  // The OpenAI-compatible package's error for a stream without a finish reason.
+  // Error of the AI SDK package for OpenAI-compatible servers, if a stream ends without a finish reason.
   if (hasAnswered || call.name === 'AI_InvalidResponseDataError')
     return new ModelFailure('model_stream_cut', { cause: error });
   return new ModelFailure('model_unavailable', { detail: findWord(call), retryAfterMs: 0, cause: error });
@@ -73,7 +73,7 @@ export function toFailure(error: unknown, hasAnswered: boolean, key?: string): M
 function fromStatus(call: CallError, status: number, key: string | undefined): ModelFailure {
   const body = readBody(call);
   const word = typeof body === 'string' ? '' : findWord(body);
-  // Not for 401 and 403, because such errors often quote the key.
+  // No text is quoted for the statuses 401 and 403, because such errors often contain the API key.
   const detailText = word === '' && status !== 401 && status !== 403 ? toDetail(body, key) : word;
   const detail = `HTTP ${status}${detailText === '' ? '' : `, ${detailText}`}`;
   const options = { detail, cause: call };
@@ -81,7 +81,7 @@ function fromStatus(call: CallError, status: number, key: string | undefined): M
   if (status === 404) return new ModelFailure('model_not_found', options);
   const retryable = { ...options, retryAfterMs: retryAfter(call.responseHeaders) ?? toWait(body) ?? 0 };
   if (status === 429) return new ModelFailure('model_rate_limited', isUsedUp(body, word) ? options : retryable);
-  // Groq's code for a call that the model got wrong: a retry may succeed.
+  // Groq's error code for a malformed tool call by the model; a retry may succeed.
   if (status === 400 && word === 'tool_use_failed') return new ModelFailure('model_rejected', retryable);
   if (isOfTemplate(body, status)) return new ModelFailure('model_rejected', options);
   if (status >= 500 || status === 408 || status === 409) return new ModelFailure('model_unavailable', retryable);
@@ -90,7 +90,7 @@ function fromStatus(call: CallError, status: number, key: string | undefined): M
 }
 
 /**
- * Classifies errors within a stream by the provider's code word; `passes`: a retry may help. Unknown errors are
+ * Classifies errors within a stream by the provider's error code. `passes`: a retry may help. An unknown error is
  * retried, because most failures after a success status are temporary.
  */
 const WORDS: [RegExp, ModelFailureCode, passes: boolean][] = [
@@ -105,7 +105,7 @@ const WORDS: [RegExp, ModelFailureCode, passes: boolean][] = [
   ],
 ];
 
-/** Classifies an error that came within a stream after a success status: an object, or text. */
+/** Classifies an error, an object or a text, that came within a stream after a success status. */
 export function fromStreamError(error: unknown): ModelFailure {
   const { code, status } = (typeof error === 'object' && error !== null ? error : {}) as Record<string, unknown>;
   const asStatus = [code, status].map(Number).find((number) => number >= 400 && number < 600);
@@ -123,7 +123,10 @@ const toRetry = ({ retryAfterMs, cause }: ModelFailure) => ({
   ...(retryAfterMs !== undefined && { retryAfterMs }),
 });
 
-/** Returns an error response's body: parsed JSON whatever its media type, the first element of a list, or the text. */
+/**
+ * Returns the body of an error response: parsed JSON whatever its media type (of a list the first element), or the
+ * text.
+ */
 function readBody({ responseBody, data }: CallError): unknown {
   const parsed = parse(responseBody) ?? data;
   const body: unknown = Array.isArray(parsed) && parsed.length > 0 ? parsed[0] : parsed;
@@ -139,7 +142,10 @@ function parse(text: unknown): unknown {
   }
 }
 
-/** Reads `retry-after-ms`, or `retry-after` in seconds or as a date; returns milliseconds, `undefined` if absent. */
+/**
+ * Reads the header `retry-after-ms`, or `retry-after` in seconds or as a date; returns milliseconds, or `undefined` if
+ * both are absent.
+ */
 function retryAfter(headers: Record<string, string> | undefined): number | undefined {
   const ms = Number(headers?.['retry-after-ms'] ?? Number.NaN);
   if (ms >= 0) return ms;
@@ -147,7 +153,7 @@ function retryAfter(headers: Record<string, string> | undefined): number | undef
   if (after === undefined || after.trim() === '') return undefined;
   const seconds = Number(after);
   if (!Number.isNaN(seconds)) return seconds >= 0 ? seconds * 1_000 : undefined;
-  // Relative to the server's clock if it sends a `date`.
+  // A date is compared with the server's own clock if the response has a `date` header.
   const serverTime = Date.parse(headers?.['date'] ?? '');
   const wait = Date.parse(after) - (Number.isNaN(serverTime) ? Date.now() : serverTime);
   return Number.isNaN(wait) ? undefined : Math.max(wait, 0);
@@ -158,19 +164,22 @@ const detailsOf = (body: unknown): Record<string, unknown>[] => {
   return Array.isArray(details) ? details.map(toMembers) : [];
 };
 
-/** Gemini sends the delay in the body: `retryDelay: "45.8s"`. */
+/** Reads the delay that Gemini sends in the body: `retryDelay: "45.8s"`. */
 function toWait(body: unknown): number | undefined {
   const delay = detailsOf(body).find(({ retryDelay }) => typeof retryDelay === 'string')?.['retryDelay'];
   const seconds = /^(\d+(?:\.\d+)?)s$/.exec(String(delay))?.[1];
   return seconds === undefined ? undefined : Math.ceil(Number(seconds) * 1_000);
 }
 
-/** True for a quota that does not recover within a request's time. */
+/** True if a quota is used up that does not reset soon enough for a retry. */
 const isUsedUp = (body: unknown, word: string): boolean =>
   word === 'insufficient_quota' ||
   detailsOf(body).some(({ violations }) => /PerDay/.test(JSON.stringify(violations ?? '')));
 
-/** llama.cpp answers 500 if the model's template or context size rejects the request; a retry cannot succeed. */
+/**
+ * True for the status 500 with which llama.cpp rejects a request because of the model's chat template or context size.
+ * A retry cannot succeed.
+ */
 function isOfTemplate(body: unknown, status: number): boolean {
   const error = toMembers(toMembers(body)['error']);
   const { code, type, message } = error;
@@ -183,8 +192,8 @@ const isWord = (one: unknown): one is string =>
   typeof one === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{1,63}$/.test(one) && !/^sk-|key-/.test(one);
 
 /**
- * Returns the provider's code word, such as `context_length_exceeded`. Only a short identifier qualifies, because
- * messages may quote a secret. Gateways carry the inner provider's body as text.
+ * Returns the provider's error code, such as `context_length_exceeded`. Only a short identifier counts, because longer
+ * texts may quote a secret. Gateways put the body of the provider behind them into a string, which is searched too.
  */
 function findWord(value: unknown, depth = 0): string {
   const body = toMembers(value);
@@ -195,12 +204,12 @@ function findWord(value: unknown, depth = 0): string {
   return [error['code'], error['status'], error['type'], body['code'], body['status'], body['type']].find(isWord) ?? '';
 }
 
-/** Maximum length of quoted provider text, in characters. */
+/** Maximum length of quoted text of a provider, in characters. */
 const MAX_DETAIL = 200;
 
 /**
- * Returns the plain text of an error without code word: the body, or its `error` or `detail`. HTML pages are dropped,
- * and anything that looks like a key is masked.
+ * Returns the text of an error that has no error code: the body, or its member `error` or `detail`. HTML pages are left
+ * out, and anything that looks like an API key is masked.
  */
 function toDetail(body: unknown, key: string | undefined): string {
   const { error, detail } = toMembers(body);

@@ -23,8 +23,8 @@ import { parseExactJson } from '../../core/exact-json.ts';
 const OFFLINE = 'offline';
 
 /**
- * The built-in model, which needs no key and no network. It consists of deterministic rules and understands no
- * language. It calls the tools that a prompt names, so that a newcomer sees a complete invocation.
+ * The built-in model, which needs no API key and no network. It follows fixed rules and does not understand language.
+ * It calls the tools that a prompt names, so that a new user can see a complete invocation.
  */
 export function offlineModel(): Model {
   return { provider: OFFLINE, generate };
@@ -53,26 +53,28 @@ function answer(request: ModelRequest): Content {
 }
 
 /**
- * Returns the requested calls among the tools that may be called; if the prompt requests none, one call with example
- * arguments.
+ * Returns the tool calls that the prompt asks for, among the tools that may be called. If it asks for none, returns one
+ * call with example arguments.
  */
 function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
   const allowed = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
   const calls = toolCallsFor(prompt, allowed);
-  // The client's tools come last.
+  // The client's tools are last in the list.
   const last = allowed.at(-1);
   if (calls.length > 0 || !last) return calls;
   return [{ name: last.name, args: firstObject(prompt, 0)?.value ?? toMembers(exampleOf(last.parameters)) }];
 }
 
-/** Answers in the requested form: with a JSON object from the prompt, else an example of the schema. */
+/**
+ * Produces an answer that fits the output schema: a JSON object in the prompt, else an example made from the schema.
+ */
 function toForm(prompt: string, { outputSchema, tools }: ModelRequest): string | undefined {
   if (!outputSchema) return undefined;
   const value = toolCallsFor(prompt, tools).length === 0 ? firstObject(prompt, 0)?.value : undefined;
   return JSON.stringify(value ?? exampleOf(outputSchema));
 }
 
-/** Builds an example. References are not followed, so an example is no larger than its schema. */
+/** Builds an example value of a schema. `$ref` is not followed, so the example is no larger than the schema. */
 function exampleOf(schema: JsonObject): unknown {
   const { type, properties, required, items, anyOf, oneOf } = schema;
   const [declared] = [schema['const'], schema['default'], first(schema['enum']), first(schema['examples'])].filter(
@@ -101,13 +103,13 @@ const getText = (content: Content | undefined) =>
     .join('\n')
     .trim();
 
-/** True for a user message: neither tool responses nor other agents' context. */
+/** True for a message of the user; false for function responses and for reports of other agents' messages. */
 const isPrompt = (content: Content) =>
   content.role === 'user' && getFunctionResponses(content).length === 0 && !getText(content).startsWith(CONTEXT_PREFIX);
 
 const toContent = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
-/** Describes a tool's answer; a single `result` is shown unwrapped. */
+/** Describes a function response in words; of a response with only the member `result`, the result. */
 function toSentence({ name, response }: FunctionResponse): string {
   if (typeof response?.['error'] === 'string') return `The tool \`${name}\` failed: ${response['error']}`;
   const [only, ...others] = Object.entries(response ?? {});
@@ -116,7 +118,7 @@ function toSentence({ name, response }: FunctionResponse): string {
   return `The tool \`${name}\` answered: ${typeof value === 'string' ? value : JSON.stringify(value)}`;
 }
 
-/** Maximum length of a prompt that is repeated in full, in characters. */
+/** Maximum length of a prompt that the answer repeats in full, in characters. */
 const MAX_ECHO = 500;
 
 function introduction(prompt: string, { contents, tools }: ModelRequest): string {
@@ -131,7 +133,7 @@ function introduction(prompt: string, { contents, tools }: ModelRequest): string
 
 const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\``).join(', ');
 
-/** Tokens counted without a pause; they take 2 ms. */
+/** Number of tokens that are counted without a pause, which takes 2 ms. */
 const TOKENS_AT_ONCE = 200_000;
 
 function countTokens(value: string): number {
@@ -153,7 +155,7 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
     promptTokenCount += count;
     sinceTurn += count;
     if (sinceTurn < TOKENS_AT_ONCE) continue;
-    // Yields to other requests, because a long session has megabytes of text.
+    // Lets other requests proceed, because a long session has megabytes of text.
     await setImmediate();
     sinceTurn = 0;
   }
@@ -162,8 +164,9 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
 }
 
 /**
- * Returns the tool calls that a prompt requests, in order: a tool named as a whole word, with the following JSON object
- * as arguments, else `{}`. The calculator also accepts arithmetic from the prompt. Calls have no ids.
+ * Returns the tool calls that a prompt asks for, in order. A prompt asks for a call by the tool's name as a whole word;
+ * a JSON object after the name is the arguments, else they are `{}`. For the calculator, arithmetic in the prompt is
+ * accepted too. The calls have no ids.
  */
 export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): FunctionCall[] {
   const mentions = tools
@@ -172,7 +175,7 @@ export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): Function
     .sort((one, other) => one.place - other.place);
   let end = 0;
   return mentions.flatMap(({ name, place }, index) => {
-    // A name within another call's arguments does not count.
+    // A tool name within the arguments of another call is no call.
     if (place < end) return [];
     const object = firstObject(prompt, place);
     const isOwn = object && object.start < (mentions[index + 1]?.place ?? prompt.length);
@@ -184,18 +187,18 @@ export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): Function
 const wholeWord = (name: string) =>
   new RegExp(`(?<![A-Za-z0-9_])${name.replaceAll(/[^A-Za-z0-9_]/g, String.raw`\$&`)}(?![A-Za-z0-9_])`, 'i');
 
-/** Returns the first JSON object of a text from an index on, with its start and end. */
+/** Returns the first JSON object in a text after an index, with its start and end. */
 function firstObject(text: string, from: number): { value: JsonObject; start: number; end: number } | undefined {
   const start = text.indexOf('{', from);
   let end = start;
-  // Tries at most 20 closing braces from the left, because a prompt full of braces must not cost quadratic time.
+  // Tries at most 20 closing braces from the left, because a prompt full of braces must not take quadratic time.
   for (let tries = 0; start >= 0 && tries < 20; tries += 1) {
     end = text.indexOf('}', end) + 1;
     if (end === 0) return undefined;
     try {
       return { value: parseExactJson(text.slice(start, end)) as JsonObject, start, end };
     } catch {
-      // The object does not end here.
+      // The text up to this brace is no JSON object.
     }
   }
   return undefined;
@@ -211,7 +214,9 @@ function defaultArguments(name: string, prompt: string): JsonObject {
   return { expression: withoutEnd(longest) };
 }
 
-/** Removes trailing dots, commas and blanks. A pattern would take quadratic time: 18 s for 100,000 dots. */
+/**
+ * Removes dots, commas and blanks at the end. A regular expression would take quadratic time: 18 s for 100,000 dots.
+ */
 function withoutEnd(text: string): string {
   let end = text.length;
   while (end > 0 && /[.,\s]/.test(text.charAt(end - 1))) end -= 1;

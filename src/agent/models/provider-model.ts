@@ -25,18 +25,21 @@ export interface ProviderSettings {
   provider: ProviderName;
   apiKey?: string;
   baseUrl?: string;
-  /** Maximum wait for the next bytes of an answer, milliseconds [120,000]. */
+  /** Maximum time without a byte of the response, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
-  /** Retries after 429, 5xx and network failures, if none of the answer has arrived [3]. */
+  /**
+   * Maximum number of retries after the statuses 429 and 5xx and after network failures, as long as no output has
+   * arrived. Default: 3.
+   */
   maxRetries?: number;
-  /** First back-off, milliseconds; doubles with each retry [500]. */
+  /** First back-off, in milliseconds; it doubles with each retry. Default: 500. */
   retryDelayMs?: number;
 }
 
-/** Maximum single back-off; if a provider demands more, the call fails at once. */
+/** Maximum time of one back-off, in milliseconds. If a provider demands a longer one, the call fails at once. */
 const MAX_RETRY_DELAY_MS = 20_000;
 
-/** A model of one of the AI SDK's provider packages, called through their low-level provider interface. */
+/** A model that is called through a provider package of the AI SDK, by the SDK's low-level provider interface. */
 export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<typeof loadProvider> | undefined;
@@ -92,11 +95,13 @@ export function providerModel(settings: ProviderSettings): Model {
   return { provider, generate, ...vectors, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
 }
 
-/** Only the providers' public addresses certainly require a key. */
+/**
+ * True if the provider certainly requires an API key; at an address other than the provider's public one it may not.
+ */
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
-/** A request converted for a provider. `omissions`: what was removed after a rejection. */
+/** A request converted for a provider. `omissions` says what was left out because the provider had rejected it. */
 interface FittedRequest {
   options: Omit<CallOptions, 'abortSignal' | 'headers'>;
   tools: ReturnType<typeof fitTools>;
@@ -107,9 +112,9 @@ interface FittedRequest {
 }
 
 /**
- * Returns a reduced request after a rejection; `undefined` if nothing can be removed. It is unknown whether the
- * provider accepts signatures of other models, or whether the model sees pictures, and a stored event must not make
- * every later request fail.
+ * Returns a request with less in it after the provider rejected one; `undefined` if nothing can be left out. It is not
+ * known beforehand whether a provider accepts signatures of other models, or whether a model sees pictures, and an
+ * event that is stored once must not make every later request fail.
  */
 function reduceRequest(
   fitted: FittedRequest,
@@ -118,16 +123,16 @@ function reduceRequest(
   facts: ProviderFacts,
 ): FittedRequest | undefined {
   const { form, omissions, hasThoughts, hasFiles } = fitted;
-  // Providers support parts of JSON Schema only, and compatible servers may support none, so structured output goes
-  // first.
+  // Structured output is left out first, because providers support only parts of JSON Schema, and compatible servers
+  // perhaps none.
   if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, omissions);
   if (hasThoughts) return fitRequest(request, provider, facts, form, { ...omissions, withoutThoughts: true });
   return hasFiles ? fitRequest(request, provider, facts, form, { ...omissions, withoutFiles: true }) : undefined;
 }
 
 /**
- * With tools, the package for Google's older models turns the form into a tool, whose schema has the same restrictions
- * as tool schemas.
+ * Converts the output schema. For Google's older models, the AI SDK package makes a tool of the output schema if there
+ * are other tools; then the restrictions of tool schemas apply to it.
  */
 function toFormSchema(
   { schema }: AnswerForm,
@@ -174,10 +179,10 @@ function fitRequest(
 
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
-/** Maximum length of a reported unknown part, in characters. */
+/** Maximum length of the reported text of an unknown part, in characters. */
 const MAX_REPORTED = 100;
 
-/** Makes one request. A failure is returned, so that the caller may retry if nothing was yielded. */
+/** Makes one attempt. A failure is returned and not thrown, so that the caller can retry if nothing was yielded. */
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
@@ -224,8 +229,8 @@ function withTrace(): Pick<CallOptions, 'headers'> {
 }
 
 /**
- * Returns the tools and the tool choice. If the provider cannot choose by name, it receives only the chosen tool. An
- * omitted tool cannot be chosen.
+ * Returns the tools and the tool choice. If the provider cannot force a specific tool, it receives only that tool. A
+ * tool that had to be left out cannot be forced.
  */
 function toTools(
   choice: ToolChoice | undefined,
@@ -241,14 +246,16 @@ function toTools(
   return { tools: choice === 'required' ? tools : chosen, toolChoice: { type: 'required' } };
 }
 
-/** Maximum size of an answer, in characters; each part counts 100 more. */
+/** Maximum size of a model's output, in characters; each part counts 100 more. */
 const MAX_ANSWER = 33_554_432;
 
 const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
-/** Yields the stream's parts. Throws the signal's reason on an abort, and always releases the connection. */
+/**
+ * Yields the parts of a stream. After an abort it throws the reason of the signal. It always releases the connection.
+ */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

@@ -21,20 +21,22 @@ export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/** Default addresses, set explicitly because the packages would read the environment otherwise. */
+/**
+ * Default base URLs. They are always passed, because the AI SDK packages would otherwise read environment variables.
+ */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Returns the limits of a provider's requests. */
+/** Returns what a provider's API accepts in a request. */
 export function factsOf(name: ProviderName, baseUrl: string | undefined, modelName: string): ProviderFacts {
   if (name === 'openai-compatible') return compatibleFacts(baseUrl, modelName);
   return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
 }
 
-/** A lone surrogate, which JSON.stringify writes as an escape and providers reject. */
+/** Matches a lone UTF-16 surrogate, which JSON.stringify writes as an escape sequence and providers reject. */
 const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
 
 function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
@@ -43,12 +45,15 @@ function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
   return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
 }
 
-/** Bounds and rewrites responses, so that a provider with endless lines or nesting fails the call, not the process. */
+/**
+ * Limits the size of HTTP responses and rewrites them, so that a provider with endless lines or nesting fails the model
+ * call and not the process.
+ */
 const fetchFrom =
   (provider: ProviderName): typeof fetch =>
   async (input, init) => {
     const response = await fetch(input, withWholeText(init));
-    // The packages read every response except errors and embeddings as a stream, whatever its media type.
+    // The AI SDK packages read every HTTP response as a stream, whatever its media type, except errors and embeddings.
     const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
     const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
     const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
@@ -56,8 +61,8 @@ const fetchFrom =
   };
 
 /**
- * OpenRouter's reasoning (`reasoning_details`), which the package does not know: streamed pieces are merged by index,
- * and the finish part carries them.
+ * Reads OpenRouter's reasoning (`reasoning_details`), which the AI SDK package does not know. Pieces with the same
+ * index are joined, and the finish part of the stream carries the result.
  */
 const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadataExtractor']> = {
   extractMetadata: () => Promise.resolve(undefined),
@@ -75,7 +80,7 @@ const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadat
   },
 };
 
-/** Renames or drops request members as the server requires. */
+/** Renames or removes members of the request body as the server requires. */
 const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
   members === undefined
     ? body
@@ -86,7 +91,7 @@ const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonO
         }),
       );
 
-/** Members of a detail that arrive in pieces. */
+/** Members of a reasoning detail that arrive in several pieces. */
 const PIECES = ['text', 'summary', 'data'];
 
 function addDetail(details: JsonObject[], detail: JsonObject): void {
@@ -105,7 +110,10 @@ function addDetail(details: JsonObject[], detail: JsonObject): void {
   }
 }
 
-/** Loads the provider's package on demand, so that other providers do not slow the start. */
+/**
+ * Loads the AI SDK package of a provider when it is first needed, so that packages of other providers do not slow the
+ * start.
+ */
 export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
@@ -131,7 +139,10 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/** Returns provider options. OpenAI must store nothing, so its reasoning travels encrypted with the history. */
+/**
+ * Returns provider-specific options of a request. OpenAI is told to store nothing, so its reasoning is part of the
+ * history, in encrypted form.
+ */
 export function providerOptions(
   name: ProviderName,
   schema: JsonObject | undefined,

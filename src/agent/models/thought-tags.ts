@@ -1,6 +1,6 @@
 /**
- * Reads thoughts in tags: some servers of open models send `<think>We add.</think>4` as one text. Only tags at the
- * start of an answer count; a text that mentions such tags stays unchanged.
+ * Separates thoughts in tags from the answer, because some servers of open models send `<think>We add.</think>4` as one
+ * text. Only tags at the start of the output count, so that a text that mentions such tags stays unchanged.
  */
 
 interface Piece {
@@ -9,18 +9,21 @@ interface Piece {
 }
 
 const TAGS = ['think', 'thinking', 'thought', 'reasoning'];
-/** Closing tags by opening tag. */
+/** Closing tag of each opening tag. */
 const CLOSINGS = new Map([
   ...TAGS.map((tag): [string, string] => [`<${tag}>`, `</${tag}>`]),
   ['[think]', '[/think]'] as const,
 ]);
 
-/** Splits the text of one answer while it streams, even if a chunk ends within a tag. */
+/**
+ * Splits the output of one model call into thoughts and answer while it streams, even if a tag is spread over several
+ * chunks.
+ */
 export class ThoughtTags {
-  /** `start`: only thoughts and blanks so far; `thought`: inside a thought; `text`: in the answer. */
+  /** `start`: only thoughts and blanks have been read. `thought`: reading a thought. `text`: reading the answer. */
   #place: 'start' | 'thought' | 'text' = 'start';
   #held = '';
-  /** The opening tag of the current or last thought. */
+  /** Opening tag of the current or the last thought. */
   opening = '';
   #hasThought = false;
 
@@ -28,7 +31,7 @@ export class ThoughtTags {
     return this.#place === 'thought';
   }
 
-  /** Adds text; returns the pieces that are certainly thought or answer. */
+  /** Adds text; returns the pieces of which it is certain whether they are thought or answer. */
   read(delta: string): Piece[] {
     if (this.#place === 'text') return delta === '' ? [] : [{ text: delta }];
     this.#held += delta;
@@ -46,7 +49,7 @@ export class ThoughtTags {
     return this.#hasThought && text.trim() === '' ? [] : [{ text }];
   }
 
-  /** Returns true if more can be read. */
+  /** Processes the held text up to the next tag. @returns true if more of it can be processed */
   #step(pieces: Piece[]): boolean {
     return this.#place === 'thought' ? this.#readThought(pieces) : this.#readStart(pieces);
   }
@@ -65,7 +68,7 @@ export class ThoughtTags {
     }
     if ([...CLOSINGS.keys()].some((tag) => tag.startsWith(lower))) return false;
     this.#place = 'text';
-    // Blanks between a thought and the answer belong to neither.
+    // Blanks between a thought and the answer are dropped.
     pieces.push({ text: this.#hasThought ? trimmed : this.#held });
     this.#held = '';
     return false;
@@ -84,7 +87,7 @@ export class ThoughtTags {
   }
 }
 
-/** Returns the length of the text's end that may begin the tag. */
+/** Returns how many characters at the end of the text may be the beginning of the tag. */
 function overlap(text: string, tag: string): number {
   for (let length = Math.min(tag.length - 1, text.length); length > 0; length--)
     if (text.endsWith(tag.slice(0, length))) return length;
@@ -92,8 +95,8 @@ function overlap(text: string, tag: string): number {
 }
 
 /**
- * Splits an answer whose thought is closed but not opened, because some models' templates open it in the prompt. The
- * closing tag must end its line, and the text before it must not mention such a tag.
+ * Splits an output with a closing thought tag but no opening one, because some chat templates put the opening tag into
+ * the prompt. The closing tag must be at the end of its line, and the text before it must not mention such a tag.
  */
 export function splitUnopened(text: string): { thought: string; text: string } | undefined {
   const [closing] = /<\/think(?:ing)?>(?=[^\S\n]*\n)/i.exec(text) ?? [];

@@ -21,20 +21,22 @@ type UserPart = Extract<Message, { role: 'user' }>['content'][number];
 type ToolPart = Extract<Extract<Message, { role: 'tool' }>['content'][number], { type: 'tool-result' }>;
 type Json = Extract<ToolPart['output'], { type: 'json' }>['value'];
 
-/** Placeholder text of an empty message, which most providers reject. */
+/** Text in place of an empty message, which most providers reject. */
 const EMPTY = '(empty)';
 
 export interface PromptOptions {
   provider: ProviderName;
   facts: ProviderFacts;
   tools: Pick<FittedTools, 'toName' | 'toArguments'>;
-  /** True: no thoughts are sent back [false]. */
+  /** True: thoughts of the model are not sent back to it. Default: false. */
   withoutThoughts?: boolean;
-  /** True: files are described in words [false]. */
+  /** True: files are described in words instead of sent. Default: false. */
   withoutFiles?: boolean;
 }
 
-/** A converted conversation, and whether it has thoughts or files that could be removed after a rejection. */
+/**
+ * A converted conversation. It says whether it has thoughts or files, which can be left out if the provider rejects it.
+ */
 export interface ConvertedPrompt {
   prompt: Prompt;
   hasThoughts: boolean;
@@ -42,9 +44,9 @@ export interface ConvertedPrompt {
 }
 
 /**
- * Converts a conversation to the AI SDK's prompt, within the provider's limits: instruction first, contents of one role
- * joined, each call followed by one result, with call ids that the provider accepts. What the provider does not accept
- * is described in words.
+ * Converts a conversation to the prompt of the AI SDK, within the provider's limits: the instruction is first,
+ * neighbouring contents of the same role are joined, every tool call is followed by one result, and the ids of tool
+ * calls have the provider's format. What the provider does not accept is described in words.
  */
 export function toPrompt({ instruction, contents, sampling }: ModelRequest, options: PromptOptions): ConvertedPrompt {
   const builder = new PromptBuilder(options);
@@ -63,7 +65,10 @@ export function toPrompt({ instruction, contents, sampling }: ModelRequest, opti
   };
 }
 
-/** Marks the ends of the cached prefixes: after the instruction, which includes the tools, and after the history. */
+/**
+ * Marks for Anthropic where cached prefixes of the prompt end: after the instruction, whose prefix includes the tools,
+ * and after the history.
+ */
 const withCacheMarks = (prompt: Prompt): Prompt =>
   prompt.map((message, index) =>
     message.role === 'system' || index === prompt.length - 1
@@ -74,8 +79,8 @@ const withCacheMarks = (prompt: Prompt): Prompt =>
 const isBlank = (text: string) => text.trim() === '';
 
 /**
- * Joins contents of one role, because local servers reject conversations whose roles do not alternate (chat templates
- * of Mistral and Gemma).
+ * Joins neighbouring contents of the same role, because local servers reject conversations whose roles do not alternate
+ * (chat templates of Mistral and Gemma).
  */
 function joinRoles(contents: Content[]): Content[] {
   const joined: Content[] = [];
@@ -88,8 +93,8 @@ function joinRoles(contents: Content[]): Content[] {
 }
 
 /**
- * Joins parts with a blank line between texts, because not every provider shows where a part ends. A signed text stays
- * unchanged, because its signature covers it.
+ * Joins two lists of parts, with a blank line between texts, because some providers do not separate parts. A text with
+ * a signature stays unchanged, because the signature covers it.
  */
 function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
   const isText = (part: Part | undefined) => Boolean(part?.text) && part?.thought !== true && !part?.thoughtSignature;
@@ -98,7 +103,7 @@ function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
 }
 
 interface OpenCall {
-  /** Id in the conversation; `sentId` is the id in the request. */
+  /** Id of the tool call in the session; `sentId` is its id in the request. */
   id: string;
   sentId: string;
   name: string;
@@ -119,7 +124,7 @@ class PromptBuilder {
   }
 
   addModel(content: Content): void {
-    // Only a broken conversation has two model contents with an unanswered call between them.
+    // Two model contents with a tool call without a result between them occur only in a damaged conversation.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
     const details: JsonObject[] = [];
@@ -142,7 +147,8 @@ class PromptBuilder {
       const input = toWellFormed(tools.toArguments(part.functionCall.name ?? '', args ?? {}));
       parts.push({ type: 'tool-call', toolCallId: sentId, toolName: name, input, ...signed });
     } else if (part.thought === true) {
-      // A thought is sent back only to its own provider: others reject its signature or take it for an answer.
+      // A thought is sent back only to the provider that made it: others reject its signature, or take it for an
+      // answer.
       if (!isKept) return;
       const its = provider === 'openai-compatible' ? getDetails(data) : [];
       if (its.length > 0) details.push(...its);
@@ -182,7 +188,10 @@ class PromptBuilder {
     return call;
   }
 
-  /** Returns an id of letters and digits; requests with the same calls get the same ids. */
+  /**
+   * Returns a new tool call id of letters and digits, derived from the calls, so that requests with the same calls get
+   * the same ids.
+   */
   #newId(ownId: string): string {
     const { length } = this.#options.facts.callIds;
     const start = ownId.replaceAll(/[^a-zA-Z0-9]/g, '').slice(0, length - 6) || 'c';
@@ -207,7 +216,9 @@ class PromptBuilder {
     if (parts.length > 0 || responses.length === 0) this.#addUserParts(parts);
   }
 
-  /** Answers all open calls; returns the responses that answer none. */
+  /**
+   * Adds the results of all tool calls that wait for one; returns the function responses that belong to none of them.
+   */
   #answer(responses: FunctionResponse[]): FunctionResponse[] {
     const calls = this.#open;
     this.#open = [];
@@ -247,7 +258,7 @@ class PromptBuilder {
     return { ...identity, output: { type: 'content', value: [{ type: 'text', text }, ...files] } };
   }
 
-  /** Converts a response whose call is not in the request. */
+  /** Converts a function response whose call is not in the request to text and files of the user. */
   #toStranger({ name, response, parts }: FunctionResponse): UserPart[] {
     const text = `The tool \`${name ?? ''}\` returned: ${JSON.stringify(toWellFormed(response ?? {}))}`;
     return [{ type: 'text', text }, ...((parts ?? []) as Part[]).flatMap((part) => this.#toUserPart(part))];
@@ -283,8 +294,8 @@ class PromptBuilder {
   }
 
   /**
-   * Completes the prompt, because providers reject calls without results and a conversation that ends with the model's
-   * message.
+   * Completes the prompt, because providers reject tool calls without results and conversations that end with a message
+   * of the model.
    */
   end(): Message[] {
     this.#answer([]);
@@ -296,8 +307,8 @@ class PromptBuilder {
 }
 
 /**
- * Joins neighbouring texts, because some servers accept text-only contents only as one string. A signed text stays
- * unchanged, because its signature covers it.
+ * Joins neighbouring texts, because some servers accept a content of texts only as a single string. A text with a
+ * signature stays unchanged, because the signature covers it.
  */
 function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart: boolean): Some[] {
   const joined: Some[] = [];
@@ -313,16 +324,16 @@ function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart
   return joined;
 }
 
-/** False for a blank text, which several providers reject. */
+/** False for a text of blanks only, which several providers reject. */
 const isSaying = (part: AssistantPart | UserPart) => part.type !== 'text' || !isBlank(part.text);
 
-/** Removes trailing thoughts, which providers reject: they belong to an answer that was cut off. */
+/** Removes thoughts at the end, which providers reject; they are from an output that was cut off. */
 function withoutLastThoughts(parts: AssistantPart[]): AssistantPart[] {
   const last = parts.findLastIndex((part) => part.type !== 'reasoning' && isSaying(part));
   return parts.filter((part, place) => part.type !== 'reasoning' || place < last);
 }
 
-/** False for thoughts that their own provider would reject, because its signature data is missing. */
+/** False for a thought without the signature data that its provider requires. */
 function isThought(provider: ProviderName, part: Part, data: ProviderData): boolean {
   const its = (data as Record<string, JsonObject | undefined>)[provider];
   if (provider === 'openai') return Boolean(its?.['reasoningEncryptedContent']);
@@ -330,23 +341,26 @@ function isThought(provider: ProviderName, part: Part, data: ProviderData): bool
   return Boolean(part.text);
 }
 
-/** Returns OpenRouter's reasoning details, which are sent back unchanged. */
+/** Returns OpenRouter's reasoning details, which must be sent back unchanged. */
 function getDetails(data: ProviderData): JsonObject[] {
   const details: unknown = (data as Record<string, JsonObject | undefined>)['compatible']?.['reasoningDetails'];
   return Array.isArray(details) ? (details as JsonObject[]) : [];
 }
 
-/** Returns a part's text. Code that ran at a provider becomes text, because only that provider knows its own form. */
+/**
+ * Returns a part's text. Code that a provider executed becomes text, because only that provider understands its own
+ * format.
+ */
 function getText(part: Part): string {
   if (part.executableCode) return `\`\`\`\n${part.executableCode.code ?? ''}\n\`\`\``;
   if (part.codeExecutionResult) return `Result of the code: ${part.codeExecutionResult.output ?? ''}`;
   return part.text ?? '';
 }
 
-/** Replaces lone surrogates, which providers reject. */
+/** Replaces lone UTF-16 surrogates, which providers reject. */
 const toText = (text: string): string => (text.isWellFormed() ? text : text.toWellFormed());
 
-/** Returns a JSON value without lone surrogates; the same object if there are none. */
+/** Replaces lone UTF-16 surrogates in a JSON value; returns the same object if it has none. */
 function toWellFormed<Value>(value: Value): Value {
   if (typeof value === 'string') return toText(value) as Value & string;
   if (typeof value !== 'object' || value === null) return value;
