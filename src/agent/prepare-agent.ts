@@ -28,26 +28,34 @@ import { promptPerson } from './tools/waits.ts';
 
 export interface AgentEnvironment {
   model: Model;
-  /** Model name for agents that neither set nor inherit one. */
+  /** Name of the model for agents that have none and inherit none. */
   modelName: string;
-  /** Returns the model of another provider or address [`model` for all]. */
+  /** Returns the model for another provider or address. Default: `model` for all agents. */
   findModel?: (target: ModelTarget) => Model;
   builtInTools: ReadonlyMap<string, Tool>;
-  /** Directory of skills [agents have none]. */
+  /** Directory with skills. Default: agents have no skills. */
   skillsDir?: string;
-  /** How MCP servers are reached [public addresses, https only]. */
+  /** How MCP servers may be reached. Default: at public https addresses only. */
   mcp?: McpSettings;
-  /** Receives what an agent must do without, and why [dropped]. */
+  /**
+   * Receives a message about each tool or server that an agent must do without, and why. Default: such messages are
+   * dropped.
+   */
   warn?: ((text: string) => void) | undefined;
 }
 
-/** True if a member other than `mcpServers` is set: the `overwrite` of `/harness/invoke` (specification). */
+/**
+ * True if a request overrides anything except `mcpServers`; the response of `/harness/invoke` reports it as
+ * `overwrite`.
+ */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(
     ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
   );
 
-/** Applies one request's overrides: `tools` and `skills` are appended, other members replaced. */
+/**
+ * Applies the overrides of one request: `tools` and `skills` are added to the agent's own, other members replace them.
+ */
 function applyOverrides(
   definition: AgentDefinition,
   overrides: AgentOverrides,
@@ -60,7 +68,8 @@ function applyOverrides(
       definition.model && { model: { ...definition.model, name: overrides.modelName } }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
-    // A client that names a server in its request needs that server's tools, so failing to connect is an error.
+    // A failed connection is an error, because a client that names a server in its request needs the tools of that
+    // server.
     mcpServers:
       overrides.mcpServers?.map((server) => ({ onFailure: 'fail' as const, ...server })) ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
@@ -72,10 +81,10 @@ function applyOverrides(
 }
 
 /**
- * Prepares an agent tree for one invocation. Always call `close()` on the result. MCP connections are counted for
- * `userId`. With `serverTools` no server is contacted: it supplies their tools instead.
- * @throws {AgentError} for an unknown tool or skill, a failed MCP server, more than 16 servers, or an abort; nothing
- * stays open then
+ * Prepares an agent tree for one invocation. The caller must always call `close()` on the result. MCP connections count
+ * towards the limit of `userId`. If `serverTools` is given, no server is contacted, and it supplies the tools instead.
+ * @throws {AgentError} for an unknown tool or skill, a failed MCP server, more than 16 servers, or an abort; all
+ * connections are closed then
  */
 export async function prepareAgent(
   definition: AgentDefinition,
@@ -91,7 +100,7 @@ export async function prepareAgent(
       `\`harness.${overrides.unsupported}\` is not supported here: leave it out.`,
     );
   const effective = applyOverrides(definition, overrides);
-  // The request's list replaces all lists, including those of sub-agents.
+  // The request's list of MCP servers replaces those of all agents, including sub-agents.
   const source =
     overrides.mcpServers === undefined ? effective : { ...effective, subAgents: withoutMcp(effective.subAgents) };
   const unconnected: UnconnectedNode[] = [];
@@ -137,8 +146,8 @@ export async function prepareAgent(
 const hasTools = ({ tools, subAgents }: AgentNode): boolean => tools.length > 0 || subAgents.some(hasTools);
 
 /**
- * Sets the output form of a request on the agents that may give the final answer.
- * @throws {AgentError} for an invalid schema, and if several agents answer in parallel
+ * Sets the output schema of a request on the agents that may give the final answer.
+ * @throws {AgentError} for an invalid schema, and if several agents give final answers in parallel
  */
 async function setOutputSchema(root: AgentNode, schema: JsonObject, signal: AbortSignal): Promise<void> {
   const outputSchema = toUntrustedSchema(schema, new SchemaSandbox());
@@ -164,22 +173,25 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  /** True if a request named its servers. */
+  /** True if the MCP servers were named in a request. */
   isBrought?: boolean | undefined;
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
-/** True if a target has its own provider, address or key. */
+/** True if a model has its own provider, address or API key. */
 const hasOwnProvider = ({ provider, baseUrl, apiKey }: ModelTarget): boolean =>
   (provider ?? baseUrl ?? apiKey) !== undefined;
 
-/** Returns a target's model: the environment's, under the target's name, unless the target has its own provider. */
+/**
+ * Returns the model with the given name. It is a model of the environment's provider, unless the target has its own
+ * provider, address or API key.
+ */
 export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
   model: (hasOwnProvider(target) && environment.findModel?.(target)) || environment.model,
   modelName: target.name,
 });
 
-/** Members that a sub-agent inherits unless it sets them. */
+/** Members that a sub-agent inherits if it does not set them. */
 type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
 
 async function toNode(
@@ -191,7 +203,7 @@ async function toNode(
   const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations, remote } = definition;
   const model =
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
-  // A remote agent does not inherit sampling, because limits of the parent's answers do not apply to it.
+  // A remote agent does not inherit the sampling parameters of its parent, because those limit the parent's own output.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const toModel = (target: ModelTarget) => findNamedModel(environment, target);
   const toModels = ({ fallbacks, firstTokenMs, ...target }: AgentModel) => ({
@@ -236,7 +248,9 @@ async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }
   return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
-/** Connects one agent's servers and adds their tools to the node. @returns a function that closes the connections */
+/**
+ * Connects to the MCP servers of one agent and adds their tools to it. @returns a function that closes the connections
+ */
 async function connectNode(
   { node, servers, definition, isBrought }: UnconnectedNode,
   settings: McpSettings,
@@ -265,7 +279,7 @@ function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode,
   });
 }
 
-/** Connects the servers of all agents in parallel; if one fails, closes the others. */
+/** Connects to the MCP servers of all agents in parallel. If one connection fails, all others are closed. */
 async function connectAll(
   nodes: UnconnectedNode[],
   connect: (node: UnconnectedNode) => Promise<() => Promise<void>>,

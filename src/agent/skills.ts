@@ -4,17 +4,17 @@ import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
 import { type Tool, toParameters } from './definition/tool.ts';
 
-/** Pattern of skill names, directories and front matter names (reliability B7). */
+/** Pattern for the names of skills: of their directories, and in their front matter. */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** Maximum size of a resource or a body, in bytes. */
+/** Maximum size of a resource of a skill, or of its instructions, in bytes. */
 const MAX_FILE_BYTES = 100 * 1024;
-/** Limits of a resource listing: number of files, and depth of folders. */
+/** Maximum number of files, and maximum depth of folders, in the list of a skill's resources. */
 const MAX_RESOURCES = 200;
 const MAX_DEPTH = 4;
 
 const frontMatterSchema = z.looseObject({
   name: z.string().optional(),
-  // The format's limit is 1,024 characters; a longer description is truncated.
+  // The Agent Skills format allows 1,024 characters; a longer description is cut.
   description: z
     .string()
     .trim()
@@ -22,19 +22,19 @@ const frontMatterSchema = z.looseObject({
     .transform((text) => text.slice(0, 1_024)),
 });
 
-/** A skill in the open Agent Skills format: a directory with a `SKILL.md`. */
+/** A skill in the open Agent Skills format: a directory with a file `SKILL.md`. */
 export interface Skill {
   name: string;
   description: string;
   body: string;
-  /** Resolved path of its directory. */
+  /** Path of the skill's directory, with links resolved. */
   directory: string;
 }
 
 /**
- * Loads skills of a directory by name, without executing anything. An existing but unreadable skill is omitted; the
- * others stay usable.
- * @param warn receives the name of an omitted skill and the reason
+ * Loads skills of a directory by name; nothing is executed. A skill that exists and cannot be read is left out, and the
+ * others are loaded.
+ * @param warn receives the name of a skill that is left out, and the reason
  * @throws {AgentError} `unknown_skill` for the first skill that does not exist
  */
 export async function loadSkills(
@@ -44,7 +44,7 @@ export async function loadSkills(
 ): Promise<Skill[]> {
   if (names.length === 0) return [];
   const root = skillsDir === undefined ? undefined : await realpath(skillsDir).catch(() => undefined);
-  // One directory listing instead of one lookup per missing name.
+  // The directory is listed once, instead of one look-up for each missing name.
   const existing = new Set(root === undefined ? [] : await readdir(root).catch(() => []));
   const uniqueNames = [...new Set(names)];
   const unknown = uniqueNames.find((name) => !NAME.test(name) || !existing.has(name));
@@ -92,8 +92,8 @@ function toFrontMatter(front: unknown): { name?: string | undefined; description
 }
 
 /**
- * Parses front matter as YAML. Invalid YAML, such as a description that contains a colon and a blank, is read as lines
- * of the two required members.
+ * Parses the front matter of a `SKILL.md` as YAML. If it is invalid YAML, such as a description with a colon and a
+ * blank, the two required members are read line by line.
  */
 async function parseFrontMatter(text: string): Promise<unknown> {
   const { parse } = await import('yaml');
@@ -110,8 +110,8 @@ async function parseFrontMatter(text: string): Promise<unknown> {
 const unquote = (text: string): string => text.replace(/^(?:[>|][+-]? )/, '').replace(/^(["'])(.*)\1$/, '$2');
 
 /**
- * Reads a regular file below a skill's directory. Each path step must be a plain directory, so that no link leads
- * outside.
+ * Reads a regular file below a skill's directory. Each folder on the path must be a real directory and not a link, so
+ * that the path cannot lead outside.
  */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
@@ -128,7 +128,7 @@ async function readInside(directory: string, path: string): Promise<Buffer> {
     place = join(place, step);
     await checkStep(place, index < steps.length - 1);
   }
-  // Checked again, because a path step may have been replaced meanwhile.
+  // Checked again, because a folder on the path may have been replaced by a link meanwhile.
   if (!(await realpath(place)).startsWith(directory + sep)) throw new SkillProblem('the path is not allowed');
   const file = await open(place, 'r');
   try {
@@ -147,7 +147,7 @@ async function checkStep(place: string, wantsDirectory: boolean): Promise<void> 
   if (wantsDirectory ? !stats.isDirectory() : !stats.isFile()) throw new SkillProblem('there is no such file');
 }
 
-/** Returns the paths of a skill's resources, sorted; links and hidden files are omitted. */
+/** Returns the paths of a skill's resource files, sorted. Links and hidden files are left out. */
 async function listResources(directory: string, below = '', depth = 1): Promise<string[]> {
   const entries = await readdir(join(directory, below), { withFileTypes: true });
   const paths = await Promise.all(
@@ -162,7 +162,10 @@ async function listResources(directory: string, below = '', depth = 1): Promise<
   return paths.flat().sort().slice(0, MAX_RESOURCES);
 }
 
-/** Returns the instruction's section on skills: names and descriptions only, because bodies are loaded on demand. */
+/**
+ * Returns the part of the instruction that lists skills: names and descriptions only, because the model loads their
+ * instructions on demand.
+ */
 export function skillsInstruction(skills: Skill[]): string {
   if (skills.length === 0) return '';
   const list = skills.map(({ name, description }) => `- ${name}: ${description.replaceAll(/\s+/g, ' ')}`).join('\n');
@@ -171,7 +174,7 @@ export function skillsInstruction(skills: Skill[]): string {
 
 const skillName = (skills: Skill[]) => ({ type: 'string', enum: skills.map(({ name }) => name) });
 
-/** Returns the tools that load skills; none if there are no skills. */
+/** Returns the tools with which a model loads skills; `[]` if there are no skills. */
 export function skillTools(skills: Skill[]): Tool[] {
   if (skills.length === 0) return [];
   const find = (name: unknown) => skills.find((skill) => skill.name === name) as Skill;

@@ -13,27 +13,27 @@ import { markText, unmarkText } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 const CARD = '.well-known/agent-card.json';
-/** Time limit of one request; streams have none. */
+/** Time limit of one HTTP request, in milliseconds; responses that are streams have none. */
 const REQUEST_MS = 30_000;
-/** Pauses between two requests about a task. */
+/** Minimum and maximum pause between two polls of a task or two attempts of a request, in milliseconds. */
 export const POLL_MS = { least: 100, most: 5_000 };
 export const toNext = (pauseMs: number): number => Math.min(2 * pauseMs, POLL_MS.most);
-/** Attempts of a request that gets no answer: about 20 s in all. */
+/** Maximum number of attempts of a request that gets no response: about 20 s in total. */
 const MAX_TRIES = 10;
-/** Statuses of a service that is starting or stopping. */
+/** HTTP statuses of a service that is temporarily unavailable, because it starts or stops; the request is retried. */
 const AWAY = new Set([502, 503, 504]);
-/** Signatures of a card that are verified at most. */
+/** Maximum number of signatures of an agent card that are verified. */
 const MAX_SIGNATURES = 10;
-/** Characters of the other agent's error messages that are quoted at most. */
+/** Maximum number of characters that are quoted from an error message of the other agent. */
 export const MAX_MESSAGE = 4_000;
 
-/** An agent of another service, and how to reach it. */
+/** An agent of another service and the connection to it. */
 export interface Peer {
   name: string;
   remote: RemoteAgent;
   egress: Egress;
   signal: AbortSignal;
-  /** The user's OAuth access to the agent [none]. */
+  /** The user's OAuth access to the agent. Default: requests carry no access token. */
   access?: AuthProvider | undefined;
 }
 
@@ -41,7 +41,8 @@ export const toFailure = ({ name }: Peer, why: string, options?: ErrorOptions): 
   new AgentError('remote_failed', `The agent \`${name}\` cannot be asked: ${why}.`, options);
 
 /**
- * Waits for the agent's answer and names the agent in errors. @throws {AgentError} a refusal by the agent is its cause
+ * Waits for the agent's response; an error names the agent. @throws {AgentError} whose cause is the agent's error, if
+ * the agent refused
  */
 export async function awaitAnswer<Answer>(peer: Peer, answer: Promise<Answer>): Promise<Answer> {
   try {
@@ -55,16 +56,16 @@ export async function awaitAnswer<Answer>(peer: Peer, answer: Promise<Answer>): 
 }
 
 /**
- * Reads the agent's card and connects to the JSON-RPC endpoint that it names. The endpoint must be on the card's own
- * origin, because headers and tokens are sent to it.
+ * Reads the agent card and connects to the JSON-RPC endpoint in it. The endpoint must have the same origin as the card,
+ * because headers and access tokens are sent to it.
  */
 export async function connect(peer: Peer): Promise<{ transport: Transport; streams: boolean }> {
   const { url, keys } = peer.remote;
   const at = url.endsWith('.json') ? url : new URL(CARD, url.endsWith('/') ? url : `${url}/`).href;
   const legacyCompat = { enabled: true };
   const resolver = new DefaultAgentCardResolver({ fetchImpl: toFetch(peer), legacyCompat });
-  // If signatures are checked, the card is read as it was sent. The resolver would convert a card of 0.3 to 1.0, which
-  // the signature does not cover.
+  // If signatures are checked, the card is read without the A2A package's resolver, which would convert a card of
+  // version 0.3 to 1.0; the signature does not cover the converted card.
   const fetchSigned = () => toFetch(peer)(at, { headers: { 'a2a-version': VERSION } }).then((answer) => answer.json());
   const rawCard = ((await awaitAnswer(peer, keys ? fetchSigned() : resolver.resolve(at, ''))) ?? {}) as AgentCard;
   const card = AgentCard.fromJSON(rawCard);
@@ -80,10 +81,13 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
   return { transport, streams: card.capabilities?.streaming === true };
 }
 
-/** Verifies that one of the operator's trusted keys signed the card. @throws {AgentError} if none did */
+/**
+ * Verifies that the agent card is signed with one of the keys that the operator trusts. @throws {AgentError} if it is
+ * not
+ */
 async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
-  // The agent's headers and the user's access are not sent to the key server.
+  // Neither the agent's headers nor the user's access token are sent to the server with the keys.
   const fetchKeys = toFetch({ ...peer, remote: { url: keys }, access: undefined }, VERSION);
   const keySet = await fetchKeys(keys)
     .then(async (answer) => {
@@ -95,18 +99,21 @@ async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card
       const why = cause instanceof UnknownOutcomeError ? 'no answer' : (cause as Error).message.replace(/\.$/, '');
       throw toFailure(peer, `the keys for its card cannot be fetched: ${why}`, { cause });
     });
-  // The signature covers the card as it was sent; the package's parsed card lacks the security schemes.
+  // The signature covers the card as it was sent. The card that the A2A package has parsed lacks the security schemes.
   const payload = Buffer.from(canonicalizeAgentCard(rawCard)).toString('base64url');
   const checks = card.signatures
     .slice(0, MAX_SIGNATURES)
-    // A JWK set has public keys only, so neither `none` nor an HMAC algorithm matches.
+    // A JWK set has public keys only, so a signature with the algorithm `none` or an HMAC matches no key.
     .map(({ protected: header, signature }) => flattenedVerify({ protected: header, signature, payload }, keySet));
   await Promise.any(checks).catch((cause: unknown) => {
     throw toFailure(peer, 'its card is signed by none of the keys for it', { cause });
   });
 }
 
-/** Turns data integers into strings, which `remote.ts` reads back, because the A2A package would round them. */
+/**
+ * Converts integers in the data of stream events to strings, because the A2A package would round large ones;
+ * `remote.ts` converts them back.
+ */
 function markEvents(response: Response): Response {
   if (!response.body) return response;
   return withBody(
@@ -116,9 +123,9 @@ function markEvents(response: Response): Response {
 }
 
 /**
- * Returns a `fetch` that retries until there is an answer; a stream is requested once. A retry is safe because the
- * agent treats a message that arrives twice as one task. @throws {UnknownOutcomeError} if it is unknown whether the
- * request took effect
+ * Returns a `fetch` that repeats a request until it gets a response; the request for a stream is sent only once.
+ * Repeating is safe, because the other agent takes a message that arrives twice as one task. @throws
+ * {UnknownOutcomeError} if it is unknown whether the request took effect
  */
 const toFetch =
   (peer: Peer, version?: string): typeof fetch =>

@@ -26,7 +26,10 @@ const MAX_ANSWER_CHARACTERS = 100_000;
 /** Maximum length of the id of a task or message, in characters. */
 const MAX_ID_CHARACTERS = 4_096;
 const MAX_QUESTION_CHARACTERS = 2_000;
-/** Member of a question's `partMetadata` that holds the A2A task and calls whose answer the person gives. */
+/**
+ * Member of `partMetadata` of a question to the user: the A2A task, and the function calls in it, that wait for the
+ * reply.
+ */
 const NOTE = 'a2a';
 const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
@@ -47,8 +50,8 @@ interface TaskCall extends Peer {
 }
 
 /**
- * Returns a model that forwards the conversation to an A2A agent of another service and answers with that agent's
- * reply.
+ * Returns a model that sends the conversation to an agent of another service over A2A. The agent's reply is the model's
+ * output.
  */
 export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSettings): Model => ({
   provider: 'a2a',
@@ -79,8 +82,9 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 }
 
 /**
- * Sends the messages that the agent has not seen yet, or continues with the task that an earlier attempt created.
- * @returns the task's id, or the answer if the agent gave one at once
+ * Sends the messages that the agent has not received yet. If an earlier attempt has created a task, continues with that
+ * task.
+ * @returns the id of the task, or the agent's reply if it came at once
  */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.caller;
@@ -89,7 +93,7 @@ async function begin(call: TaskCall, request: ModelRequest): Promise<string | Mo
   const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
   if (note && answer) return sendAnswer(call, request, note, answer.response ?? {});
   if (typeof kept?.['taskId'] === 'string') return kept['taskId'];
-  // A request for OAuth consent is not an answer of the agent.
+  // False for a request for OAuth consent, because it comes from this runtime and not from the agent.
   const isAnswer = (content: Content) => !getParts(content).some((part) => getNote(part)['consent'] === true);
   const last = contents.findLastIndex((content) => content.role === 'model' && isAnswer(content));
   const parts = contents
@@ -106,7 +110,9 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
   return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
-/** Sends a message without waiting for its task. @returns the task's id, or the answer if there is no task */
+/**
+ * Sends a message and does not wait until its task ends. @returns the id of the task, or the reply if there is no task
+ */
 async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
@@ -122,21 +128,22 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   };
   const message = { role: 'ROLE_USER', ...members, metadata };
   const request = SendMessageRequest.fromJSON({ message: mark(message), configuration: { returnImmediately: true } });
-  // Not aborted with the invocation, because the id of the task would be lost.
+  // Sending is not aborted with the invocation, because then the id of the task would be lost.
   const whole = { signal: new AbortController().signal };
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID_CHARACTERS) throw toFailure(call, 'its task has no id of a usual length');
   await call.caller.keep({ taskId: answer.id }).catch((error: unknown) => {
-    // The ledger refuses writes after the invocation has ended. The task is then cancelled.
+    // After the invocation has ended, the ledger refuses to store the id; the task is then cancelled, so this is no
+    // error.
     if (!call.signal.aborted) throw error;
   });
   return isComplete(answer) ? toAnswer(call, answer) : answer.id;
 }
 
 /**
- * True for a terminal task with content. Such an answer is used at once, because some services forget the task after
- * sending it.
+ * True for a task that has ended and has content. The content is used at once, because some services forget a task
+ * after they have sent it.
  */
 const isComplete = (task: Task): boolean =>
   getState(task) !== TaskState.UNRECOGNIZED &&
@@ -144,8 +151,8 @@ const isComplete = (task: Task): boolean =>
   (task.artifacts.length > 0 || (task.status?.message?.parts.length ?? 0) > 0);
 
 /**
- * Sends a person's answer to the task; if the task already has the answer, continues with the task. @returns as {@link
- * send}
+ * Sends a person's reply to the task. If the task already has the reply, continues with the task. @returns the same as
+ * {@link send}
  */
 async function sendAnswer(
   call: TaskCall,
@@ -158,13 +165,16 @@ async function sendAnswer(
   const text = typeof answer['answer'] === 'string' ? answer['answer'] : JSON.stringify(answer);
   const parts = responses.length > 0 ? responses : [{ text }];
   return send(call, request, { taskId, messageId: call.caller.operationId, parts }).catch((error: unknown) => {
-    // The task is terminal, so an earlier attempt delivered the answer.
+    // The task has already ended, so an earlier attempt must have delivered the person's reply.
     if (error instanceof AgentError && error.cause instanceof UnsupportedOperationError) return taskId;
     throw error;
   });
 }
 
-/** Polls and streams a task until it ends or asks for input. Cancels the task if the invocation ends for good. */
+/**
+ * Reads the events of a task, and polls it, until it ends or asks for input. If the invocation ends, the task is
+ * cancelled.
+ */
 async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { transport, streams, signal } = call;
   const task = { tenant: '', id };
@@ -177,7 +187,7 @@ async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, M
       await sleep(pauseMs, undefined, { signal });
     }
   } finally {
-    // `interrupted` means that this process is stopping: another process continues the task.
+    // `interrupted` means that only this process stops: another process continues the task, so it is not cancelled.
     if (signal.aborted && abortError(signal).code !== 'interrupted') {
       const limit = { signal: AbortSignal.timeout(POLL_MS.most) };
       await transport.cancelTask({ ...task, metadata: undefined }, limit).catch(() => undefined);
@@ -185,7 +195,7 @@ async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, M
   }
 }
 
-/** Yields the task's text while the stream lasts; ends when the task waits for input. */
+/** Yields the task's text while its event stream is open; returns when the task waits for input. */
 async function* listen(transport: Transport, id: string, text: TextSoFar): AsyncGenerator<ModelDelta> {
   try {
     for await (const { payload } of transport.resubscribeTask({ tenant: '', id })) {
@@ -200,11 +210,11 @@ async function* listen(transport: Transport, id: string, text: TextSoFar): Async
         return;
     }
   } catch {
-    // A broken or oversized stream does not end the task: polling continues.
+    // If the stream breaks or becomes too large, the task goes on and is polled.
   }
 }
 
-/** The text of a running task, by artifact id. */
+/** The text that a running task has produced so far, by artifact id. */
 class TextSoFar {
   readonly #modelVersion: string;
   readonly #texts = new Map<string, string>();
@@ -219,8 +229,8 @@ class TextSoFar {
   }
 
   /**
-   * Yields the text added since the last call. Text that replaces earlier text is left to the final answer, because
-   * deltas can only append.
+   * Yields the text that was added since the last call. If the agent replaces earlier text, only the final output shows
+   * it, because streamed text can only be appended.
    */
   *takeNew(): Generator<ModelDelta> {
     const whole = joinTexts([...this.#texts.values()]);
@@ -258,7 +268,7 @@ function toAnswer(call: TaskCall, task: Task): ModelAnswer {
 const CONFIRMED = { type: 'object', properties: { confirmed: { type: 'boolean' } }, required: ['confirmed'] };
 const ANSWERED = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] };
 
-/** Turns the input request of the other agent into a question for the session's user, quoting the agent. */
+/** Makes a question to the user of the session from the other agent's request for input; the agent's text is quoted. */
 function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   const { parts = [] } = status?.message ?? {};
   const calls = listData(parts)
@@ -275,7 +285,7 @@ function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   return promptForInput(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
 }
 
-/** Returns an answer that puts a question to the session's user; `note` says which task the answer goes to. */
+/** Returns a model output that asks the user of the session a question. `note` says to which task the reply belongs. */
 function promptForInput({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
   const functionCall = {
     name: promptPerson.name,

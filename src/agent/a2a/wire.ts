@@ -1,22 +1,31 @@
 import { z } from 'zod';
 
-/** A2A version of outgoing requests. */
+/** Version of the A2A protocol in requests to other agents. */
 export const VERSION = '1.0';
-/** Older A2A version that is also accepted. */
+/** Older version of the A2A protocol that is accepted too. */
 export const OLD_VERSION = '0.3';
 
-/** Member of a message's metadata that lists the agents waiting for its answer, outermost first. It detects cycles. */
+/**
+ * Member of a message's metadata: the agents that wait for the reply to it, outermost first. Cycles are detected with
+ * it.
+ */
 export const CHAIN = 'agent-runtime/chain';
-/** State key that holds the chain during an invocation. */
+/** State key under which an invocation holds that list of waiting agents. */
 export const CHAIN_STATE = 'temp:a2a_chain';
 export const MAX_CHAIN = 8;
 export const chainSchema = z.array(z.string().max(2_048)).max(MAX_CHAIN);
 
-/** Member of a message's metadata: model calls that the answer may use. In a task's metadata: calls that were made. */
+/**
+ * Member of a message's metadata: maximum number of model calls for the reply. In the metadata of a task: number of
+ * model calls that were made.
+ */
 export const CALLS = 'agent-runtime/modelCalls';
 export const callsSchema = z.int().min(0).max(1_000_000);
-/** Member of a message's metadata: tokens that the answer may use. In a task's metadata: tokens that were used. */
+/**
+ * Member of a message's metadata: maximum number of tokens for the reply. In the metadata of a task: number of tokens
+ * that were used.
+ */
 export const TOKENS = 'agent-runtime/tokens';
 export const usedSchema = z.object({ prompt: callsSchema, output: callsSchema });
-/** Member of a message's metadata: time left for the answer, in milliseconds. */
+/** Member of a message's metadata: time until the reply must be there, in milliseconds. */
 export const TIME = 'agent-runtime/timeMs';

@@ -3,28 +3,28 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { JsonObject } from '../../core/content.ts';
 import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 
-/** Compiles a `pattern` of JSON Schema. @throws if the pattern cannot be compiled */
+/** Compiles a `pattern` of a JSON Schema. @throws if the pattern cannot be compiled */
 export type ToPattern = (pattern: string) => { test: (text: string) => boolean };
 
 const options = { strict: false, validateFormats: false, addUsedSchema: false, logger: false } as const;
 const validators = new WeakMap<JsonObject, ValidateFunction>();
 
 /**
- * Compiles with a new Ajv per schema. Ajv keeps every schema it compiles, and MCP servers bring new ones with each
- * invocation.
+ * Compiles a schema with a new Ajv, because an Ajv keeps every schema that it compiles, and MCP servers bring new
+ * schemas with each invocation.
  */
 function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunction {
   const { $schema, ...schema } = parameters;
   const isOldDraft = typeof $schema === 'string' && /draft-0[467]/.test($schema);
-  // `code` matters only for validators printed as source, which never happens here.
+  // `code` is needed only to print a validator as source code, which does not happen here.
   const more = toPattern ? { code: { regExp: Object.assign(toPattern, { code: '' }) } } : {};
   const Compilers = isOldDraft ? [Ajv, Ajv2020] : [Ajv2020, Ajv];
   const [first, second] = Compilers.map((Compiler) => new Compiler({ ...options, ...more }));
   try {
     return (first as Ajv).compile(schema);
   } catch {
-    // Few servers declare their draft, so the other dialect is tried: an `items` array is a tuple in draft 7 and
-    // invalid in 2020-12.
+    // Few servers declare the version of JSON Schema, so the other version is tried: a list in `items` is a tuple in
+    // draft 7 and invalid in 2020-12.
     return (second as Ajv).compile(schema);
   }
 }
@@ -38,28 +38,31 @@ function getValidator(parameters: JsonObject): ValidateFunction {
 }
 
 /**
- * Returns the first violation of a schema, as a sentence. For schemas of the operator only, because a hostile one may
- * never return.
+ * Returns a message about the first violation of a schema. Only for schemas of the operator, because the check of a
+ * malicious schema may never end.
  */
 export const schemaError = (schema: JsonObject, value: unknown, what: Checked): string | undefined =>
   findViolation(() => getValidator(schema), value, what);
 
 /**
- * Returns the first violation of an untrusted schema, as a sentence. `toPattern` compiles its patterns; no compiled
- * schema is cached.
+ * Returns a message about the first violation of an untrusted schema. `toPattern` compiles its patterns. The compiled
+ * schema is not cached.
  */
 export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
   findViolation(() => compile(schema, toPattern), value, what);
 
-/** The value that is checked: a call's arguments, a tool's answer, or an agent's output. */
+/**
+ * What is checked: the arguments of a tool call, the result of a tool (`answer`), or an agent's final answer
+ * (`output`).
+ */
 export type Checked = 'arguments' | 'answer' | 'output';
 
-/** Problem reported for every output if its schema is invalid. */
+/** Message for every final answer if the output schema itself is invalid. */
 export const UNUSABLE_OUTPUT = 'The schema of the answer cannot be used';
 
 const WORDS = {
   arguments: {
-    // The draft or a reference of the schema is not supported, so the tool's owner checks the call.
+    // A schema whose version or `$ref` is not supported accepts all arguments, because the tool's owner checks them.
     unusable: undefined,
     toText: (problem: string) =>
       `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`,
@@ -71,7 +74,7 @@ const WORDS = {
   output: { unusable: UNUSABLE_OUTPUT, toText: (problem: string) => problem },
 };
 
-/** Maximum length of text quoted from a schema or arguments, in characters. */
+/** Maximum length of text that is quoted from a schema or from arguments, in characters. */
 const MAX_QUOTED = 500;
 
 function findViolation(validator: () => ValidateFunction, value: unknown, what: Checked): string | undefined {

@@ -9,12 +9,13 @@ import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { Checked } from './check-arguments.ts';
 
 /**
- * A check is late if the process used half of `CHECK_MS` as CPU time since the thread received it: that bounds the
- * thread's own CPU time. On a busy machine it is late after `MAX_ROUNDS` × `CHECK_MS` at the latest.
+ * Time limit of a check. A check is late if this process has used half of `CHECK_MS` as CPU time since the worker
+ * thread received it, which bounds the thread's own CPU time. On a busy machine a check is late after `MAX_ROUNDS` ×
+ * `CHECK_MS` at the latest.
  */
 const CHECK_MS = 1_000;
 const MAX_ROUNDS = 10;
-/** A schema that needs more memory ends the thread, not the process. */
+/** Memory limits of the worker thread. A schema that needs more memory ends the thread and not the process. */
 const RESOURCES = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 const TOO_COSTLY: Record<Checked, string> = {
   arguments: 'The schema of this tool takes too long to check, so it cannot be called.',
@@ -22,20 +23,22 @@ const TOO_COSTLY: Record<Checked, string> = {
   output: 'The schema of the answer takes too long to check',
 };
 
-/** The extension is `.ts` in the repository and `.js` in the package. */
+/** The file name ends with `.ts` in the repository and with `.js` in the published package. */
 const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
 
 /**
- * Checks values by untrusted schemas on a worker thread. Patterns, `uniqueItems` and nested `anyOf` can keep a compiler
- * or validator busy forever, so a late thread is terminated. All invocations share one thread; a sandbox whose schema
- * was too costly is refused from then on.
+ * Checks values against untrusted schemas on a worker thread. Patterns, `uniqueItems` and nested `anyOf` can keep a
+ * schema compiler or validator busy forever, so the thread is terminated if a check is late. All invocations share one
+ * thread. A sandbox with a schema that was too costly refuses all further checks.
  */
 export class SchemaSandbox {
   #isRefused = false;
 
-  /** Returns the first violation as a sentence; `undefined` if the value is valid or after an abort. Never rejects. */
+  /**
+   * Returns a message about the first violation; `undefined` if the value is valid, and after an abort. Never rejects.
+   */
   check(schema: JsonObject, value: unknown, signal: AbortSignal, what: Checked = 'arguments') {
-    // Structured cloning would turn an exact integer into a plain object.
+    // Exact integers are rounded, because structured cloning would turn them into plain objects.
     const job: [JsonObject, unknown, Checked] = [schema, mapExactIntegers(value, toRounded), what];
     return orAborted(thread.check(this, job, signal), signal).catch(() => undefined);
   }
@@ -44,7 +47,7 @@ export class SchemaSandbox {
     return this.#isRefused;
   }
 
-  /** Makes all further checks of this sandbox fail at once. */
+  /** Makes all later checks of this sandbox fail at once. */
   refuse(): void {
     this.#isRefused = true;
   }
@@ -54,7 +57,7 @@ interface Answer {
   problem: string | undefined;
 }
 
-/** Returns a signal that aborts when the check that starts now is late, until it is disposed of. */
+/** Returns a signal that aborts if the check that starts now is late. Disposing of it stops the clock. */
 function watchCheck(): Disposable & { signal: AbortSignal } {
   const late = new AbortController();
   const before = process.cpuUsage();
@@ -67,7 +70,10 @@ function watchCheck(): Disposable & { signal: AbortSignal } {
   return { signal: late.signal, [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** The one worker thread; callers take turns. It starts with the first check and again after one was terminated. */
+/**
+ * The worker thread; callers take turns. It starts with the first check, and with the next check after it was
+ * terminated.
+ */
 class CheckThread {
   readonly #turns = new FairSemaphore(1);
   #worker: Worker | undefined;
@@ -100,7 +106,7 @@ class CheckThread {
       const [{ problem }] = (await once(worker, 'message', { signal: late.signal })) as [Answer];
       return problem;
     } catch {
-      // The thread was late or failed; the next check starts another.
+      // The thread was late or has failed; the next check starts a new one.
       void this.#worker?.terminate();
       this.#worker = undefined;
       group.refuse();
@@ -111,12 +117,12 @@ class CheckThread {
   async #start(): Promise<Worker> {
     const worker = new Worker(WORKER, { resourceLimits: RESOURCES });
     this.#worker = worker;
-    // A waiting thread does not keep the process alive.
+    // A thread without a check does not keep the process alive.
     worker.unref();
     worker.on('error', () => {
       if (worker === this.#worker) this.#worker = undefined;
     });
-    // The thread's message that it is ready.
+    // Waits for the message with which the thread says that it is ready.
     await once(worker, 'message');
     return worker;
   }

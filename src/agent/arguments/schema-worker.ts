@@ -6,15 +6,18 @@ import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments
 /** Worker thread of `schema-sandbox.ts`. It sends one message when it is ready and one per check. */
 
 /**
- * Compiles a pattern that matches in linear time (RE2). `toString` returns the source, because Ajv identifies patterns
- * by it. @throws for lookarounds
+ * Compiles a pattern that matches in linear time (RE2). `toString` returns the pattern's source, because Ajv identifies
+ * patterns by it. @throws for a pattern with lookaround
  */
 const linear: ToPattern = (pattern) => {
   const compiled = RE2JS.compile(RE2JS.translateRegExp(pattern));
   return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
 };
 
-/** A pattern without a linear form accepts every text here; the server that declared it checks the call. */
+/**
+ * Accepts every text if RE2 cannot compile the pattern, because the server that declared the schema checks the call
+ * itself.
+ */
 const linearOrAny: ToPattern = (pattern) => {
   try {
     return linear(pattern);
@@ -27,7 +30,7 @@ const linearOrAny: ToPattern = (pattern) => {
 const send = (message: unknown) => parentPort?.postMessage(message);
 
 parentPort?.on('message', ([schema, value, what]: [JsonObject, unknown, Checked]) => {
-  // An agent's output is checked only here, so its pattern must be linear.
+  // Only this check applies to an agent's final answer, so its patterns must be ones that RE2 can compile.
   send({ problem: schemaErrorOnce(schema, value, what, what === 'output' ? linear : linearOrAny) });
 });
 send('ready');

@@ -18,15 +18,17 @@ import { type Answer, type OpenQuestions, promptPerson, readAnswers, toOpenQuest
 import { followTask, getTaskId } from './mcp-task.ts';
 import { unpack } from './mcp-wire.ts';
 
-/** Maximum number of times that a server may request the same call again, and the pause before each. */
+/**
+ * Maximum number of times that a server may ask to repeat the same call, and the pause before each, in milliseconds.
+ */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
-/** A tool as its server declares it; an unreadable description or hint is ignored. */
+/** Schema of a tool in a server's list. A description or hint that cannot be read is ignored. */
 export const declaredTool = z.looseObject({
   name: z.string(),
   description: z.string().optional().catch(undefined),
-  // The protocol requires an object; a missing schema means no arguments.
+  // MCP requires a schema that describes an object. A missing schema means that the tool has no arguments.
   inputSchema: z
     .looseObject({})
     .default({})
@@ -36,14 +38,14 @@ export const declaredTool = z.looseObject({
 });
 type DeclaredTool = z.output<typeof declaredTool>;
 
-/** Marks an argument that must also be sent as a header, as it appears in a schema's JSON. */
+/** Text that marks an argument to be sent as an HTTP header too, as it is in the JSON of a schema. */
 const HEADER = '"x-mcp-header":';
 const headerArgument = z.looseObject({
   type: z.enum(['string', 'integer', 'boolean']),
   'x-mcp-header': z.string().regex(/^[\w!#$%&'*+.^`|~-]+$/),
 });
 
-/** Returns the schemas of an object's arguments at all depths, reached through `properties` only. */
+/** Returns the schemas of all arguments of an object, at any depth, as far as only `properties` leads to them. */
 function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
   for (const each of Object.values((properties ?? {}) as Record<string, JsonObject | null>)) {
     if (typeof each !== 'object' || each === null) continue;
@@ -53,8 +55,8 @@ function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
 }
 
 /**
- * True if a tool marks header arguments as the protocol requires: scalar values, reached through `properties` only,
- * with unique header names. Other tools are omitted.
+ * True if a tool marks arguments for HTTP headers as MCP requires: scalar values, reached through `properties` only,
+ * with unique header names. A tool for which it is false is left out.
  */
 function hasValidHeaders(inputSchema: JsonObject): boolean {
   const marks = [...listArguments(inputSchema)].map((each) =>
@@ -74,7 +76,7 @@ export function toTools(connected: Connected, tools: DeclaredTool[]): Tool[] {
 function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): Tool {
   const { schemas } = connected;
   const { name, description = '', inputSchema, outputSchema, annotations } = tool;
-  // Some arguments are sent as headers too.
+  // Some arguments must be sent as HTTP headers too.
   const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
   return {
     name,
@@ -89,7 +91,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
         'agent-runtime/operationId': context.operationId,
         ...(isModern && { [LOG_LEVEL_META_KEY]: 'info' as const }),
       };
-      // Without the output schema, because the client would compile it.
+      // The output schema is left out, because the MCP SDK would compile it.
       const toolDefinition = { name, inputSchema: inputSchema as never };
       const { result, pending } = await callTool(connected, name, context, (more, requestOptions) => {
         const params = { name, arguments: args, _meta, ...more };
@@ -104,13 +106,16 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
       const answer = toToolResult(result, context.attachments);
       if (!outputSchema || value === undefined || isError) return answer;
       const problem = await schemas.check(outputSchema, value, context.signal, 'answer');
-      // The tool has acted, so its answer is returned together with the violation.
+      // The tool has taken effect, so its result is returned with a warning instead of an error.
       return problem === undefined ? answer : { warning: problem, answer };
     },
   };
 }
 
-/** Calls a tool, with the person's answers if it asked questions before. @returns the result, or new questions */
+/**
+ * Calls a tool of a server. If the server asked questions in an earlier attempt, the person's replies are sent with the
+ * call. @returns the result, or new questions of the server
+ */
 async function callTool(
   connected: Connected,
   name: string,
@@ -157,13 +162,13 @@ const toRetry = ({ requestState }: OpenQuestions, inputResponses?: Record<string
 });
 
 /**
- * Forwards a server's messages to the log and handles its questions. A person answers later, so an unanswered question
- * cancels the call, which is made again with the answer. With several running calls it is unknown which one asks, so
- * the question is refused.
+ * Writes a server's messages to the log, and handles its questions to the user. A person replies later, so a question
+ * without a reply cancels the call, and the call is repeated with the reply. If several calls are running, it is not
+ * known which of them asks, so the question is refused.
  */
 export function listenTo({ client, running }: Connected): void {
   client.setNotificationHandler('notifications/message', ({ params: { level, data } }) => {
-    // A server's message must not raise an alarm at the operator, so nothing exceeds `warn`.
+    // A server's message never has a level above `warn`, because it must not raise an alarm with the operator.
     const logLevel = level === 'debug' ? level : level === 'info' || level === 'notice' ? 'info' : 'warn';
     [...running].at(-1)?.note(logLevel, typeof data === 'string' ? data : getText(data));
   });

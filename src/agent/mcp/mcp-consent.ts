@@ -22,11 +22,11 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
 import type { McpSettings } from './mcp-tools.ts';
 
-/** A consent in progress, or the access that resulted from it. */
+/** A consent that is in progress, or the OAuth access that came from it. */
 type Grant = {
   serverUrl: string;
   redirectUrl: string;
-  /** The issuer that the operator configured; no other is accepted. */
+  /** The issuer that the operator configured. If set, no other issuer is accepted. */
   issuer?: string | undefined;
   scope?: string | undefined;
   client?: StoredOAuthClientInformation | undefined;
@@ -35,14 +35,17 @@ type Grant = {
   tokens?: StoredOAuthTokens | undefined;
 };
 
-/** The user has granted no access, or not enough. */
+/** Error: the user has not granted access, or not all of the required access. */
 class ConsentMissing extends AgentError {
   constructor() {
     super('mcp_failed', 'Its user has given no access to it.');
   }
 }
 
-/** Lets the SDK's OAuth steps read and fill a grant. A configured client is never replaced by a registered one. */
+/**
+ * Lets the MCP SDK's OAuth functions read and fill a grant. A client that the operator configured is never replaced by
+ * a dynamically registered one.
+ */
 function toProvider(grant: Grant): OAuthClientProvider {
   const { redirectUrl, scope, client: configured } = grant;
   return {
@@ -66,7 +69,8 @@ function toProvider(grant: Grant): OAuthClientProvider {
 }
 
 /**
- * Redeems the authorization code from the browser at the issuer where the consent began. @returns the grant to store
+ * Exchanges the authorization code that the browser brought for tokens, at the issuer where the consent began. @returns
+ * the grant to store
  */
 export async function finishConsent(
   kept: JsonObject,
@@ -80,7 +84,7 @@ export async function finishConsent(
   return grant;
 }
 
-/** Revokes a grant, if its issuer has a revocation endpoint (RFC 7009). */
+/** Revokes a grant at its issuer, if the issuer has a revocation endpoint (RFC 7009). */
 export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise<void> {
   const { discovery, client, tokens } = kept as Grant;
   const { revocation_endpoint: endpoint } = (discovery?.authorizationServerMetadata ?? {}) as JsonObject;
@@ -94,8 +98,8 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
 }
 
 /**
- * Opens a user's access to a service whose issuer the operator configured. @throws {AgentError} if grants cannot be
- * stored
+ * Returns a user's OAuth access to a service whose issuer the operator configured. @throws {AgentError} if grants
+ * cannot be stored
  */
 export function openUserToken(
   server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
@@ -108,19 +112,22 @@ export function openUserToken(
   return new UserToken(server, credentials, { authorizationServerUrl: server.userOauth.issuer });
 }
 
-/** The OAuth access of one user to one server, granted in a browser. */
+/** OAuth access of one user to one server. The user grants it in a browser. */
 export class UserToken {
   readonly #server: McpServer & { url: string };
   readonly #credentials: UserCredentials;
-  /** The operator's client at the issuer [registered dynamically, or described by a metadata document]. */
+  /**
+   * The operator's OAuth client at the issuer. Default: a client that is registered dynamically or described by a
+   * metadata document.
+   */
   readonly #client: StoredOAuthClientInformation | undefined;
   #grant: Grant | undefined;
-  /** The server's last challenge (`WWW-Authenticate`). */
+  /** Parameters of the server's last `WWW-Authenticate` header. */
   #challenge: ReturnType<typeof extractWWWAuthenticateParams> = {};
   #fetch: FetchLike | undefined;
   readonly #discovery: OAuthDiscoveryState | undefined;
 
-  /** @param discovery - known metadata of the server's issuer [fetched] */
+  /** @param discovery - metadata of the server's issuer, if known; fetched by default */
   constructor(server: McpServer, credentials: UserCredentials, discovery?: OAuthDiscoveryState) {
     this.#server = { ...server, url: toAddress(server) };
     this.#credentials = credentials;
@@ -135,8 +142,8 @@ export class UserToken {
   }
 
   /**
-   * Returns the provider for a transport. Requests to the issuer use `fetch`, which lacks the headers meant for the
-   * server.
+   * Returns the authorization provider for an MCP transport. Requests to the issuer are sent with `fetch`, which does
+   * not add the headers meant for the server.
    */
   toAuthProvider(fetch: FetchLike): AuthProvider {
     this.#fetch = fetch;
@@ -157,7 +164,8 @@ export class UserToken {
   }
 
   /**
-   * Refreshes the access at the grant's own issuer. @returns `undefined` if the issuer says that the grant has ended
+   * Refreshes the access token at the issuer of the grant. @returns `undefined` if the issuer says that the grant is no
+   * longer valid
    */
   async #refresh({ tokens, discovery, ...grant }: Grant): Promise<JsonObject | undefined> {
     const client = this.#client ?? grant.client;
@@ -177,7 +185,7 @@ export class UserToken {
     }
   }
 
-  /** True if the error means that the user must be asked for access. */
+  /** True for an error that means that the user must be asked for access. */
   isMissing(error: unknown): boolean {
     for (const cause of causes(error)) {
       if (cause instanceof ConsentMissing) return true;
@@ -190,7 +198,7 @@ export class UserToken {
     return false;
   }
 
-  /** Returns a tool that requests the user's consent. It is the server's only tool while access is missing. */
+  /** Returns a tool that asks the user for consent. While access is missing, the server has no other tool. */
   toTool(isConnected: boolean): Tool {
     const { name } = this.#server;
     const description = `Asks the user for access to \`${name}\`, whose tools are there once it is given.`;
@@ -209,7 +217,10 @@ export class UserToken {
     return this.guard(tool);
   }
 
-  /** Wraps a tool: if access is missing, the call pauses for the user's consent and is then made again. */
+  /**
+   * Wraps a tool of the server: if access is missing, the call pauses until the user has consented and is then
+   * repeated.
+   */
   guard<Guarded extends Pick<Tool, 'run'>>(tool: Guarded): Guarded {
     return {
       ...tool,
@@ -229,7 +240,7 @@ export class UserToken {
     };
   }
 
-  /** Starts a consent. @returns the page to open, and a sentence that contains it */
+  /** Begins a consent. @returns the URL to open in a browser, and a message that contains it */
   async requestConsent(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;

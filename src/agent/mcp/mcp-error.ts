@@ -3,13 +3,16 @@ import { AgentError, causes } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { McpServer } from '../definition/agent.ts';
 
-/** Error codes of connections that were never established. */
+/** Error codes of Node for connections that were never established, so that no request was sent. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
-/** Error code of a request whose stream ended; the SDK's own codes are below -32000, HTTP's above 0. */
+/**
+ * Error code for a request whose response stream ended without a response. The MCP SDK's own codes are below -32000,
+ * and HTTP statuses above 0.
+ */
 export const STREAM_ENDED = -1;
 
-/** Runs work under its own time limit; `limit` also aborts with the invocation. */
+/** Runs `work` with a time limit of its own. The signal `limit` also aborts with the invocation. */
 export async function within<Result>(
   timeoutMs: number,
   signal: AbortSignal,
@@ -27,15 +30,15 @@ export async function within<Result>(
 
 export const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
 
-/** Returns the HTTP status in an error of the SDK's transports. */
+/** Returns the HTTP status that an error of the MCP SDK's transports contains. */
 export function getStatus(error: unknown): number | undefined {
   const failure = [...causes(error)].find((each) => each instanceof SdkHttpError || each instanceof SseError);
   return failure instanceof SdkHttpError ? failure.status : failure?.code;
 }
 
 /**
- * Names server and reason without quoting the server, because its text may be anything. `Unsure` is the error class if
- * a request may have been sent and was not answered.
+ * Returns an error that names the server and the reason. It does not quote the server, because its text is untrusted.
+ * `Unsure` is the class of the error if a request may have been sent and had no response.
  */
 export function toMcpError(
   { name }: McpServer,
@@ -45,7 +48,7 @@ export function toMcpError(
   Unsure = AgentError,
 ): AgentError {
   if (signal.aborted) return abortError(signal);
-  // A denial by the egress policy, or one of our limits.
+  // The egress policy denied the request, or it exceeded a limit of this runtime.
   const denial = [...causes(error)].find((each) => each instanceof AgentError);
   const status = getStatus(error);
   const code = error instanceof ProtocolError && error.code < STREAM_ENDED ? error.code : undefined;
@@ -59,15 +62,19 @@ export function toMcpError(
   return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }
 
-/** Error codes of a program that can never start. */
+/** Error codes of Node for a program that can never be started. */
 const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
 
-/** True if a server gave no answer or a 5xx: it may recover, and nothing here is misconfigured. */
+/**
+ * True if a server did not respond, or responded with a 5xx status: the server may recover, and the configuration is
+ * not at fault.
+ */
 export function isUnreachable(error: unknown): boolean {
   const all = [...causes(error)];
   const status = getStatus(error);
   if (status !== undefined) return status >= 500;
-  // A denial by the egress policy, one of our limits, or an answer of the server.
+  // True if the egress policy denied the request, a limit of this runtime was exceeded, or the server responded with an
+  // error.
   const isRefusal = all.slice(1).some((cause) => cause instanceof AgentError || cause instanceof ProtocolError);
   return !isRefusal && !all.some((cause) => UNSTARTABLE.test(String((cause as { code?: unknown }).code)));
 }

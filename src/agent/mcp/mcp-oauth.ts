@@ -9,9 +9,9 @@ import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
 
 /**
- * A token for one server, obtained with the operator's credentials and kept in memory for all invocations of the
- * process until the server rejects it. The credentials go only to the operator's issuer, whichever the server names.
- * The token's audience is the server.
+ * An access token for one server, obtained with the operator's OAuth client credentials. It is kept in memory for all
+ * invocations of the process, until the server rejects it. The credentials are sent only to the issuer that the
+ * operator configured, even if the server names another. The audience of the token is the server.
  */
 export class OperatorToken {
   readonly #provider: ClientCredentialsProvider;
@@ -23,15 +23,16 @@ export class OperatorToken {
   }
 
   /**
-   * Returns the provider for a transport. Requests to the issuer use `fetch`, which lacks the headers meant for the
-   * server.
+   * Returns the authorization provider for an MCP transport. Requests to the issuer are sent with `fetch`, which does
+   * not add the headers meant for the server.
    */
   toAuthProvider(fetch: Egress['fetch']): AuthProvider {
     return {
       token: async () => this.#provider.tokens()?.access_token,
       onUnauthorized: async ({ response, serverUrl }) => {
         const rejected = this.#provider.tokens();
-        // Another invocation may be refreshing; if that fails, this one tries too.
+        // If another invocation is refreshing the token, waits for it; if that refresh fails, this invocation tries
+        // too.
         await this.#refreshing?.catch(() => {});
         if (this.#provider.tokens() !== rejected) return;
         const challenge = extractWWWAuthenticateParams(response);

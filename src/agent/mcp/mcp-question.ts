@@ -5,7 +5,10 @@ import type { McpServer } from '../definition/agent.ts';
 import type { ToolContext } from '../definition/tool.ts';
 import { tooMuch } from './mcp-error.ts';
 
-/** Maximum size of a call's questions with the state that returns with the answers, in characters of JSON. */
+/**
+ * Maximum size of a server's questions in one call, together with the state that the server wants back with the
+ * replies, in characters of JSON.
+ */
 const MAX_CHARACTERS = 32_768;
 
 const question = z.looseObject({
@@ -16,10 +19,10 @@ const question = z.looseObject({
 });
 type Question = z.output<typeof question>;
 
-/** A person's answer, in the protocol's form. */
+/** A person's reply in the form that MCP defines. */
 export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject };
 
-/** Questions by key, and what the server or the next attempt needs beside the answers. */
+/** Questions of a server by key, and the data that the server or the next attempt needs beside the replies. */
 const openQuestionsSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
@@ -28,12 +31,13 @@ const openQuestionsSchema = z.object({
 });
 export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 
-/** Derives a key for a question of the older protocol, which has none. */
+/** Derives a key for a question of the older MCP protocol, in which questions have no key. */
 export const toKey = (params: JsonObject): string =>
   JSON.stringify([params['message'], params['requestedSchema'], params['url']]);
 
 /**
- * Reads a request for input. @throws {AgentError} for input that no person can give, or questions that are too large
+ * Reads a server's request for input. @throws {AgentError} for input that a person cannot give, and for questions that
+ * are too large
  */
 export function toOpenQuestions(
   requests: Record<string, JsonObject>,
@@ -49,8 +53,8 @@ export function toOpenQuestions(
 }
 
 /**
- * Puts questions to the session's user instead of returning an answer: the invocation pauses as for a confirmation,
- * whose `payload` brings the answers. The server's text is shown as a quotation.
+ * Asks the user of the session in place of a result. The invocation pauses as for a confirmation, and the `payload` of
+ * the confirmation contains the replies. The server's text is shown as a quotation.
  */
 export function promptPerson({ name }: McpServer, open: OpenQuestions, context: ToolContext): JsonObject {
   const all = Object.entries(open.questions);
@@ -66,7 +70,8 @@ export function promptPerson({ name }: McpServer, open: OpenQuestions, context: 
 }
 
 /**
- * Pauses the invocation at this call until a person, who is shown `hint`, confirms. @returns the provisional response
+ * Pauses the invocation at this tool call until a person confirms; `hint` is shown to that person. @returns the
+ * provisional function response
  */
 export function requestConfirmation({ actions, functionCallId }: ToolContext, request: JsonObject): JsonObject {
   const requested = { ...request, confirmed: false };
@@ -79,7 +84,7 @@ const toTemplate = ({ requestedSchema }: Question): JsonObject =>
     Object.entries(requestedSchema?.properties ?? {}).map(([name, member]) => [name, member['default'] ?? null]),
   );
 
-/** Returns the questions of the earlier attempt with the person's answers; `undefined` if there were no questions. */
+/** Returns the questions of the earlier attempt with the person's replies; `undefined` if it had no questions. */
 export function readAnswers({
   confirmation,
 }: ToolContext): { pending: OpenQuestions; answers: Record<string, Answer> } | undefined {

@@ -14,7 +14,7 @@ import type { BoundedTransport } from './mcp-transport.ts';
 import { received } from './mcp-wire.ts';
 
 const { mcpToolResult } = INPUT_LIMITS;
-/** Limits of what a server may log during one call: lines, and characters of each. */
+/** Maximum number of log lines that a server may write during one call, and maximum length of each in characters. */
 const MAX_LINES = 100;
 const MAX_LINE_LENGTH = 1_000;
 
@@ -24,35 +24,35 @@ export interface Connected {
   bounded: BoundedTransport;
   schemas: SchemaSandbox;
   callMs: number;
-  /** Running calls, newest last. A server's messages do not say which call they belong to. */
+  /** Running calls, newest last. All are needed, because a server's message does not say to which call it belongs. */
   running: Set<RunningCall>;
-  /** Cleanup that must finish before the connection closes. */
+  /** Work that must finish before the connection is closed. */
   ending: Promise<unknown>[];
-  /** Replaces a session that the server has forgotten; concurrent calls share the new one. */
+  /** Opens a new session in place of one that the server has forgotten. Concurrent calls share the new session. */
   renew: (lost: Client) => Promise<void>;
 }
 
 export interface RunningCall {
   note: (level: keyof ToolLog, text: string) => void;
-  /** Answers, by key, to questions that the server asks during the call. */
+  /** A person's replies, by key, to questions that the server asks during the call. */
   answers?: Record<string, Answer> | undefined;
-  /** An unanswered question of the server. */
+  /** A question of the server that has no reply yet. */
   question?: JsonObject;
 }
 
-/** Schema of any answer; unknown members are kept. */
+/** Schema of any response; unknown members are kept. */
 export const answered = received(z.looseObject({}));
 
 export const getText = (value: unknown): string => JSON.stringify(value) ?? '';
 
 export interface CallResult {
-  /** Blocks of text, media, resources and links; unknown blocks stay as they are. */
+  /** Content blocks of text, media, resources and links. Blocks of unknown types stay as they are. */
   content: JsonObject[];
   structuredContent?: unknown;
   isError: boolean;
 }
 
-/** Reads a tool's answer. @throws {AgentError} for more than 1,000 blocks */
+/** Reads the result of a tool call. @throws {AgentError} for more than 1,000 content blocks */
 export function checkResult({ content, structuredContent, isError }: Record<string, unknown>): CallResult {
   const blocks = content === undefined ? [] : Array.isArray(content) ? (content as unknown[]) : [content];
   if (blocks.length > mcpToolResult.count) throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
@@ -68,8 +68,8 @@ export const isMembers = (value: unknown): value is JsonObject =>
 const toPlainText = (value: unknown): string => (typeof value === 'string' ? value : getText(value));
 
 /**
- * Sends a request for a tool call, within the time limit of one call. `what` appears in errors; `own.Unsure` is the
- * error class if the server may have acted.
+ * Sends the request of a tool call, with the time limit of one call. `what` describes the request in errors.
+ * `own.Unsure` is the class of the error if the call may have taken effect.
  */
 export async function sendRequest<Result>(
   connected: Connected,
@@ -104,14 +104,20 @@ export async function sendRequest<Result>(
   }
 }
 
-/** A restarted server answers a request of an old session with 404, without acting on it (MCP, session management). */
+/**
+ * True if the server does not know the session, because it was restarted: it then responds with the status 404, and the
+ * call has taken no effect (MCP, session management).
+ */
 const hasLostSession = ({ bounded: { transport } }: Connected, error: unknown): boolean =>
   transport.sessionId !== undefined && getStatus(error) === 404;
 
-/** Characters of an unknown block that the model reads at most. */
+/** Maximum number of characters of an unknown content block that the model receives. */
 const MAX_UNKNOWN = 4_000;
 
-/** Converts a tool's answer: structured content, else the texts; media become attachments. */
+/**
+ * Converts the result of a tool call for the model: the structured content, or else the texts. Media become attachments
+ * of the function response.
+ */
 export function toToolResult({ content, structuredContent, isError }: CallResult, attachments: Part[]): unknown {
   const read = content.map(readBlock);
   const texts = read.flatMap(({ text }) => text ?? []);
@@ -126,7 +132,10 @@ export function toToolResult({ content, structuredContent, isError }: CallResult
   };
 }
 
-/** Returns a block's text or media. An unknown block becomes its JSON, because the tool may have acted. */
+/**
+ * Returns the text or media of a content block. An unknown block is returned as JSON and causes no error, because the
+ * call may have taken effect.
+ */
 function readBlock(block: JsonObject): { text?: string; media?: Part } {
   const { type, text, data, mimeType, resource, uri, name } = block;
   if (typeof text === 'string') return { text };

@@ -6,7 +6,7 @@ import { sendRequest, checkResult, type Connected, isMembers, toToolResult } fro
 import { tooMuch } from './mcp-error.ts';
 import { received } from './mcp-wire.ts';
 
-/** Members of a list's entries that the model sees. */
+/** Members of a resource or prompt in a list that the model receives. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
 const LISTS = {
   resources: ['resources/list', 'resources'],
@@ -18,8 +18,8 @@ const text = (description: string) => ({ type: 'string', maxLength: 8_192, descr
 const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
 
 /**
- * Returns tools that list and read a server's resources and prompts, if its configuration enables them and the server
- * has them.
+ * Returns tools that list and read a server's resources and prompts, as far as the configuration allows it and the
+ * server has them.
  */
 export function readingTools(connected: Connected): Tool[] {
   const { client, server } = connected;
@@ -39,7 +39,7 @@ function resourceTools(connected: Connected, of: string): Tool[] {
       page,
       async (args, context) => ({
         ...(await list(connected, 'resources', args, context)),
-        // Few servers have templates, and some do not know the method.
+        // An error is ignored, because few servers have resource templates, and some do not know the method.
         ...(args['cursor'] === undefined && (await list(connected, 'templates', {}, context).catch(() => ({})))),
       }),
     ),
@@ -91,7 +91,7 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
   run,
 });
 
-/** Sends a request that is answered with a list. @throws {AgentError} if the list is missing or too long */
+/** Sends a request whose response is a list. @throws {AgentError} if the list is missing or too long */
 const requestList = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
   sendRequest(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({

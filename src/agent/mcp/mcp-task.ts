@@ -9,9 +9,12 @@ import { toMcpError } from './mcp-error.ts';
 import { type OpenQuestions, type readAnswers, toOpenQuestions } from './mcp-question.ts';
 import { received } from './mcp-wire.ts';
 
-/** The protocol extension with which a server answers a call with a task. */
+/** Name of the MCP extension with which a server responds to a call with a task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
-/** Bounds of the polling interval that a server may choose, and the failed polls in a row that are tolerated. */
+/**
+ * Minimum, default and maximum of the polling interval that a server may choose, in milliseconds; below: how many polls
+ * in a row may fail.
+ */
 const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
 const MAX_FAILURES = 5;
 
@@ -24,13 +27,13 @@ const task = z.looseObject({
   inputRequests: z.record(z.string(), z.looseObject({})).optional(),
 });
 
-/** Returns the task's id, if the answer is a task. @throws {Error} if a task has no id */
+/** Returns the id of the task if the server responded with a task. @throws {Error} if the task has no id */
 export const getTaskId = (answer: Record<string, unknown>): string | undefined =>
   answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 
 /**
- * Polls a task until it ends or asks a person. If the invocation ends for good, the task is cancelled; if its process
- * stops, another one continues the task.
+ * Polls a task until it ends or asks a person. If the invocation ends, the task is cancelled; if only this process
+ * stops, another process continues the task.
  */
 export async function followTask(
   connected: Connected,

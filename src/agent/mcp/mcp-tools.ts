@@ -11,42 +11,43 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
-/** Timeouts of MCP servers, in milliseconds. */
+/** Time limits for MCP servers, in milliseconds. */
 export interface McpTimeouts {
-  /** [15,000] A server that is started on demand needs seconds. */
+  /** Maximum time to connect. Default: 15,000, because a server that is started on demand needs seconds. */
   connectMs: number;
-  /** [15,000] For all pages of the list. */
+  /** Maximum time to read all pages of the tool list. Default: 15,000. */
   listMs: number;
-  /** [60,000] */
+  /** Maximum time of one tool call. Default: 60,000. */
   callMs: number;
 }
 
-/** Defaults if neither the settings nor the server set them. */
+/** Time limits that apply if neither the settings nor the server's configuration set others. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, callMs: 60_000 };
 
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** What happens if a server is unreachable; overrides the server's own setting [that setting]. */
+  /** What happens if a server cannot be reached; overrides the server's own setting. Default: that setting. */
   onFailure?: McpServer['onFailure'];
-  /** Counts open connections [not counted]. */
+  /** Counts and limits open connections. Default: connections are not counted. */
   connections?: McpConnections;
-  /** Opens a user's stored grants [users cannot grant access]. */
+  /** Returns the store of a user's OAuth grants. Default: users cannot grant access. */
   openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
-  /** Receives what is omitted, and why [dropped]. */
+  /** Receives a message about each tool that is left out, and why. Default: such messages are dropped. */
   warn?: ((text: string) => void) | undefined;
 }
 
 export interface McpTools {
   tools: Tool[];
-  /** Ends all sessions and connections. Idempotent; never throws. */
+  /** Ends all MCP sessions and connections. Idempotent; never throws. */
   close: () => Promise<void>;
 }
 
 /**
- * Connects to all servers in parallel, with clients that belong to this invocation, so that its end cannot disturb
- * another. Tool names are made unique among the servers and against `taken`. Connections are counted for `userId`.
- * @throws {AgentError} of the first failed server, or for more than 256 tools; all connections are closed then
+ * Connects to all servers in parallel. The connections belong to this invocation alone, so that its end cannot disturb
+ * another invocation. Tools get names that are unique among all servers and not in `taken`. The connections count
+ * towards the limit of `userId`.
+ * @throws {AgentError} of the first server that fails, or for more than 256 tools; all connections are closed then
  */
 export async function connectMcpServers(
   servers: McpServer[],
@@ -55,7 +56,7 @@ export async function connectMcpServers(
   signal: AbortSignal,
   userId = '',
 ): Promise<McpTools> {
-  // The SDK is loaded with the first server.
+  // The MCP SDK is loaded when the first server is needed.
   const [{ connectMcp }, { isUnreachable }] = await Promise.all([import('./mcp.ts'), import('./mcp-error.ts')]);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
@@ -105,8 +106,8 @@ export async function connectMcpServers(
 }
 
 /**
- * Returns a tool that tells the model that a server's tools are missing; otherwise the model would look for
- * workarounds.
+ * Returns a tool that tells the model that the tools of a server are missing. Without it, the model would try to get
+ * the result in other ways.
  */
 function toMissing(
   server: McpServer,
@@ -137,7 +138,10 @@ function withUniqueNames(connections: Pick<McpConnection, 'server' | 'tools'>[],
   );
 }
 
-/** A taken name gets the server's name as prefix. Providers accept at most 64 letters, digits, `_` and `-`. */
+/**
+ * Returns the tool's name, prefixed with the server's name if it is taken. Providers accept at most 64 letters, digits,
+ * `_` and `-`.
+ */
 function pickName(tool: string, server: string, taken: Set<string>): string {
   const long = toName(`${server}_${tool}`);
   let name = toName(tool);
@@ -145,7 +149,7 @@ function pickName(tool: string, server: string, taken: Set<string>): string {
   return name;
 }
 
-/** Names of the runtime's own calls, which a server must not imitate. */
+/** Names of function calls that the runtime itself makes, and that no server may use for its tools. */
 const RESERVED = /^(?:adk_request_.*|transfer_to_agent|)$/;
 
 const toName = (name: string) => {
@@ -153,24 +157,30 @@ const toName = (name: string) => {
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
 
-/** Counts each user's open connections per MCP server in this process, and remembers each server's protocol. */
+/**
+ * Limits the number of open connections per user and MCP server in this process, and caches what is known about
+ * servers.
+ */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** Protocols of servers, by address or by principal, each with an expiry by `performance.now()`. */
+  /**
+   * MCP protocol version of servers, by address or by principal (user, server and credentials), each with an expiry
+   * time on the clock of `performance.now()`.
+   */
   readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
-  /** Pooled sockets to stateless servers, by principal. */
+  /** Shared sockets to servers without sessions, by principal (user, server and credentials). */
   readonly sockets = new BoundedCache<Sockets>();
-  /** Tokens of the operator, by address and credentials. */
+  /** Access tokens of the operator, by server address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();
 
-  /** @param maximum connections of one user to one server */
+  /** @param maximum - maximum number of connections of one user to one server */
   constructor(maximum: number) {
     this.#open = new CallerCounts(maximum);
   }
 
   /**
-   * Reserves a connection. @returns a function that releases it; idempotent
-   * @throws {AgentError} `mcp_failed` if the user has the maximum open at this server
+   * Counts a new connection. @returns an idempotent function that releases it
+   * @throws {AgentError} `mcp_failed` if the user already has the maximum number of connections to this server
    */
   take(userId: string, server: McpServer): () => void {
     const address = toAddress(server);

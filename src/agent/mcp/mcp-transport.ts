@@ -18,18 +18,21 @@ import { cleanLines, cleanResponse } from './mcp-wire.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 
-/** Time after which a connection may receive one more message. */
+/** Average time between two messages that a server may send, in milliseconds. */
 const MESSAGE_MS = 10;
 
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
-/** A transport, with the reason if it ended because its server exceeded a limit. */
+/** A transport, and the reason why it was closed if its server exceeded a limit. */
 export interface BoundedTransport {
   transport: Transport;
   failure?: AgentError;
 }
 
-/** Creates a transport whose requests carry the step's trace context and which closes if its server exceeds a limit. */
+/**
+ * Creates a transport. Its requests carry the trace context of the current step. It closes if its server exceeds a
+ * limit.
+ */
 export function newTransport(
   { url = '', headers, command = '', args = [], env = {} }: McpServer,
   egress: Egress,
@@ -64,7 +67,8 @@ export function newTransport(
         : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
   if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
   if (sdk instanceof StdioClientTransport) cleanLines(sdk, mcpMessage.bytes);
-  // The SDK's types lack `| undefined`, which `exactOptionalPropertyTypes` requires.
+  // The MCP SDK's type declarations lack `| undefined`, which the compiler option `exactOptionalPropertyTypes`
+  // requires.
   const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings exhaust a process's memory
@@ -80,13 +84,16 @@ export function newTransport(
   return bounded;
 }
 
-/** A broken stream is not resumed, because an invocation is short. The other options are never read then. */
+/**
+ * A broken stream is not resumed, because an invocation is short. Without retries the SDK never reads the other
+ * options.
+ */
 const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /**
- * Wraps `fetch`: requests carry the step's trace context, and an answer fails as soon as it exceeds what may be parsed.
- * Limits apply to what the SDK reads: the body of a GET always counts as a stream, and an error response is not
- * counted.
+ * Wraps `fetch`: requests carry the trace context of the current step, and a response fails as soon as it exceeds the
+ * size that may be parsed. Only what the MCP SDK reads is limited: the body of a GET always counts as a stream, and an
+ * error response is not counted.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>
@@ -100,8 +107,8 @@ const withBounds =
   };
 
 /**
- * Fails a request when its response stream ends without an answer. The SDK ignores that end, and the request would wait
- * for its time limit. A request that was answered is not affected.
+ * Fails a request when its response stream ends without a response to it. The MCP SDK ignores the end of the stream,
+ * and the request would wait until its time limit. A request that has its response is not affected.
  */
 function endWithStream(transport: StreamableHTTPClientTransport): void {
   const send = transport.send.bind(transport);

@@ -5,24 +5,27 @@ import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 /**
- * Reads servers' messages leniently. The SDK rejects a whole message for one member that its schemas do not know
- * (`"_meta": null`, one tool without a schema, one block of a new type), and rounds integers above 53 bits. Therefore
- * each message's text is cleaned before the SDK parses it: nulls are removed, and members that the runtime reads itself
- * pass through the SDK as one string in `_meta`, from which {@link unpack} restores them.
+ * Makes the reading of servers' messages lenient. The MCP SDK rejects a whole message for a single member that its
+ * schemas do not know (`"_meta": null`, one tool without a schema, one block of a new type), and rounds integers of
+ * more than 53 bits. Therefore the text of each message is rewritten before the SDK parses it: nulls are removed, and
+ * members that the runtime reads itself are put as one string into `_meta`, from which {@link unpack} restores them.
  */
 
-/** The member of `_meta` with that string. */
+/** Name of the member of `_meta` that holds that string. */
 const PACKED = 'agent-runtime/packed';
-/** Members of results that the runtime reads itself. The SDK requires some of the lists, so it gets empty ones. */
+/**
+ * Members of results that the runtime reads itself. The MCP SDK receives empty lists in their place, because it
+ * requires some of them.
+ */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];
 const MOVED = [...LISTS, 'structuredContent', 'isError', 'result'];
-/** Members with arbitrary values, in which null is significant. */
+/** Members whose values are arbitrary JSON, in which null has a meaning and stays. */
 const OPAQUE = new Set(['structuredContent', 'inputSchema', 'outputSchema', 'requestedSchema', 'data', 'default']);
 
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Cleans the text of a message, or of a list of messages, for the SDK; invalid JSON stays unchanged. */
+/** Rewrites the text of a message, or of a list of messages, for the MCP SDK. Invalid JSON stays unchanged. */
 function cleanMessage(text: string): string {
   let message: unknown;
   try {
@@ -35,7 +38,7 @@ function cleanMessage(text: string): string {
 
 function cleanOne(message: unknown): unknown {
   if (!isObject(message)) return message;
-  // The id of an error may be null.
+  // The id of an error message may be null.
   const { id, ...rest } = message;
   const cleaned = { ...(id !== undefined && { id }), ...(withoutNulls(rest) as JsonObject) };
   const { result } = cleaned as { result?: unknown };
@@ -53,7 +56,7 @@ function withoutNulls(value: unknown): unknown {
 }
 
 function pack(result: JsonObject): JsonObject {
-  // The SDK rejects an answer that is a task (2.4.0).
+  // The MCP SDK (2.4.0) rejects a result that is a task.
   const isTask = result['resultType'] === 'task';
   const names = Object.keys(result).filter((name) => (isTask ? name !== '_meta' : MOVED.includes(name)));
   if (names.length === 0) return result;
@@ -71,7 +74,7 @@ export function unpack(result: JsonObject): JsonObject {
   return { ...rest, ...(Object.keys(own).length > 0 && { _meta: own }), ...(parseExactJson(text) as JsonObject) };
 }
 
-/** Schema for `client.request`: a result as its server sent it. */
+/** Schema for the SDK's `client.request` that returns a result as the server sent it. */
 export const received = <Schema extends z.ZodType>(schema: Schema) =>
   z
     .looseObject({})
@@ -81,8 +84,9 @@ export const received = <Schema extends z.ZodType>(schema: Schema) =>
 const LINE_FEED = 0x0a;
 
 /**
- * Cleans the output lines of a program before the SDK parses them. The SDK's transport has no hook for that, so its
- * private buffer is given whole, cleaned lines only (2.4.0; a test with a program fails when that changes).
+ * Rewrites the output lines of an MCP server that is a program, before the MCP SDK parses them. The SDK's transport has
+ * no hook for it, so whole, rewritten lines are put into its private buffer (2.4.0; a test with a program fails if a
+ * new version changes that).
  */
 export function cleanLines(transport: StdioClientTransport, maxBytes: number): void {
   const { _readBuffer: buffer } = transport as unknown as { _readBuffer: { append(chunk: Buffer): void } };
@@ -93,7 +97,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
     open.push(chunk);
     bytes += chunk.length;
     const end = chunk.lastIndexOf(LINE_FEED);
-    // An oversized line is passed on unchanged: the SDK rejects it.
+    // A line that is too long is passed on unchanged, because the MCP SDK rejects it.
     if (end < 0 && bytes <= maxBytes) return;
     const all = Buffer.concat(open);
     const cut = end < 0 ? all.length : all.lastIndexOf(LINE_FEED) + 1;
@@ -103,7 +107,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
   };
 }
 
-/** Returns the response with a body cleaned for the SDK: one JSON message, or server-sent events. */
+/** Returns the HTTP response with its body rewritten for the MCP SDK: one JSON message, or server-sent events. */
 export function cleanResponse(response: Response, isStream: boolean): Response {
   if (!response.body) return response;
   const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());

@@ -25,12 +25,15 @@ import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
 import { newTransport, type TransportKind } from './mcp-transport.ts';
 import { received } from './mcp-wire.ts';
 
-/** Maximum number of pages of a tool list, in case a server's cursor never ends. */
+/** Maximum number of pages of a tool list that are read, in case a server's cursor never ends. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
-/** Time for which a server's protocol version, and for the newer protocol its capabilities, are cached. */
+/**
+ * Time for which the cache keeps a server's protocol version and, for the newer protocol, its capabilities, in
+ * milliseconds.
+ */
 const ERA_MS = 300_000;
-/** Maximum length of a cached discovery, in characters of JSON. */
+/** Maximum size of a server's capabilities in the cache, in characters of JSON. */
 const MAX_ERA = 4_096;
 const OPTIONS: ClientOptions = {
   versionNegotiation: { mode: 'auto' },
@@ -38,12 +41,15 @@ const OPTIONS: ClientOptions = {
 };
 const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
-/** Maximum wait for the DELETE that ends a session. */
+/** Maximum time to wait for the response to the DELETE that ends a session, in milliseconds. */
 const TERMINATE_MS = 2_000;
-/** Sockets to a stateless server that the invocations of one principal share. */
+/**
+ * Maximum number of sockets to a server without sessions, shared by the invocations of one principal (user, server and
+ * credentials).
+ */
 const MAX_SOCKETS = 128;
 
-/** What the connections of one invocation share, and what earlier connections learned about their servers. */
+/** What the connections of one invocation share, and what is cached about their servers from earlier connections. */
 interface Surroundings {
   policy: EgressPolicy;
   timeouts: McpTimeouts;
@@ -52,22 +58,22 @@ interface Surroundings {
   memory: McpConnections;
   credentials: UserCredentials | undefined;
   userId: string;
-  /** Receives what is omitted, and why. */
+  /** Receives a message about each tool that is left out, and why. */
   warn: (text: string) => void;
 }
 
-/** A connected server and its tools, under the server's names. */
+/** A connected server and its tools. The tools have the names that the server gave them. */
 export interface McpConnection {
   server: McpServer;
   tools: Tool[];
-  /** Ends the session at the server and drops the connections. Never throws. */
+  /** Ends the session at the server and closes the connections. Never throws. */
   close: () => Promise<void>;
 }
 
 /**
- * Connects to one server and lists its tools. It speaks the protocol of 2026-07-28 if the server does, else that of
- * 2025-11-25 and earlier.
- * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then
+ * Connects to one server and lists its tools. It uses the MCP protocol of 2026-07-28 if the server supports it, else
+ * that of 2025-11-25 and earlier.
+ * @throws {AgentError} `mcp_failed` with the server's name; all connections are closed then
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
   const { policy, timeouts, signal, schemas, memory, credentials, userId } = around;
@@ -85,7 +91,8 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     const connection = await connect(server, around, egress, user, memory.eras.get(cachedKey ?? '')?.prior);
     const discover = connection.client.getDiscoverResult();
     const prior = discover ? { kind: 'modern' as const, discover } : { kind: 'legacy' as const };
-    // Not cached with a user's grant: grants differ by application and over time, and the key does not contain them.
+    // Nothing is cached for access with a user's OAuth grant, because the cache key does not contain the grant, and
+    // grants differ between applications and over time.
     if (!cachedKey && !(user && discover) && getText(prior).length <= MAX_ERA)
       memory.eras.set(discover ? principal : address, { prior, until: performance.now() + ERA_MS });
     const { transport } = connection.bounded;
@@ -126,7 +133,8 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
     await close();
     if (!cachedKey) throw error;
-    // The server may have been replaced since; connects again without the cache.
+    // The cached protocol may be that of a server that was replaced since, so the connection is tried again without the
+    // cache.
     memory.eras.delete(cachedKey);
     return connectMcp(server, around);
   }
@@ -145,7 +153,8 @@ async function connect(
   if (operator) memory.tokens.set(key, operator);
   const remote: TransportKind[] = configured ? [configured] : ['streamable-http', 'sse'];
   const kinds = command === undefined ? remote : (['stdio'] as const);
-  // A program may have to be installed first (`npx`).
+  // Starting a program gets the longer time limit of a call, because the program may have to be installed first
+  // (`npx`).
   const timeoutMs = command === undefined ? timeouts.connectMs : timeouts.callMs;
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
@@ -161,9 +170,10 @@ async function connect(
       client.onerror = (error) => void (error instanceof SseError && client.close());
       return { client, bounded };
     } catch (error) {
-      // Both, because a client whose transport never started does not close it.
+      // Both are closed, because a client whose transport never started does not close the transport.
       await Promise.allSettled([client.close(), transport.close()]);
-      // A server of the older transport answers the POST with such a status (MCP 2025-06-18, backwards compatibility).
+      // A server of the older HTTP transport responds to the POST with one of these statuses (MCP 2025-06-18, backwards
+      // compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
     }
@@ -171,21 +181,21 @@ async function connect(
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-/** A page of a tool list; its entries are parsed one by one. */
+/** Schema of a page of the tool list. Its tools are parsed one by one later. */
 const toolPage = received(
   z.looseObject({ tools: z.array(z.unknown()).catch([]), nextCursor: z.string().optional().catch(undefined) }),
 );
 
 /**
- * Lists all pages with plain requests, because the client's `listTools` compiles every output schema. Limits the total
- * size. A tool that is unreadable or too large is omitted; the others stay usable.
+ * Reads all pages of the tool list with plain requests, because `listTools` of the MCP SDK compiles every output
+ * schema. The total size is limited. A tool that cannot be read or is too large is left out.
  */
 async function listTools(
   client: Client,
   signal: AbortSignal,
   leaveOut: (what: string, why: string) => void,
 ): Promise<z.output<typeof declaredTool>[]> {
-  // A call identifies its tool by name, so the first of two tools with one name wins.
+  // Of two tools with the same name only the first is used, because a call identifies its tool by name.
   const tools = new Map<string, z.output<typeof declaredTool>>();
   const cursors = new Set<string>();
   let cursor: string | undefined;
@@ -204,7 +214,7 @@ async function listTools(
       else leaveOut(nameOf(entry), `its \`${error.issues[0]?.path.join('.') ?? ''}\` cannot be read`);
     }
     cursor = result.nextCursor;
-    // A server that repeats a cursor has no further page.
+    // If a server sends the same cursor again, its list has no further page.
     if (!cursor || cursors.has(cursor)) return [...tools.values()];
     cursors.add(cursor);
   }

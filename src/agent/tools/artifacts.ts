@@ -3,13 +3,11 @@ import { TooLargeError } from '../../core/errors.ts';
 import { decodeText, isTextType } from '../../core/media-type.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of one artifact's text for the model, in characters. */
+/** Maximum length of the text of one artifact that the model receives, in characters. */
 const MAX_TEXT = 100_000;
-/**
- * Maximum media that one call loads, in characters of base64, so that the event stays under 1 MiB (reliability B11).
- */
+/** Maximum size of the media that one tool call loads, in characters of base64, so that the event stays below 1 MiB. */
 const MAX_MEDIA = 600_000;
-/** Maximum bytes that one call reads. */
+/** Maximum number of bytes that one tool call reads. */
 const MAX_BYTES = 4_194_304;
 const MAX_NAMES = 1_000;
 const TOO_LARGE = 'Too large to be loaded here.';
@@ -52,7 +50,7 @@ function toPart({ text = '', data, mimeType }: { text?: string; data?: string; m
   return { inlineData: { data: Buffer.from(text).toString('base64'), mimeType } };
 }
 
-/** Loads the latest version of artifacts: texts into the response, media as attachments. */
+/** Tool that loads the latest version of artifacts: texts into the function response, media as its attachments. */
 export const loadArtifacts: Tool = {
   name: 'load_artifacts',
   description: 'Loads saved files so that you can read or see them. `list_artifacts` gives the names.',

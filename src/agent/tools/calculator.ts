@@ -2,10 +2,14 @@ import type { MathJsInstance, MathNode } from 'mathjs';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
-/** Maximum number of syntax tree nodes. Evaluation is linear in them, because there are no ranges or loops. */
+/**
+ * Maximum number of nodes in the syntax tree of an expression. Evaluation takes linear time in them, because neither
+ * ranges nor loops are allowed.
+ */
 const MAX_NODES = 500;
 
-// Without `combinations` and `permutations`, because mathjs loops over their arguments (1 s for 1e8).
+// Functions that expressions may call. `combinations` and `permutations` are left out, because mathjs loops over their
+// arguments (1 s for 1e8).
 const FUNCTIONS = new Set(
   (
     'abs acos acosh add asin asinh atan atan2 atanh cbrt ceil cos cosh cot csc cube divide exp factorial ' +
@@ -19,10 +23,13 @@ const NODES = new Set(
 );
 
 let loading: Promise<MathJsInstance> | undefined;
-/** Loaded at the first call, because mathjs takes about 300 ms (its full build 600 ms). */
+/** Loaded with the first call, because mathjs takes about 300 ms to load (its full build 600 ms). */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
-/** Evaluates arithmetic with numbers, operators and listed functions; definitions, imports and loops are impossible. */
+/**
+ * Tool that evaluates arithmetic with numbers, operators and the listed functions. Definitions, imports and loops are
+ * impossible.
+ */
 export const calculator: Tool = {
   name: 'calculator',
   description:
@@ -68,7 +75,7 @@ function checkNode(node: MathNode, path: string, parent: MathNode | null): void 
   if (!allowed.has(String(name))) throw new Error(`\`${String(name)}\` is not known here.`);
 }
 
-/** Returns a boolean, or a finite number rounded to 15 digits, so that 0.1 + 0.2 is 0.3. */
+/** Returns a boolean, or a finite number rounded to 15 significant digits, so that 0.1 + 0.2 is 0.3. */
 function toPlain(math: MathJsInstance, value: unknown): number | boolean {
   if (typeof value === 'boolean') return value;
   if (typeof value !== 'number' || !Number.isFinite(value)) throw new Error('The result is not a finite number.');

@@ -1,14 +1,14 @@
 import { Tokenizer } from 'htmlparser2';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 
-/** Characters that are parsed without a pause. */
+/** Number of characters that are parsed without a pause. */
 const SLICE = 16_384;
 /** Maximum length of a title, in characters. */
 const MAX_TITLE = 1_000;
 
-/** Elements whose content is not text. */
+/** Elements whose content is left out, because it is no text of the page. */
 const HIDDEN = new Set('iframe noscript object script select style svg template title'.split(' '));
-/** Elements on lines of their own. */
+/** Elements that begin and end a line. */
 const BLOCKS = new Set(
   (
     'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 ' +
@@ -30,9 +30,9 @@ const IGNORED = {
 };
 
 /**
- * Returns a page's readable text and its first title, in linear time. `isCut`: the text exceeds `maxLength`; the rest
- * of the page is not parsed. It uses the tokenizer, because the package's parser searches all open elements at each end
- * tag.
+ * Returns the readable text of an HTML page and its first title, in linear time. `isCut` is true if the text is longer
+ * than `maxLength`; the rest of the page is not parsed then. Only the tokenizer of the HTML package is used, because
+ * its parser searches all open elements at each end tag.
  */
 export async function htmlToText(
   html: string,
@@ -42,7 +42,7 @@ export async function htmlToText(
   let fresh = '';
   let title = '';
   let titles = 0;
-  /** The open hidden element, and the nesting depth of its name. */
+  /** The open element whose content is left out, and how deeply elements of its name are nested. */
   let hidden = { name: '', depth: 0 };
   const open = (name: string) => {
     if (name === hidden.name) hidden.depth += 1;
@@ -77,12 +77,13 @@ export async function htmlToText(
   );
   const tidy = () => {
     title = squeeze(title).trimStart().slice(0, MAX_TITLE);
-    // Text that is tidy already is not processed again, except for a blank at its end.
+    // Text whose whitespace was collapsed before is not processed again, except its last character, which may be a
+    // blank.
     text = (text.slice(0, -1) + squeeze(text.slice(-1) + fresh)).trimStart();
     fresh = '';
   };
   const pause = newPauses();
-  // One extra character may be a blank at the end.
+  // One more character than the maximum is read, because the last one may be a blank that is removed.
   for (let place = 0; place < html.length && text.length <= maxLength + 1; place += SLICE) {
     await pause();
     tokenizer.write(html.slice(place, place + SLICE));
@@ -94,5 +95,8 @@ export async function htmlToText(
   return { title: title.trimEnd(), text: text.slice(0, maxLength), isCut: text.length > maxLength };
 }
 
-/** Collapses whitespace to one blank, or to one line end if it contains one, so that there are no empty lines. */
+/**
+ * Replaces each run of whitespace by one blank, or by one line break if it contains one, so that there are no empty
+ * lines.
+ */
 const squeeze = (text: string) => text.replaceAll(/\s+/g, (blanks) => (blanks.includes('\n') ? '\n' : ' '));

@@ -5,16 +5,22 @@ import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import { getEffect, type Tool, type ToolContext, type ToolLimits } from '../definition/tool.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** Pause before the first retry; doubles each time. */
+/** Pause before the first retry, in milliseconds; it doubles with each retry. */
 const RETRY_DELAY_MS = 200;
 
-/** Semaphores of this process by limits object, which belongs to one tool of one agent. */
+/**
+ * Semaphores of this process that limit concurrent calls. The key is the limits object of a tool, which belongs to one
+ * tool of one agent.
+ */
 const places = new WeakMap<ToolLimits, FairSemaphore>();
 
-/** True if a second call has no further effect. */
+/** True if repeating a call has no further effect. */
 const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
 
-/** Returns a tool that enforces its limits. @throws {AgentError} for retries of a tool that acts once */
+/**
+ * Returns a tool that enforces its limits. @throws {AgentError} for retries of a tool whose effect is neither `none`
+ * nor `idempotent`
+ */
 export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   const { concurrency, retries = 0 } = limits;
   if (retries > 0 && !isRepeatable(tool)) {
@@ -35,7 +41,10 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   };
 }
 
-/** Waits for a slot; users take turns. A slot that is granted after an abort is released at once. */
+/**
+ * Waits until a concurrent call is allowed; users take turns. If the semaphore grants the slot after an abort, the slot
+ * is released at once.
+ */
 async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
   const place = semaphore?.acquire(session.userId);
   if (!place) return undefined;
@@ -63,7 +72,7 @@ async function runWithRetries(
       const isFinal = error instanceof AgentError && error.code === 'egress_denied';
       if (attempt >= retries || isFinal || context.signal.aborted) throw error;
       context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
-      // Discards what the failed attempt had added to the answer.
+      // Removes the actions that the failed attempt had set.
       for (const name of Object.keys(context.actions)) delete context.actions[name as keyof typeof before];
       Object.assign(context.actions, cloneJson(before));
       context.attachments.length = attachmentCount;
@@ -72,7 +81,7 @@ async function runWithRetries(
   }
 }
 
-/** @throws {UnknownOutcomeError} if the time is over and the tool may have taken effect */
+/** @throws {UnknownOutcomeError} if the time limit is exceeded and the call may have taken effect */
 async function runInTime(
   tool: Tool,
   timeoutMs: number | undefined,

@@ -8,12 +8,12 @@ import type { OpenApiSource } from '../definition/agent.ts';
 import { type Effect, type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
 
-/** Maximum time of one request, milliseconds, unless the tool's limits are lower. */
+/** Maximum time of one HTTP request, in milliseconds, if the tool has no lower limit. */
 const TIMEOUT_MS = 60_000;
-/** Characters of an error response that the model reads at most. */
+/** Maximum number of characters of an error response that the model receives. */
 const MAX_REFUSAL = 2_000;
 const METHODS = ['get', 'head', 'options', 'put', 'delete', 'post', 'patch'];
-/** Effects of HTTP methods; `once` for all others. */
+/** Effect of a call by HTTP method; `once` for methods that are not listed. */
 const EFFECTS: Record<string, Effect> = {
   get: 'none',
   head: 'none',
@@ -21,7 +21,10 @@ const EFFECTS: Record<string, Effect> = {
   put: 'idempotent',
   delete: 'idempotent',
 };
-/** Headers that an OpenAPI parameter cannot set (OpenAPI 3.1, parameter object), or that frame the request. */
+/**
+ * HTTP headers that a parameter must not set, because OpenAPI 3.1 says so (parameter object), or because they delimit
+ * the request.
+ */
 const RESERVED = /^(?:accept|authorization|cookie|host|connection|content-.*|transfer-encoding|proxy-.*)$/i;
 
 interface Parameter {
@@ -30,13 +33,13 @@ interface Parameter {
   required?: boolean;
   description?: string;
   schema?: JsonObject;
-  /** Serialisation of lists and objects [`form` in a query, `simple` elsewhere]. */
+  /** How a list or object is written. Default: `form` in a query, `simple` elsewhere. */
   style?: string;
-  /** True: each value or member separately [true for `form`]. */
+  /** True: each element or member is written as a parameter of its own. Default: true for the style `form`. */
   explode?: boolean;
-  /** True: reserved characters of a query are not escaped. */
+  /** True: reserved characters in a query are not percent-encoded. */
   allowReserved?: boolean;
-  /** Instead of `schema`: the value is serialised as JSON. */
+  /** Given in place of `schema` if the value is to be sent as JSON. */
   content?: Record<string, { schema?: JsonObject }>;
 }
 
@@ -46,13 +49,14 @@ interface Operation {
   path: string;
   method: string;
   parameters: Parameter[];
-  /** True: the argument `body` is sent as JSON. */
+  /** True: the tool has an argument `body`, which is sent as JSON. */
   hasBody: boolean;
 }
 
 /**
- * Makes tools of a source's operations, by operation id. An operation that no tool can call is omitted with a warning.
- * @throws {ConfigError} for an operation that the document lacks, or a document without a server address
+ * Makes a tool of each listed operation of an OpenAPI document. An operation that no tool can call is left out, with a
+ * warning.
+ * @throws {ConfigError} for an operation that is not in the document, or a document without a server address
  */
 export function openApiTools(source: OpenApiSource, document: JsonObject, settings: McpSettings): Tool[] {
   const operations = listOperations(document);
@@ -72,7 +76,7 @@ export function openApiTools(source: OpenApiSource, document: JsonObject, settin
   });
 }
 
-/** @throws {ConfigError} that names the unreadable file */
+/** @throws {ConfigError} that names the file, if it cannot be read */
 export async function readDocument({ name, document }: OpenApiSource): Promise<JsonObject> {
   if (typeof document !== 'string') return document;
   try {
@@ -111,7 +115,7 @@ function toTool(
   if (!URL.canParse(base))
     throw new ConfigError(`openapi ${source.name}: it has no absolute server address; give one as \`base_url\`.`);
   const declarations = [...((item['parameters'] ?? []) as unknown[]), ...((written['parameters'] ?? []) as unknown[])];
-  // The operation's parameters come last and override the path's.
+  // Parameters of the operation come last, because they override those of the path.
   const byName = new Map(
     declarations
       .map((each) => resolveRef(document, each) as Parameter)
@@ -148,16 +152,16 @@ function toTool(
   };
 }
 
-/** Drops optional arguments that are null, because models send null for arguments that they omit. */
+/** Removes optional arguments that are null, because models send null for an argument that they want to omit. */
 function withoutAbsent(args: JsonObject, { required }: JsonObject): JsonObject {
   const requiredNames = new Set(required as string[] | undefined);
   return Object.fromEntries(Object.entries(args).filter(([name, value]) => value !== null || requiredNames.has(name)));
 }
 
-/** Members of a schema whose values are not schemas. */
+/** Keywords of a schema whose values are data and not schemas. */
 const VALUES = new Set(['default', 'enum', 'const', 'example', 'examples', 'required']);
 
-/** Converts a schema of OpenAPI 3.0 to JSON Schema 2020-12: `nullable`, and boolean exclusive bounds. */
+/** Converts a schema of OpenAPI 3.0 to JSON Schema 2020-12: `nullable`, and exclusive bounds that are booleans. */
 function toCurrentSchema(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(toCurrentSchema);
   if (typeof value !== 'object' || value === null) return value;
@@ -186,14 +190,14 @@ const toPath = (ref: string) =>
     .split('/')
     .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
 
-/** Follows a reference within the document; other references stay. */
+/** Returns the target of a `$ref` within the document; any other `$ref` stays. */
 function resolveRef(document: JsonObject, value: unknown): unknown {
   const ref = (value as JsonObject | undefined)?.['$ref'];
   if (typeof ref !== 'string' || !ref.startsWith('#/')) return value;
   return toPath(ref).reduce<unknown>((at, step) => (at as JsonObject | undefined)?.[step], document);
 }
 
-/** Copies what a schema references in the document into its own `$defs`. */
+/** Copies the schemas to which a schema refers within the document into the schema's own `$defs`. */
 function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
   const definitions = new Map<string, unknown>();
   const move = (value: unknown): unknown => {
@@ -217,8 +221,8 @@ function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
 }
 
 /**
- * Makes the call, with the user's own OAuth access if the source requires it. Without access the user is asked for
- * consent.
+ * Sends the HTTP request of a tool call. If the API requires OAuth, it carries the user's own access token; a user
+ * without one is asked for consent.
  */
 async function call(operation: Operation, name: string, settings: McpSettings, args: JsonObject, context: ToolContext) {
   const { source, base } = operation;
@@ -289,14 +293,16 @@ const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.str
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 
-/** Escapes text for a query; with `keepsReserved`, reserved characters stay (RFC 3986, 2.2). */
+/**
+ * Percent-encodes text for a query. With `keepsReserved`, reserved characters stay as they are (RFC 3986, section 2.2).
+ */
 const encode = (text: string, keepsReserved = false): string =>
   keepsReserved ? encodeURI(text).replaceAll(/[#&+]/g, encodeURIComponent) : encodeURIComponent(text);
 
-/** Separators of lists in one value. */
+/** Separator between the elements of a list, by style. */
 const SEPARATORS: Record<string, string> = { form: ',', spaceDelimited: '%20', pipeDelimited: '|' };
 
-/** Returns the query pieces of a parameter (OpenAPI 3.1, style values). */
+/** Returns the pieces of a query string for a parameter (OpenAPI 3.1, style values). */
 function toQuery({ name, style = 'form', explode, allowReserved, content }: Parameter, value: unknown): string[] {
   const key = encodeURIComponent(name);
   const write = (each: unknown) => encode(toText(each), allowReserved);
@@ -315,14 +321,17 @@ function toQuery({ name, style = 'form', explode, allowReserved, content }: Para
   return all.length === 0 ? [] : [`${key}=${all.join(separator)}`];
 }
 
-/** `filter[status]=open`, at any depth; one entry per list element, as most servers read it. */
+/**
+ * Writes a value in the style `deepObject`, such as `filter[status]=open`, at any depth. Each element of a list is a
+ * piece of its own, which most servers understand.
+ */
 function toDeep(key: string, value: unknown, write: (value: unknown) => string): string[] {
   if (Array.isArray(value)) return value.flatMap((each) => toDeep(key, each, write));
   if (!isObject(value)) return value === null || value === undefined ? [] : [`${key}=${write(value)}`];
   return Object.entries(value).flatMap(([name, each]) => toDeep(`${key}[${encodeURIComponent(name)}]`, each, write));
 }
 
-/** Serialises a value in the style `simple`: lists and objects with commas. */
+/** Writes a value in the style `simple`: elements of lists and members of objects are separated by commas. */
 function toSimple({ explode = false, content }: Parameter, value: unknown, write: (value: unknown) => string): string {
   if (content) return write(JSON.stringify(value));
   if (Array.isArray(value)) return value.map(write).join(',');
@@ -332,7 +341,7 @@ function toSimple({ explode = false, content }: Parameter, value: unknown, write
     .join(',');
 }
 
-/** Serialises a path parameter; `.` and `..` are rejected, because a model's value must not change the path. */
+/** Writes a path parameter. `.` and `..` are rejected, because a value from a model must not change the path. */
 function toSegment(parameter: Parameter, value: unknown): string {
   const { name, style = 'simple', explode } = parameter;
   const write = (each: unknown) => encodeURIComponent(toText(each ?? ''));

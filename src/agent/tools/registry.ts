@@ -9,7 +9,7 @@ import { webFetch } from './web-fetch.ts';
 
 export interface ToolSettings {
   now?: () => Date;
-  /** Addresses that `web_fetch` may reach [public addresses, https only]. */
+  /** Addresses that the tool `web_fetch` may reach. Default: public https addresses only. */
   egress?: EgressPolicy;
 }
 
@@ -36,8 +36,8 @@ export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSet
 }
 
 /**
- * Returns the tools of these names, in order, without duplicates.
- * @throws {AgentError} `unknown_tool` for the first unknown name, with the text of VeADK's harness
+ * Returns the tools of these names, in order and without duplicates.
+ * @throws {AgentError} `unknown_tool` for the first unknown name, with the same message as VeADK's harness
  */
 export function findTools(available: ReadonlyMap<string, Tool>, names: string[]): Tool[] {
   return [...new Set(names)].map((name) => {
@@ -78,7 +78,7 @@ function inZone(time: Date, timeZone: string) {
 
 const waits = { needsConfirmation: false, effect: 'none', longRunning: true } as const;
 
-/** As ADK's `get_user_choice`: the choice is the response of a later request. */
+/** Same as ADK's tool `get_user_choice`: the user's choice is the function response in a later request. */
 const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',
@@ -101,7 +101,7 @@ const requestInput: Tool = {
   run: async () => undefined,
 };
 
-/** As ADK's `exit_loop`. */
+/** Same as ADK's tool `exit_loop`. */
 export const exitLoop: Tool = {
   name: 'exit_loop',
   description: 'Ends the loop. Call it only when you are told to end it.',
@@ -129,7 +129,7 @@ const loadMemory: Tool = {
   },
 };
 
-/** Maximum size of a value, in characters of JSON. */
+/** Maximum size of a state value that the tool stores, in characters of JSON. */
 const MAX_VALUE = 32_000;
 
 const readState: Tool = {
@@ -148,8 +148,8 @@ const readState: Tool = {
 };
 
 /**
- * Sets a key of the session's state; the prefix `user:` makes it the user's, `temp:` the invocation's. `app:` is
- * refused, because one user's prompt must not change another user's session (reliability B8).
+ * Tool that sets a key of the session state. A key with the prefix `user:` belongs to the user, one with `temp:` to the
+ * invocation. A key with `app:` is refused, because the prompt of one user must not change sessions of others.
  */
 const writeState: Tool = {
   name: 'write_state',

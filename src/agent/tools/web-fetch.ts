@@ -1,12 +1,15 @@
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of the text for the model, in characters. */
+/** Maximum length of a page's text that the model receives, in characters. */
 const MAX_TEXT = 50_000;
 const TIMEOUT_MS = 20_000;
 const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
 
-/** Reads a web page as text, under the egress policy; at most 4 MiB, 20 s and 50,000 characters. */
+/**
+ * Tool that reads a web page as text, at addresses that the egress policy allows. Limits: 4 MiB, 20 seconds and 50,000
+ * characters.
+ */
 export const webFetch = (policy: EgressPolicy): Tool => ({
   name: 'web_fetch',
   description:
@@ -55,7 +58,7 @@ async function toPage(url: URL, response: Response) {
 }
 
 async function readHtml(html: string) {
-  // The parser is loaded with the first page.
+  // The HTML parser is loaded with the first page.
   const { htmlToText } = await import('./html-text.ts');
   return htmlToText(html, MAX_TEXT);
 }
