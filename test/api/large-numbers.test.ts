@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { listAllOperations } from '../../src/process/app.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import documentOfFile from '../../src/platform/http/openapi/openapi.json' with { type: 'json' };
+import { writtenOut } from '../support/document.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { insertOthers, makeOneOfEach } from '../security/support/fixture.ts';
 import { type Names, toRequest } from '../security/support/requests.ts';
@@ -23,10 +24,12 @@ interface Documented {
   parameters?: { name: string; in: string; schema: Schema }[];
   requestBody?: { content: Record<string, { schema: Schema }> };
 }
-const document = documentOfFile as unknown as {
-  paths: Record<string, Record<string, Documented>>;
-  components: { schemas: Record<string, Schema> };
-};
+const document = writtenOut(
+  documentOfFile as unknown as {
+    paths: Record<string, Record<string, Documented>>;
+    components: { schemas: Record<string, Schema> };
+  },
+);
 
 /** Just past the integers of 32 and of 64 bits, past JavaScript's, and past those that have another text. */
 const LARGE = ['2147483648', '9007199254740993', '9223372036854775807', '9223372036854775808', '-9223372036854775809'];
