@@ -18,9 +18,9 @@ const PAGES = ['*.md', 'docs/*.md', 'examples/*.md', 'template/*.md'];
 
 const nameOf = (text: string) => text.split('\n').find((line) => line !== '$ npm start') ?? '';
 
-/** Returns every fenced block of the pages that people read, in their order. */
+/** Returns every fenced block of the pages for users, in their order. Blocks of CONTRIBUTING.md sketch absent features. */
 export function findListings(): Listing[] {
-  return globSync(PAGES, { cwd: ROOT })
+  return globSync(PAGES, { cwd: ROOT, exclude: ['CONTRIBUTING.md'] })
     .toSorted()
     .flatMap((page) =>
       [...readFileSync(join(ROOT, page), 'utf8').matchAll(/^ *```(\w*)\n([^]*?)^ *```$/gm)].map(

@@ -14,8 +14,7 @@ const folder = mkdtempSync(join(ROOT, '.listings-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const listings = findListings()
-  // CONTRIBUTING sketches a feature that is not there.
-  .filter(({ page, language }) => language === 'ts' && page !== 'CONTRIBUTING.md')
+  .filter(({ language }) => language === 'ts')
   .map(({ page, text }, index) => ({ text, name: `${page.replaceAll(/\W/g, '_')}_${index}` }));
 const COURSE = 'agents/harness_agent/agent.ts';
 const readCourse = (path: string) => readFileSync(join(ROOT, 'examples/course', path), 'utf8');
