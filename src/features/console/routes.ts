@@ -2,17 +2,17 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { createPages, type Pages } from '../../platform/http/pages.ts';
 
-/** What the console needs before a login. None of it is secret. */
+/** Settings that the console needs before a login. They contain no secrets. */
 interface ConsoleOptions {
   version: string;
   auth: { mode: 'local' | 'key' } | { mode: 'jwt'; issuer: string; audience: string | undefined; userClaim: string };
-  /** OAuth client id for the login. Absent: the user pastes a token. */
+  /** OAuth client id for the login. `undefined`: the person pastes a token. */
   clientId: string | undefined;
-  /** Which optional operations this service has. */
+  /** Which optional features this service has enabled. */
   features: { devUi: boolean; cronjobs: boolean; webhooks: boolean; evals: boolean };
 }
 
-/** File names with a hash of their content, as Vite writes them. */
+/** Matches names of files that contain a hash of the content, as written by the build tool Vite. */
 const HASHED_NAME = /-[\w-]{8}\.(?:js|css)$/;
 
 /** Serves the build of `console/` under `/console/`, without credentials: the pages are static and call the API. */
@@ -31,14 +31,18 @@ export function consolePages({ version, auth, clientId, features }: ConsoleOptio
 }
 
 /**
- * Content security policy. Allows files and API answers of this origin, blobs for pictures and PDFs of artifacts, and
- * requests to the issuer for the login. No inline script or style, no other origin.
+ * Content security policy of the console. Allows files and API responses of this origin, blobs for pictures and PDFs of
+ * artifacts, and requests to the token issuer for the login. Inline scripts and styles and all other origins are
+ * forbidden.
  */
 const toPolicy = (issuer: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self' ${issuer}; ` +
   "frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/** Finds the build: beside this file in the package and the container, in `console/dist` in a checkout. */
+/**
+ * Finds the folder with the console's build: beside this file in the npm package and the container, in `console/dist`
+ * in a clone of the repository.
+ */
 function findFolder(): string {
   const built = fileURLToPath(new URL('pages', import.meta.url));
   return existsSync(built) ? built : fileURLToPath(new URL('../../../console/dist', import.meta.url));

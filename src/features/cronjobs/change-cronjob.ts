@@ -10,16 +10,18 @@ import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { skipWaitingRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
-/** Number of future times sampled to find the shortest interval of a schedule. */
+/** Number of future due times that are computed to find the shortest interval of a schedule. */
 const SAMPLED_TIMES = 20;
 
 type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 
-/** Converts the end of a cronjob in the time zone of its schedule. */
+/** Converts the date and time after which a cronjob no longer fires, in the time zone of the cronjob's schedule. */
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
   until == null ? null : (toInstant(until, schedule.timezone ?? 'UTC') ?? null);
 
-/** @throws {ValidationFailedError} if the schedule never fires, or more often than allowed */
+/**
+ * Validates a schedule. @throws {ValidationFailedError} if the schedule never fires, or fires more often than allowed
+ */
 export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
   const never = neverFiresReason(schedule, now, until ?? undefined);
   if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
@@ -32,7 +34,10 @@ export function checkSchedule(schedule: Schedule, now: Date, until: Date | null,
   throw new ValidationFailedError([valueError(['body', 'schedule'], message)]);
 }
 
-/** Returns the session of a cronjob. @throws {ValidationFailedError} if one is named without the policy `fixed` */
+/**
+ * Returns the id of the session in which a cronjob always runs; null if each run has a new session. @throws
+ * {ValidationFailedError} if the request names a session without the session policy `fixed`
+ */
 function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
   if (policy === 'fixed') return body.sessionId ?? fallback;
   if (body.sessionId === undefined) return null;
@@ -40,7 +45,10 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
   throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
 }
 
-/** Returns a new cronjob with its first due time. @throws {ValidationFailedError} as {@link checkSchedule} does */
+/**
+ * Builds the row of a new cronjob, with the first due time. @throws {ValidationFailedError} as {@link checkSchedule}
+ * does
+ */
 export function toNewCronjob(
   body: CreateCronjob,
   creation: { id: string; userId: string; now: Date },
@@ -80,7 +88,8 @@ export function toNewCronjob(
 }
 
 /**
- * Changes a locked cronjob. Skips waiting runs if the schedule changes. @throws {ConflictError} if the revision differs
+ * Changes a cronjob whose row the caller has locked. If the schedule changes, waiting runs are skipped. @throws
+ * {ConflictError} if the request names another revision than the stored one
  */
 export async function changeCronjob(
   tx: Database,
@@ -122,8 +131,9 @@ async function newTimes(
 }
 
 /**
- * Validates a cronjob like a request and returns its schedule.
- * @throws {ConflictError} if an import brought invalid settings
+ * Validates a stored cronjob with the schema of requests, because an import may have stored invalid settings. @returns
+ * the schedule
+ * @throws {ConflictError} if a setting is invalid
  */
 function requireSound(cronjob: CronjobRow): Schedule {
   const { error } = cronjobSettingsSchema.safeParse(toCronjobWire({ cronjob, latestRun: null }));
@@ -134,9 +144,9 @@ function requireSound(cronjob: CronjobRow): Schedule {
 }
 
 /**
- * Enables a locked cronjob; an enabled one stays as it is.
- * @throws {ConflictError} if it would never fire, or an import brought invalid settings
- * @throws {ValidationFailedError} if it would fire too often
+ * Enables a cronjob whose row the caller has locked. Does nothing if the cronjob is already enabled.
+ * @throws {ConflictError} if the cronjob would never fire, or if an import has stored invalid settings
+ * @throws {ValidationFailedError} if the cronjob would fire too often
  */
 export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: ScheduleLimits): Promise<void> {
   if (cronjob.enabled) return;
@@ -155,7 +165,7 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: S
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
 }
 
-/** Disables a locked cronjob. Waiting runs are skipped; a running one continues. */
+/** Disables a cronjob whose row the caller has locked. Waiting runs are skipped; a running run continues. */
 export async function disableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (!cronjob.enabled) return;
   await skipWaitingRuns(tx, cronjob, 'The cronjob was disabled.');

@@ -4,23 +4,31 @@ import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { type CronjobKey, type CronjobRow, isItsRun } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
-/** Extra candidates, in addition to twice the wanted number, because other transactions may have locked some. */
+/**
+ * Number of candidates that are read in addition to twice the wanted number, because other transactions may have locked
+ * some candidates.
+ */
 const SPARE_CANDIDATES = 10;
 const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
 
-/** When the scheduler's next work is due, in milliseconds from now by the database's clock; negative if overdue. */
+/**
+ * Times at which the scheduler has work, in milliseconds from now by the database's clock. Overdue times are negative.
+ */
 export interface Agenda {
   /** When the next cronjob is due. */
   dueMs: number | undefined;
-  /** The next waiting run. A run that waits for another run or a free slot counts as overdue. */
+  /** When the next waiting run is due. A run that waits for another run or a free slot counts as overdue. */
   waitingMs: number | undefined;
   /** When the first lease of a running run expires. */
   leaseMs: number | undefined;
 }
 
-/** Reads when the next work is due, from the ends of three indexes, however many cronjobs there are. */
+/**
+ * Reads when the scheduler has work. The query reads only the first entry of three indexes, so its duration does not
+ * depend on the number of cronjobs.
+ */
 export async function findAgenda(db: Database): Promise<Agenda> {
   const { rows } = await db.execute<Record<'due' | 'waiting' | 'lease', string | null>>(sql`
     select (select ${msUntil(sql`min(${cronjobs.nextRunTime})`)} from ${cronjobs} where ${cronjobs.enabled}) as due,
@@ -34,15 +42,15 @@ export async function findAgenda(db: Database): Promise<Agenda> {
 
 export interface DueCronjob {
   cronjob: CronjobRow;
-  /** Time of the lock. */
+  /** Time at which the cronjob was locked. */
   now: Date;
-  /** Number of runs that have not ended. */
+  /** Number of runs of the cronjob that have not ended. */
   activeRuns: number;
 }
 
-/** Locks due cronjobs, the longest overdue first. Skips those that another scheduler has locked. */
+/** Locks due cronjobs, the longest overdue first. Cronjobs that another scheduler has locked are skipped. */
 export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjob[]> {
-  // A separate query, because the builder omits table names in the fields of a select from one table.
+  // A subquery of its own, because the query builder omits table names in the fields of a select from one table.
   const active = tx
     .select({ count: sql`count(*)::int` })
     .from(cronjobRuns)
@@ -62,10 +70,10 @@ export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjo
 
 export interface Advance {
   key: CronjobKey;
-  /** Next due time. `undefined`: the cronjob is disabled for `reason`, because it never fires again. */
+  /** Next due time. `undefined`: the cronjob never fires again and is disabled; `reason` says why. */
   next: Date | undefined;
   reason: string | undefined;
-  /** Number of runs queued now. */
+  /** Number of runs that are queued now. */
   runs: number;
 }
 
@@ -86,7 +94,7 @@ export async function advanceCronjobs(tx: Database, advances: Advance[]): Promis
 export interface ClaimedRun {
   run: RunRow;
   cronjob: CronjobRow;
-  /** True if another process ran it before, and may have begun its invocation. */
+  /** True if another process held the run before. That process may have started the invocation. */
   isTakenOver: boolean;
 }
 
@@ -94,17 +102,17 @@ export interface ClaimLimits {
   slots: number;
   /** Maximum number of concurrent runs per user, over all processes. */
   perUser: number;
-  /** Ids of runs that this process holds; it does not take these over from itself. */
+  /** Ids of runs that this process already holds, which are not claimed again even if their lease has expired. */
   active: string[];
-  /** If true, also claims runs whose process died. */
+  /** True: also claim runs whose process died. */
   takesOver: boolean;
   leaseMs: number;
 }
 
 /**
- * Claims dead and due runs, in a transaction. An advisory lock serializes the schedulers, because the limits per
- * cronjob and per user cannot be checked against uncommitted claims of others. The lock is a statement of its own, so
- * that the next statement sees what was committed before.
+ * Claims, in a transaction, runs that are due and runs whose process died. An advisory lock serializes the schedulers,
+ * because the limits per cronjob and per user must include the uncommitted claims of other schedulers. The lock is a
+ * statement of its own, because a statement sees only what was committed before it started.
  */
 export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<ClaimedRun[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('cronjob runs', 0))`);
@@ -182,7 +190,10 @@ async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits)
   return rows.map(({ id }) => id);
 }
 
-/** Renews the leases of runs. @returns the runs that are still held; another process has the others */
+/**
+ * Renews the leases of runs. @returns the runs that this process still holds; other processes have taken over the other
+ * runs
+ */
 export function renewRuns(
   db: Database,
   runs: RunRow[],

@@ -8,7 +8,10 @@ const CRON_FIELDS = 5;
 const DAY_MS = 86_400_000;
 const DATE_TIME = z.regexes.datetime({ local: true, offset: true });
 const OFFSET = /(?:Z|[+-]\d\d:?\d\d)$/;
-/** Accepts `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`. Refuses offsets (`+02:00`), which Intl would accept. */
+/**
+ * Matches names of time zones such as `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`, but not offsets (`+02:00`), which
+ * `Intl` would accept.
+ */
 const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
 
 /**
@@ -22,7 +25,9 @@ export function getNextCronTimes(cron: string, timezone: string, after: Date, co
   return sortTimes([...times, ...skipped]).slice(0, count);
 }
 
-/** Returns the last times before a moment, newest first; otherwise like {@link getNextCronTimes}. */
+/**
+ * Returns the last times of a cron expression before a moment, newest first; otherwise like {@link getNextCronTimes}.
+ */
 export function getPreviousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
   const times = read(cron, timezone).previousRuns(count, before);
   const skipped = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
@@ -31,10 +36,16 @@ export function getPreviousCronTimes(cron: string, timezone: string, before: Dat
     .slice(0, count);
 }
 
-/** Matches expressions with a wildcard or step in minutes or hours: a pace, which needs no substitute after a gap. */
+/**
+ * Matches cron expressions with a wildcard or step in minutes or hours. They fire at intervals, so a time within a
+ * clock gap needs no substitute.
+ */
 const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
 
-/** Finds substitutes for fixed times that fall into a clock gap across midnight; croner omits these times. */
+/**
+ * Finds substitutes for fixed times that fall into a clock gap across midnight, because the library croner omits these
+ * times.
+ */
 const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
   PACE.test(cron)
     ? []
@@ -42,7 +53,7 @@ const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Dat
         .filter(({ from, to }) => matchesBetween(read(cron, 'UTC'), from, to))
         .map(({ at }) => at);
 
-/** Tells whether a pattern matches a wall-clock time from `from` (inclusive) to `to` (exclusive). */
+/** True if a cron pattern matches any wall-clock time from `from` (inclusive) to `to` (exclusive). */
 function matchesBetween(pattern: Cron, from: Date, to: Date): boolean {
   const first = pattern.nextRun(new Date(from.getTime() - 1000));
   return first !== null && first < to;
@@ -54,7 +65,7 @@ const sortTimes = (times: Date[]): Date[] =>
 const read = (cron: string, timezone: string) =>
   new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
 
-/** Returns why a text is not a cron expression, or `undefined`. */
+/** Returns why a text is not a valid cron expression, or `undefined` if it is valid. */
 export function cronError(cron: string): string | undefined {
   const fields = cron.trim().split(/\s+/).length;
   if (fields !== CRON_FIELDS)
@@ -69,7 +80,8 @@ export function cronError(cron: string): string | undefined {
 }
 
 /**
- * Returns why a text is not an IANA time zone, or `undefined`. Refuses other upper and lower case, which Intl accepts.
+ * Returns why a text is not an IANA time zone, or `undefined` if it is. Upper and lower case must be as in the IANA
+ * name, although `Intl` accepts any.
  */
 export function timezoneError(timezone: string): string | undefined {
   const name = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
@@ -87,21 +99,25 @@ function toIntlName(timeZone: string): string | undefined {
   }
 }
 
-/** Returns why a text is not a date and time from 1970 to 2999, or `undefined`. Refuses days that a month lacks. */
+/**
+ * Returns why a text is not a date and time from 1970 to 2999, or `undefined` if it is. A day that its month does not
+ * have is refused.
+ */
 export function dateTimeError(text: string): string | undefined {
   if (!DATE_TIME.test(text)) return 'this is no date and time, for example 2026-12-24T18:00 or 2026-12-24T18:00:00Z';
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
 }
 
 /**
- * Converts a date and time to a moment in whole seconds. Without an offset it is in `timezone`: a time inside a clock
- * gap becomes the first moment after the gap; a time that occurs twice is the first of the two.
- * @returns `undefined` if the time zone cannot be computed for that year
+ * Converts a date and time to a moment in whole seconds. A time without an offset is a wall-clock time of `timezone`:
+ * if it lies within a clock gap, the first moment after the gap is returned; if it occurs twice, the first moment.
+ * @returns `undefined` if the clock changes of the time zone cannot be computed for that year
  */
 export function toInstant(dateTime: string, timezone: string): Date | undefined {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
   const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
-  // Uses a pattern, because croner would shift a date inside a gap by the length of the gap.
+  // The date is passed to croner as a cron pattern, because croner would shift a date within a clock gap by the length
+  // of the gap.
   const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const before = new Date(midnight - 2 * DAY_MS);
@@ -113,8 +129,8 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
 }
 
 /**
- * A clock change that skips midnight, as in Nuuk, or a whole day, as in Apia in 2011. Wall-clock times are stored as
- * UTC.
+ * A change of the clocks that skips midnight, as in Nuuk, or a whole day, as in Apia in 2011. Wall-clock times are
+ * represented as if they were UTC.
  */
 interface MidnightGap {
   /** The first moment after the gap. */
@@ -125,11 +141,14 @@ interface MidnightGap {
   to: Date;
 }
 
-/** No zone changes its clocks forward and back within a week. Morocco's five weeks of Ramadan are the shortest case. */
+/**
+ * Step of the search for clock changes: a week, because no time zone changes its clocks forward and back within a week.
+ * The shortest known period is five weeks, in Morocco during Ramadan.
+ */
 const STEP_MS = 7 * DAY_MS;
 const gapsByYear = new BoundedCache<MidnightGap[]>();
 
-/** Lists a zone's gaps across midnight after `after` and up to `upTo`, in order. */
+/** Lists the clock gaps across midnight of a time zone, from `after` (exclusive) to `upTo` (inclusive), in order. */
 function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGap[] {
   const years = upTo.getUTCFullYear() - after.getUTCFullYear() + 1;
   return Array.from({ length: years }, (_, n) => findGaps(timezone, after.getUTCFullYear() + n))
@@ -137,7 +156,7 @@ function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGa
     .filter(({ at }) => at > after && at <= upTo);
 }
 
-/** Finds the gaps of a year. Cached for the life of the process. */
+/** Finds the clock gaps across midnight of a year. Results are cached as long as the process runs. */
 function findGaps(timezone: string, year: number): MidnightGap[] {
   const name = `${timezone} ${year}`;
   const cached = gapsByYear.get(name);

@@ -6,10 +6,10 @@ import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 
-/** Published when the schedulers have work: a new or changed cronjob or run. */
+/** Topic of notifications that wake the schedulers, because a cronjob or run is new or was changed. */
 export const CRONJOBS_TOPIC = 'cronjobs';
 
-/** A row; texts and JSON are escaped for PostgreSQL. */
+/** A row of the table of cronjobs. Texts and JSON are escaped for PostgreSQL. */
 export type CronjobRow = typeof cronjobs.$inferSelect;
 export type NewCronjob = typeof cronjobs.$inferInsert;
 /** New column values; `undefined` leaves a column unchanged. */
@@ -38,8 +38,9 @@ export async function findTime(db: Database): Promise<Date> {
 }
 
 /**
- * Inserts a cronjob, in a transaction. Concurrent inserts of one user are serialized, so that the limit holds.
- * @throws {ConflictError} if the user has `limit` cronjobs
+ * Inserts a cronjob, in a transaction. Concurrent inserts of the same user are serialized, because together they must
+ * not exceed `limit`.
+ * @throws {ConflictError} if the user already has `limit` cronjobs
  */
 export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`cronjobs of ${cronjob.userId}`}, 0))`);
@@ -56,7 +57,7 @@ export interface CronjobWithRun {
   latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
-/** Order of a user's list. */
+/** Sort order of the list of a user's cronjobs: newest first, then by id. */
 const NEWEST = sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`;
 
 const selectWithLatestRun = (db: Database, order = NEWEST) => {
@@ -71,11 +72,11 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
 
-/** SQL condition for an id, restricted to a user if `userId` is given. */
+/** SQL condition that selects a cronjob by its id, and by its user if `userId` is given. */
 const isVisible = (id: string, userId: string | undefined) =>
   and(eq(cronjobs.id, id), userId === undefined ? undefined : eq(cronjobs.userId, userId));
 
-/** Finds a cronjob by its id, restricted to a user if `userId` is given. */
+/** Finds a cronjob by its id. If `userId` is given, cronjobs of other users are not found. */
 export async function findCronjob(
   db: Database,
   id: string,
@@ -96,8 +97,8 @@ export async function lockCronjob(
 }
 
 /**
- * Lists cronjobs with their positions, after a position: those of a user newest first, then by id; or all by id,
- * because an index has that order.
+ * Lists cronjobs after a cursor position: those of a user, newest first, or all by id, because the primary key has that
+ * order. Each cronjob has its position.
  */
 export async function listCronjobs(
   db: Database,
@@ -113,7 +114,7 @@ export async function listCronjobs(
   return selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
 }
 
-/** Changes a locked cronjob, and wakes the schedulers at the commit. */
+/** Changes a cronjob whose row the caller has locked. Wakes the schedulers at the commit. */
 export async function updateCronjob(tx: Database, key: CronjobKey, changes: CronjobChanges): Promise<CronjobRow> {
   const [updated] = await tx
     .update(cronjobs)
@@ -124,7 +125,10 @@ export async function updateCronjob(tx: Database, key: CronjobKey, changes: Cron
   return updated as CronjobRow;
 }
 
-/** Deletes a cronjob and its runs. @returns false if one of the runs is running, or there is no such cronjob */
+/**
+ * Deletes a cronjob and its runs. @returns false, and deletes nothing, if a run is running or the cronjob does not
+ * exist
+ */
 export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
   const running = tx
     .select({ one: sql`1` })

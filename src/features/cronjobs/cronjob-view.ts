@@ -85,7 +85,9 @@ export interface CronjobContext {
   config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }
 
-/** The 404 of a cronjob. A cronjob of another user gets the same answer, to hide that it exists. */
+/**
+ * Builds the 404 error for a cronjob. It is also thrown for a cronjob of another user, to hide that the cronjob exists.
+ */
 const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
 
 /** Finds a cronjob that the caller may see. @throws {NotFoundError} */

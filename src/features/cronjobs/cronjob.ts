@@ -15,7 +15,7 @@ const blankError = (text: string) => (/\S/.test(text) ? undefined : 'this must n
 const text = (maxLength: number) => textFormat('not-blank', blankError, z.string().max(maxLength, { abort: true }));
 const seconds = (least: number) => z.int().min(least).max(MAX_TIMEOUT_SECONDS);
 
-/** The settings that an owner may change; `null` removes an optional one. */
+/** Settings that the owner of a cronjob may change. `null` removes an optional setting. */
 const settings = {
   name: text(MAX_NAME_LENGTH).describe('Name for people.'),
   prompt: text(MAX_PROMPT_LENGTH).describe('What the user says at each run.'),
@@ -50,7 +50,10 @@ const settings = {
   maxFailures: z.int().min(0).max(1000).describe('It is disabled after so many failed runs in a row [10]; 0: never.'),
 };
 
-/** Validates settings as requests may give them. */
+/**
+ * Schema of a cronjob's settings; each setting is optional. Stored settings are validated with it before a cronjob is
+ * enabled.
+ */
 export const cronjobSettingsSchema = z.object(settings).partial();
 
 const { name, prompt, schedule, ...others } = settings;
@@ -67,7 +70,7 @@ export const createCronjobSchema = strictObject('A new cronjob.', {
   ...z.strictObject(others).partial().shape,
 });
 
-/** Absent members stay unchanged. */
+/** Body of a request that changes a cronjob. Absent properties stay unchanged. */
 export const updateCronjobSchema = z
   .strictObject({
     ...z.strictObject(settings).partial().shape,

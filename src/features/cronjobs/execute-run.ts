@@ -38,7 +38,7 @@ const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
   'model_timeout',
   'model_stream_cut',
 ]);
-/** Pause between two polls while another process runs the invocation or the database is away. */
+/** Poll interval while another process runs the invocation or the database is unavailable. */
 const POLL_MS = 500;
 const HANDED_OVER: Attempt = { kind: 'handed-over', invocationId: undefined };
 const LOST = 'The run is, or will be, taken over by another process.';
@@ -46,16 +46,17 @@ const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for 
 
 interface Attempt extends Omit<RunOutcome, 'status'> {
   /**
-   * `passing`: failed, but a retry may succeed. `again`: nothing was done. `handed-over`: this process stops, and another one
-   * continues the run.
+   * `passing`: failed, but a retry may succeed. `again`: the invocation was not started, so the attempt is repeated.
+   * `handed-over`: this process stops, and another process continues the run.
    */
   kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again' | 'handed-over';
 }
 
 /**
- * Runs the invocation of a claimed run and stores its result. The idempotency key contains run and attempt. If two
- * processes believe they hold the run, one begins the invocation and the other follows it.
- * @param signal - aborted with an {@link AgentError} to end the run, with another reason if the run is lost
+ * Runs the invocation of a claimed run and stores the result. The invocation's idempotency key contains run and
+ * attempt. If two processes both try to start the invocation, the second process waits for the result of the first.
+ * @param signal - aborted with an {@link AgentError} if the run must end, with another reason if another process has
+ * taken the run over
  */
 export async function executeRun(context: InvocationContext, claimed: ClaimedRun, signal: AbortSignal): Promise<void> {
   const { run, cronjob } = claimed;
@@ -70,8 +71,8 @@ export async function executeRun(context: InvocationContext, claimed: ClaimedRun
 }
 
 /**
- * Ends a run that has lost too many processes, unless its invocation has begun. An invocation has its own limit of
- * attempts, so the run then follows it and stores its result.
+ * Ends a run whose process has died too often. If the invocation has started, the run instead waits for the invocation
+ * and stores its result, because invocations have their own limit of attempts.
  */
 export async function giveUpRun(
   context: InvocationContext,
@@ -86,13 +87,17 @@ export async function giveUpRun(
   return settle(context, run, cronjob, { kind: 'failed', invocationId: run.invocationId ?? undefined, error });
 }
 
-/** Begins the invocation or finds the existing one. `undefined` if the run is lost. */
+/**
+ * Starts the invocation of a run, or finds the invocation that was already started. Returns `undefined` if another
+ * process has taken the run over.
+ */
 async function attemptRun(
   context: InvocationContext,
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  // Only the first try uses the claimed id, because an earlier try with that id may have succeeded.
+  // Only the first try uses the invocation id of the claim. Later tries generate an id, because an earlier try with the
+  // claimed id may have succeeded.
   let firstId = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
@@ -102,12 +107,13 @@ async function attemptRun(
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
       const isRepeated = error instanceof RepeatedInvocationError;
-      // The run waited or was handed over, and continues elsewhere. A retry would give the prompt twice.
+      // The run ends here, because another process continues it. A retry would send the prompt twice.
       if (error instanceof UnavailableError && context.draining.aborted) return HANDED_OVER;
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
-    // Another process runs it, or the database is away. Leases limit both waits.
+    // Waits, because another process runs the invocation or the database is unavailable. Leases limit the time of both
+    // waits.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.draining.aborted) return HANDED_OVER;
@@ -141,15 +147,18 @@ function begin(
 
 const toSessionKey = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
 
-/** Returns a key that no client can send: it starts with a space, and header values are trimmed (RFC 9110, 5.5). */
+/**
+ * Returns the idempotency key of a run's attempt. It starts with a space, because a client must not be able to send it:
+ * header values are trimmed (RFC 9110, 5.5).
+ */
 const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
   hash: id,
 });
 
 /**
- * Finds the result of an invocation that an earlier holder of the run began; `undefined` while it runs. If the run must
- * end, cancels the invocation.
+ * Finds the result of an invocation that an earlier holder of the run started; `undefined` while the invocation is
+ * running. If the run must end, the invocation is cancelled.
  */
 async function findEarlier(
   context: InvocationContext,
@@ -173,9 +182,13 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
   return paused === true ? { kind: 'failed', output, error: WAITS_FOR_A_PERSON } : { kind: 'success', output };
 }
 
-/** Returns the result of a run that could not begin; `undefined` if that is unknown and must be looked up. */
+/**
+ * Converts an error to the result of a run. Returns `undefined` if the error does not tell whether the invocation
+ * continues; the caller must then read its status.
+ */
 function toFailure(error: unknown): Attempt | undefined {
-  // If this process lost the invocation, another one continues it; follow it there.
+  // If this process has lost the invocation's lease, another process continues the invocation, and this process waits
+  // for its result.
   if (isPassingFailure(error) || error instanceof LeaseLostError || error instanceof HandedOverError) return undefined;
   const isKnown = error instanceof AppError;
   const { code, message } = isKnown

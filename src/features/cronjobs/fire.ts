@@ -7,7 +7,10 @@ import { toSchedule } from './cronjob-view.ts';
 import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
 import { getNextTimes, getTimesBetween } from './schedule.ts';
 
-/** Cronjobs per transaction. Computing the next time takes about half a millisecond each. */
+/**
+ * Maximum number of cronjobs per transaction. The computation of a cronjob's next due time takes about half a
+ * millisecond.
+ */
 const BATCH = 100;
 
 export interface FireContext {
@@ -17,9 +20,9 @@ export interface FireContext {
 }
 
 /**
- * Queues the runs of due cronjobs and stores their next due times, in one transaction. If the process dies, the
- * cronjobs stay due. A unique row per due time keeps other processes from queueing it twice.
- * @returns how many cronjobs were due
+ * Queues the runs of due cronjobs and stores the next due times, in one transaction. If the process dies, the cronjobs
+ * stay due. A unique index on the due time prevents that two processes queue the same run.
+ * @returns the number of due cronjobs
  */
 export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
   const fired = await database.transaction(async (tx) => {
@@ -55,9 +58,9 @@ function toNewRun({ cronjob, now }: DueCronjob, { dueTime, skipped }: PlannedRun
     : { ...run, status: 'skipped', endTime: now, errorCode: 'skipped', errorMessage: escapeText(skipped) };
 }
 
-/** How late a due time may be before the cronjob's policy for missed runs applies. */
+/** Delay after which a due time counts as missed, and the cronjob's policy for missed runs applies. */
 const MISSED_AFTER_MS = 60_000;
-/** Maximum number of missed times that are made up for. */
+/** Maximum number of missed due times for which runs are queued afterwards. */
 const MAX_MADE_UP = 100;
 /** Maximum number of waiting runs per cronjob; further ones are skipped. */
 const MAX_WAITING = 100;
@@ -69,9 +72,9 @@ interface PlannedRun {
 
 interface Firing {
   runs: PlannedRun[];
-  /** If true, active runs are cancelled. */
+  /** True: runs that have not ended are cancelled. */
   replaces: boolean;
-  /** `undefined` if it never fires again, for `reason`. */
+  /** Next due time; `undefined` if the cronjob never fires again. `reason` says why. */
   next: Date | undefined;
   reason?: string;
 }
@@ -97,7 +100,10 @@ function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   return { runs, replaces, next: undefined, reason };
 }
 
-/** Applies the policy for missed runs. Skipped times produce one run, the newest, with the reason. */
+/**
+ * Applies the cronjob's policy for missed runs. If missed due times are skipped, a skipped run with the reason is
+ * recorded for the newest of them.
+ */
 function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
   const late = times.filter((time) => now.getTime() - time.getTime() > MISSED_AFTER_MS);
   const onTime = times.slice(late.length).map((dueTime) => ({ dueTime }));
@@ -109,11 +115,12 @@ function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns
   return [{ dueTime: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
 }
 
-/** Skips planned runs that the overlap policy forbids. */
+/** Marks as skipped those planned runs that the cronjob's overlap policy forbids. */
 function applyOverlapPolicy(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
   return runs.map((run, position) => {
     const before = overlap === 'replace' ? position : activeRuns + position;
-    // Made-up runs queue behind each other; only runs from before make them skip.
+    // Planned runs are skipped only if an earlier run is still active. Runs that are planned together for missed due
+    // times do not skip one another, but run one after another.
     if (overlap === 'skip' && activeRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
     if (before >= MAX_WAITING) return { ...run, skipped: `${MAX_WAITING} runs wait already.` };
     return run;

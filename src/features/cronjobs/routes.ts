@@ -33,7 +33,7 @@ import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const PREVIEWED_TIMES = 10;
 
-/** The cronjobs of all users. A resource of its own, because other callers may use it. */
+/** Operations on the cronjobs of all users. They are declared separately, because they require the scope `admin`. */
 const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   read: 'admin',
   write: 'admin',
@@ -47,7 +47,10 @@ const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   example: CRONJOB_EXAMPLE,
 });
 
-/** Returns the body with its webhook's address as registered. @throws {ValidationFailedError} if it is not registered */
+/**
+ * Replaces the webhook URL in a request body by the URL as it was registered. @throws {ValidationFailedError} if no
+ * such webhook is registered
+ */
 async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
   tx: Database,
   { config }: CronjobContext,
@@ -69,7 +72,7 @@ async function listPage(
   return toPage(await listCronjobs(database.reads, userId, limit + 1, toPlace(cursor)), limit, toCronjobWire);
 }
 
-/** Locks and changes a cronjob, and returns its new state. */
+/** Locks a cronjob, changes it, and returns its new state. */
 async function change(
   { database }: CronjobContext,
   { principal, path: { jobId } }: { principal: Principal; path: { jobId: string } },
@@ -109,7 +112,10 @@ const preview = room.operation({
   },
 });
 
-/** Cronjobs: create, list, get, change, delete, enable, disable, preview a schedule; and their runs. */
+/**
+ * The operations on cronjobs (create, list, get, change, delete, enable, disable, preview a schedule) and on their
+ * runs.
+ */
 export const cronjobOperations = [
   cronjob.create({
     scope: 'invoke',
@@ -165,7 +171,8 @@ export const cronjobOperations = [
     errors: { 409: 'It has another revision by now.' },
     run: (context, call) =>
       change(context, call, async (tx, row) => {
-        // Changing the prompt of a cronjob with overrides needs the scopes of these overrides.
+        // To change the prompt of a cronjob that overrides the agent, the caller needs the scopes that these overrides
+        // require.
         const demands = call.body.harness === undefined ? overrideDemands(toHarness(row)) : [];
         for (const demand of demands) requireScope(call.principal, demand);
         await changeCronjob(tx, row, await withWebhook(tx, context, row, call.body), context.config);

@@ -10,7 +10,7 @@ import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from '
 /** Number of active runs of a cronjob at which a manual run is refused. */
 const MAX_ACTIVE_RUNS = 100;
 
-/** The operations on cronjobs, for their owners. */
+/** Options shared by the operations on cronjobs that their owners may use. */
 export const room = area<CronjobContext>('Harness cronjobs', {
   read: 'read',
   write: 'write',
@@ -18,7 +18,10 @@ export const room = area<CronjobContext>('Harness cronjobs', {
   isIdempotent: true,
 });
 
-/** Cronjobs, without `find`: each change locks its row in its own transaction. */
+/**
+ * The resource of a cronjob. It has no `find`, because each change finds and locks the cronjob's row in its own
+ * transaction.
+ */
 export const cronjob = room.resource({
   noun: 'cronjob',
   path: '/harness/cronjobs',
@@ -27,7 +30,7 @@ export const cronjob = room.resource({
   example: CRONJOB_EXAMPLE,
 });
 
-// No `find`: cancelling a run finds its cronjob in the same transaction.
+// The resource of a run. It has no `find`, because a cancellation finds the run's cronjob in its own transaction.
 const run = room.resource({
   noun: 'cronjob run',
   plural: 'runs',

@@ -10,22 +10,28 @@ import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, CRONJOBS_TOPIC, isCronjob, isRunForCronjob } from './cronjob-store.ts';
 
-/** Published when a cancellation was requested. */
+/** Topic of the notification that the cancellation of a run was requested. */
 export const CANCEL_TOPIC = 'cronjobs:cancel';
 
-/** A row; texts are escaped for PostgreSQL. */
+/** A row of the table of runs. Texts are escaped for PostgreSQL. */
 export type RunRow = typeof cronjobRuns.$inferSelect;
 export type NewRun = typeof cronjobRuns.$inferInsert;
 
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
 const now = sql`clock_timestamp()`;
 
-/** Inserts runs. A due time that already has a run is ignored. @returns the new runs */
+/**
+ * Inserts runs of cronjobs. A run is ignored if its cronjob already has a run with the same due time. @returns the
+ * inserted runs
+ */
 export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
   return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
 }
 
-/** Queues a manual run and wakes the schedulers. @returns `undefined` if a run with this due time (in ms) exists */
+/**
+ * Queues a manual run and wakes the schedulers. @returns `undefined` if the cronjob already has a run with this due
+ * time, in milliseconds
+ */
 export async function insertManualRun(
   tx: Database,
   key: CronjobKey,
@@ -49,7 +55,7 @@ export async function forgetRunOutputs(tx: Database, keys: readonly SessionKey[]
 export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
   db.$count(cronjobRuns, and(isRunForCronjob(key), isNull(cronjobRuns.endTime)));
 
-/** Lists the runs of a cronjob with their positions, newest due time first, after a position. */
+/** Lists the runs of a cronjob after a cursor position, newest due time first. Each run has its position. */
 export async function listRuns(
   db: Database,
   key: CronjobKey,
@@ -80,7 +86,7 @@ export async function findRun(db: Database, key: CronjobKey, runId: string): Pro
   return run;
 }
 
-/** Cancels runs. A waiting one ends at once, a running one when its process reads the request. */
+/** Cancels runs. A waiting run ends immediately; a running run ends when its process reads the request. */
 async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<void> {
   await tx
     .update(cronjobRuns)
@@ -94,14 +100,14 @@ async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<vo
   await notifyOnCommit(tx, CANCEL_TOPIC);
 }
 
-/** Cancels a run; an ended one stays as it is. */
+/** Cancels a run. A run that has ended stays unchanged. */
 export const cancelRun = (tx: Database, key: CronjobKey, runId: string): Promise<void> =>
   cancelWhere(tx, and(isRunForCronjob(key), eq(cronjobRuns.id, runId)));
 
 export const cancelAllRuns = (tx: Database, keys: CronjobKey[]): Promise<void> =>
   cancelWhere(tx, or(...keys.map(isRunForCronjob)));
 
-/** Skips the scheduled runs that have not begun; manual runs stay. */
+/** Skips the scheduled runs that have not started. Manual runs stay queued. */
 export async function skipWaitingRuns(db: Database, key: CronjobKey, message: string): Promise<void> {
   await db
     .update(cronjobRuns)
@@ -140,7 +146,7 @@ const isRun = (run: RunRow) => and(isRunForCronjob({ ...run, id: run.cronjobId }
 const hasToken = (run: RunRow) => eq(cronjobRuns.leaseToken, run.leaseToken ?? '');
 const isHeld = (run: RunRow) => and(isRun(run), eq(cronjobRuns.status, 'running'), hasToken(run));
 
-/** Column values after an attempt: no lease, its invocation, its error. */
+/** Column values after an attempt: without a lease, with the attempt's invocation and error. */
 const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
   leaseToken: null,
   leaseExpireTime: null,
@@ -150,8 +156,9 @@ const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
 });
 
 /**
- * Ends a held run and counts failures in one statement; too many in a row disable the cronjob.
- * @returns whether that disabled the cronjob; `undefined` if the lease was lost and nothing was written
+ * Ends a run that this process holds and updates the cronjob's number of consecutive failures, in one statement. Too
+ * many failures disable the cronjob.
+ * @returns true if the cronjob was disabled; `undefined` if the lease was lost and nothing was written
  */
 export async function endRun(
   db: Database,
@@ -194,7 +201,7 @@ export async function endRun(
   return row && { disabled: row.disabled === true };
 }
 
-/** Puts a held run back for a retry after a pause. */
+/** Queues a run that this process holds for a retry after a pause. */
 export async function retryRun(
   db: Database,
   run: RunRow,
@@ -211,7 +218,10 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
-/** Releases a held run for immediate take-over, which does not count as a crash. */
+/**
+ * Releases a run that this process holds. Another process can take the run over immediately, and the release does not
+ * count as a crash.
+ */
 export async function releaseRun(db: Database, run: RunRow): Promise<void> {
   await db
     .update(cronjobRuns)
@@ -219,12 +229,15 @@ export async function releaseRun(db: Database, run: RunRow): Promise<void> {
     .where(isHeld(run));
 }
 
-/** Stores the invocation's id if it differs from the claimed one. */
+/** Stores the id of a run's invocation, if it differs from the id that the claim created. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
 }
 
-/** Undoes one crash count: the holder stalled, it did not die. */
+/**
+ * Decrements the number of processes that died while they held the run, because the process that had lost the lease had
+ * only stalled.
+ */
 export async function takeBackRunLoss(db: Database, run: RunRow): Promise<void> {
   const isCounted = or(hasToken(run), gt(cronjobRuns.losses, 0));
   await db

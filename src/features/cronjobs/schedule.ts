@@ -10,13 +10,13 @@ import {
   timezoneError,
 } from './clock-times.ts';
 
-/** Shortest and longest interval in seconds; the longest is 366 days. */
+/** Minimum and maximum length of an interval in seconds. The maximum is 366 days. */
 const MIN_INTERVAL_SECONDS = 30;
 const MAX_INTERVAL_SECONDS = 31_622_400;
 
 const atMost = (maxLength: number) => z.string().max(maxLength, { abort: true });
 
-/** A date and time, with an offset or by the clock of a time zone. */
+/** A date and time, either with an offset or as wall-clock time of the schedule's time zone. */
 export const dateTimeSchema = textFormat('schedule-time', dateTimeError, atMost(64));
 const timeOfDay = textFormat('clock-time', (text) =>
   /^(?:[01]\d|2[0-3]):[0-5]\d$/.test(text) ? undefined : 'a time is HH:MM, from 00:00 to 23:59',
@@ -73,7 +73,7 @@ const cron = z.strictObject({
   timezone,
 });
 
-/** A schedule on the wire. Members of other schedule types are refused. */
+/** A schedule in requests and responses. Properties of other schedule types are refused. */
 export const scheduleSchema = z
   .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
     error: ({ code }) =>
@@ -126,7 +126,7 @@ function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number
     const omitted = Math.max(0, steps + 1 - count);
     return Array.from({ length: steps + 1 - omitted }, (_, n) => new Date(first.getTime() + (omitted + n) * stepMs));
   }
-  // croner excludes the moment itself and truncates to seconds.
+  // One second is added, because croner excludes the moment itself and truncates to seconds.
   const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);
   const times = getPreviousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
   return times.filter((time) => time >= first).toReversed();
@@ -142,21 +142,24 @@ function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): str
 /** Converts `08:05` to the minute and hour fields of a cron expression. */
 const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
 
-/** Returns the times of an interval: elapsed seconds, regardless of clock changes. */
+/** Returns the due times of an interval schedule. The interval is elapsed time, regardless of clock changes. */
 function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
   const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
   const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
   return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
 }
 
-/** Adds the anchor to an interval schedule before it is stored, so that later changes keep its rhythm. */
+/**
+ * Adds to an interval schedule the moment from which intervals count. The moment is stored, because later changes of
+ * the cronjob must not shift its due times.
+ */
 export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
   const [first = now] = getNextTimes(schedule, now, 1);
   return { ...schedule, anchorAt: first.toISOString() };
 }
 
-/** Returns why a schedule never fires after `now` and before `until`, or `undefined`. */
+/** Returns why a schedule never fires after `now` and before `until`, or `undefined` if it fires. */
 export function neverFiresReason(schedule: Schedule, now: Date, until?: Date): string | undefined {
   const [first] = getNextTimes(schedule, now, 1);
   if (first && (!until || first < until)) return undefined;

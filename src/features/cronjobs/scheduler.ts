@@ -8,7 +8,10 @@ import { CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { fireDueCronjobs } from './fire.ts';
 import { CANCEL_TOPIC, deleteOldRuns, takeBackRunLoss } from './run-store.ts';
 
-/** Longest pause between two polls; it covers lost notifications, for instance through a pooler without LISTEN. */
+/**
+ * Maximum pause between two polls. Schedulers poll, because notifications may be lost, for instance through a
+ * connection pooler without LISTEN.
+ */
 const MAX_PAUSE_MS = 30_000;
 const CLEANING_BATCH = 10_000;
 
@@ -16,14 +19,14 @@ export interface SchedulerSettings {
   maxRuns: number;
   /** Maximum number of concurrent runs per user, over all processes. */
   maxRunsPerUser: number;
-  /** How long ended runs are kept, and how many per cronjob. */
+  /** Number of days for which ended runs are kept, and maximum number of ended runs per cronjob. */
   retentionDays: number;
   retentionCount: number;
 }
 
 /**
- * Fires cronjobs and executes runs until the process drains. Every replica does so; row locks decide which one gets a
- * cronjob or a run.
+ * Queues the runs of due cronjobs and executes runs until the process drains. Every replica does so; row locks decide
+ * which replica gets a cronjob or a run.
  * @returns a promise that settles when the last run has ended
  */
 export function runCronjobs(context: InvocationContext, settings: SchedulerSettings): Promise<void> {
@@ -36,7 +39,8 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
     lease: {
       renewalMs: leaseTimes.renewalMs,
       cancelTopic: CANCEL_TOPIC,
-      // A lost run is not stopped here, because its invocation continues and both processes follow it.
+      // A run that another process has taken over is not stopped here, because its invocation continues and both
+      // processes wait for the same result.
       renew: async (claimed, stop) => {
         const runs = claimed.map(({ run }) => run);
         const renewed = await renewRuns(database.db, runs, leaseTimes.durationMs);
@@ -58,7 +62,7 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
   });
 }
 
-/** Queues the runs of due cronjobs, then claims waiting and dead runs. */
+/** Queues the runs of due cronjobs, then claims waiting runs and runs whose process died. */
 async function fireAndClaim(
   context: InvocationContext,
   { maxRunsPerUser: perUser }: SchedulerSettings,
@@ -74,13 +78,13 @@ async function fireAndClaim(
     const active = held.map(({ run }) => run.id);
     jobs = await database.transaction(async (tx) => {
       const runs = await claimRuns(tx, { slots, perUser, active, takesOver, leaseMs: leaseTimes.durationMs });
-      // If shutdown has begun meanwhile, roll back so that another process claims them.
+      // If shutdown has begun in the meantime, the claims are rolled back, and another process claims these runs.
       draining.throwIfAborted();
       return runs;
     });
   }
   if (fired > 0 || jobs.length > 0) return { jobs, pauseMs: 0 };
-  // Without a free slot only due cronjobs matter; a run that ends wakes the queue.
+  // Without a free slot only the next due cronjob determines the pause. The end of a run wakes the scheduler.
   return { jobs, pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs, ...(slots > 0 ? [waitingMs, leaseMs] : [])) };
 }
 

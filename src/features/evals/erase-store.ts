@@ -14,8 +14,9 @@ import {
 } from '../../platform/db/schema/schema.ts';
 
 /**
- * Deletes the cases made from a session: all versions, and their rows in runs. Rows are deleted before the rows that
- * they reference. @returns the sessions in which runs replayed the conversation
+ * Deletes the evaluation cases made from a session: all versions of these cases, and their rows in runs. Rows are
+ * deleted before the rows that they reference.
+ * @returns the sessions in which runs replayed the conversation
  */
 export async function deleteSessionCases(
   tx: Database,
@@ -44,18 +45,21 @@ export async function deleteSessionCases(
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** Cases of runs per statement, a small number because each may quote a whole conversation. */
+/**
+ * Maximum number of run cases that one statement deletes. The number is small, because each run case may contain a
+ * whole conversation.
+ */
 const RUN_CASES = 200;
 
 /**
- * Conditions for all rows about a user: made from the user's sessions, run in the user's name, or created by the user
- * with a token. Only the versions of a deleted case tell whom it quotes, and only the versions of a deleted set tell
- * who owned it.
+ * SQL conditions that select all evaluation rows about a user: made from the user's sessions, run in the user's name,
+ * or created by the user with a token. For deleted cases and sets the table of case versions is used, because only it
+ * still names the quoted user and the owner.
  */
 function conditionsFor({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
     eq(table.appName, appName);
-  // One select per condition, joined by union, because an index serves each of them but no index serves all.
+  // The conditions are separate selects joined by `union`, because PostgreSQL then uses an index for each condition.
   const union = (columns: SQL, table: PgTable, ways: SQL[]) =>
     sql.join(
       ways.map((way) => sql`select ${columns} from ${table} where ${way}`),
@@ -106,7 +110,7 @@ function conditionsFor({ appName, userId }: User) {
   };
 }
 
-/** Counts the rows about a user, by table; one statement per table. */
+/** Counts the evaluation rows about a user, by table, with one statement per table. */
 export async function countEvaluations(db: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   return {
@@ -120,7 +124,10 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
   };
 }
 
-/** Deletes one batch of a user's cases of runs. @returns the sessions in which they ran, and the number of cases */
+/**
+ * Deletes one batch of run cases about a user. @returns the sessions in which the cases ran, and the number of deleted
+ * cases
+ */
 export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
   const { runCases } = conditionsFor(user);
   const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
@@ -134,7 +141,10 @@ export async function deleteRunCases(db: Database, user: User): Promise<{ count:
   return { count: rows.length, sessions };
 }
 
-/** Deletes the remaining rows about a user, after all cases of runs are gone. @returns the number of rows by table */
+/**
+ * Deletes the remaining evaluation rows about a user. All run cases must have been deleted before. @returns the number
+ * of deleted rows by table
+ */
 export async function deleteEvaluations(tx: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;

@@ -6,7 +6,7 @@ import { evalRunOperations } from './runs/routes.ts';
 import { scoringOperations } from './scoring/routes.ts';
 import { evalSetOperations } from './sets/routes.ts';
 
-/** Evaluation at the paths of ADK's development server, in development UI mode only. */
+/** Evaluation operations at the paths of ADK's development server, available only if the development UI is enabled. */
 export const evalOperations = [
   ...evalSetOperations,
   ...evalCaseOperations,
@@ -16,12 +16,12 @@ export const evalOperations = [
   ...judgingOperations,
 ];
 
-/** True of what has an older spelling of ADK alone, as the specification has it. */
+/** True if the operation has only one of ADK's older paths, which contain underscores. */
 const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g, '').includes('_');
 
 /**
- * The same where people log in: below `/apps`, for those who may `read` or `develop`, each of whom sees their own sets
- * and runs.
+ * The same operations below `/apps`, which also exist without the development UI. Callers need the scope `read` or
+ * `develop`, and see only their own sets and runs.
  */
 const copiesBelowApps = evalOperations
   .filter((each) => !isOldSpelling(each))
@@ -29,11 +29,11 @@ const copiesBelowApps = evalOperations
     ...each,
     isCopy: true,
     path: each.path.replace(/^\/dev/, ''),
-    // Only ADK's own paths have its clients.
+    // The mark for ADK's clients is removed, because they use only ADK's own paths.
     wire: undefined,
     area: 'Agent execution',
     scope: each.method === 'get' ? 'read' : 'develop',
   }));
 
-/** Evaluation below `/apps`: what the development server has too, and scores of sessions as users have them. */
+/** Evaluation operations below `/apps`: those of ADK's development server, and scores of users' sessions. */
 export const appEvalOperations = [...copiesBelowApps, ...onlineOperations];

@@ -136,5 +136,5 @@ const listAudit = room.operation({
   },
 });
 
-/** For operators: replicas and queues, API keys without secrets, the audit log. */
+/** Operations for operators: the state of replicas and queues, API keys without secrets, the audit log. */
 export const operatorOperations = [getState, listAudit];

@@ -35,7 +35,7 @@ export interface EraseContext extends CredentialContext {
   contentStore: ContentStore;
   notifications: Notifications;
   tracing?: Tracing | undefined;
-  /** Stops the erasure after the current batch. */
+  /** Aborts to stop the erasure after the current batch. */
   signal?: AbortSignal | undefined;
 }
 
@@ -43,26 +43,33 @@ export interface Erasure {
   /** `running`: the time slice of the request is over; the next request, or the sweeper, continues. */
   status: 'done' | 'running';
   /**
-   * Deleted rows by table since the erasure began. For `app_states` it counts keys, for `objects` files of the bucket.
+   * Number of deleted rows since the erasure began, by table. For `app_states` keys are counted, for `objects` files in
+   * the object store.
    */
   counts: Counts;
 }
 
-/** Rows per statement; few, so that locks are short. */
+/** Maximum number of rows that a statement deletes. The number is small, because row locks must be short. */
 const BATCH_ROWS = 1_000;
-/** Rows per statement of tables whose deletes cascade. */
+/** Maximum number of rows per statement for tables whose deletions cascade to other tables. */
 const SMALL_BATCH_ROWS = 100;
 const OBJECTS_AT_ONCE = 10;
 const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
-/** How long cancelled invocations may take to end. After that their session is deleted under them. */
+/**
+ * Maximum time that the erasure waits for cancelled invocations to end. After that their session is deleted even while
+ * they run.
+ */
 const STOP_WAIT_MS = 5_000;
 const STOP_LOOK_MS = 100;
-/** Seconds without progress after which an erasure counts as abandoned. Longer than clients pause between retries. */
+/**
+ * Seconds without progress after which an erasure counts as abandoned. The time is longer than the pause of clients
+ * between retries.
+ */
 const ABANDONED_SECONDS = 60;
 const ABANDONED_AT_ONCE = 10;
-/** Time slice of one request, below the timeouts of common proxies. */
+/** Maximum time that a request spends on an erasure. It is below the timeouts of common proxies. */
 const SLICE_MS = 20_000;
-/** Deletes one batch. @returns the deleted rows by table; all zero if nothing is left */
+/** Deletes one batch of a user's data. @returns the number of deleted rows by table; all zero if nothing is left */
 type Step = (context: EraseContext, user: User) => Promise<Counts>;
 
 /** Counts the rows that an erasure would delete, by table. */
@@ -78,11 +85,11 @@ export async function countUserData(
 }
 
 /**
- * Erases a user from every table and the object store. New data is refused, running invocations are cancelled, then
- * rows are deleted in small batches, until a pass over all tables finds none. It may be interrupted anywhere and
- * repeated. At the end of its time slice it answers `running`. The delivery to the webhook is stored in the transaction
- * that ends the erasure.
- * @throws {ConflictError} if the user or a session of theirs is on legal hold
+ * Erases a user's data from every table and from the object store. First new data of the user are refused and running
+ * invocations are cancelled. Then rows are deleted in small batches, until a pass over all tables finds none. An
+ * erasure may be interrupted at any time and repeated. If the time of the request is over, the status `running` is
+ * returned. The delivery to the webhook is stored in the transaction that ends the erasure.
+ * @throws {ConflictError} if the user or a session of the user is on legal hold
  */
 export async function eraseUser(context: EraseContext, user: User, webhookId?: string): Promise<Erasure> {
   const { database, tracing, log } = context;
@@ -90,7 +97,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   await begin(database, user, webhookId);
   await stopInvocations(context, user);
   for (let isClean = false; !isClean; ) {
-    // Flush, or buffered spans would be stored after the deletion.
+    // Buffered spans are flushed first, because otherwise they would be stored after the deletion.
     await tracing?.flush();
     const { rows, isOver } = await passOver(context, user, until);
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
@@ -108,7 +115,9 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   return { status: 'done', counts };
 }
 
-/** Continues abandoned erasures, one time slice each. @throws the first failure, after all were tried */
+/**
+ * Continues each abandoned erasure for the time of one request. @throws the first error, after all erasures were tried
+ */
 export async function continueErasures(context: EraseContext): Promise<void> {
   const users = await listAbandonedErasures(context.database.db, ABANDONED_SECONDS, ABANDONED_AT_ONCE);
   const results = [];
@@ -152,7 +161,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   let rows = 0;
   for (const step of STEPS) {
     for (let batch = 1; batch > 0; rows += batch) {
-      // Check holds here, because evaluation copies, stored answers and `app:` keys have no trigger that does.
+      // Legal holds are checked here, because for evaluation copies, stored answers and `app:` keys no database trigger
+      // checks them.
       await refuseOnHold(context.database.db, user);
       const counts = await step(context, user);
       batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -164,8 +174,9 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
 }
 
 /**
- * Deletes copies of the user's data in evaluations, and the sessions in which evaluation runs replayed them. Runs as
- * the system, because other users own some of these runs, and a key bound to this user does not see their rows.
+ * Deletes copies of the user's data in evaluations, and the sessions in which evaluation runs replayed these copies.
+ * The statements run without restriction to a user, because other users own some of these runs, and a key bound to this
+ * user does not see those rows.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
   runAsSystem(() =>
@@ -178,8 +189,9 @@ const deleteCopies: Step = ({ database, evaluations }, user) =>
   );
 
 /**
- * Deletes objects, and in the same transaction the rows that name them. If it is interrupted in between, the rows still
- * name the objects for the next try. A legal hold waits for the commit, however slow the object store is.
+ * Deletes files of the object store, and in the same transaction the rows that reference them. If the deletion is
+ * interrupted, the rows still reference the files, and the next try deletes them. A concurrent legal hold waits for the
+ * commit.
  */
 const deleteObjects: Step = ({ database, contentStore }, user) =>
   database.transaction(async (tx) => {
@@ -190,7 +202,10 @@ const deleteObjects: Step = ({ database, contentStore }, user) =>
     return { objects: keys.length, artifact_versions: keys.length };
   });
 
-/** Copies in other places first, then the user's tables, dependents first. */
+/**
+ * The steps of an erasure: first copies of the data, then the tables of users, with dependent tables before those that
+ * they reference.
+ */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),

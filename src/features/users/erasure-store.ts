@@ -9,9 +9,8 @@ const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
 /**
- * Marks a user as being erased, in a transaction; after its commit triggers refuse new data. Waits for concurrent
- * statements that add data. Idempotent.
- * @param webhookId - the webhook that is sent the end of the erasure
+ * Marks a user as being erased, in a transaction. After the commit database triggers refuse new data of the user. Waits
+ * for concurrent statements that add data. Idempotent.
  */
 export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
@@ -27,7 +26,7 @@ export async function markErasure(tx: Database, { appName, userId }: User, webho
     });
 }
 
-/** Adds to the counts of the erasure. @returns the sums */
+/** Adds to the stored counts of an erasure. @returns the sums */
 export async function addCounts(db: Database, user: User, counts: Counts): Promise<Counts> {
   const added = JSON.stringify(counts);
   const [row] = await db
@@ -42,18 +41,21 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
     })
     .where(belongsTo(user))
     .returning({ counts: userErasures.counts });
-  // Another request may already have ended the erasure.
+  // If there is no row, another request has already ended the erasure.
   return (row?.counts as Counts | undefined) ?? counts;
 }
 
-/** Removes the mark, so that the user may return. @returns the deleted rows by table, and the webhook to notify */
+/**
+ * Ends an erasure: removes the mark of the user. New data of the user are accepted again. @returns the number of
+ * deleted rows by table, and the webhook to notify
+ */
 export async function endErasure(db: Database, user: User): Promise<{ counts: Counts; webhookId: string | null }> {
   const { counts, webhookId } = userErasures;
   const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts, webhookId });
   return { counts: (row?.counts as Counts | undefined) ?? {}, webhookId: row?.webhookId ?? null };
 }
 
-/** Lists users whose erasure made no progress for `seconds`, the longest first. */
+/** Lists users whose erasure has made no progress for `seconds`, the longest abandoned first. */
 export const listAbandonedErasures = (db: Database, seconds: number, limit: number): Promise<User[]> =>
   db
     .select({ appName: userErasures.appName, userId: userErasures.userId })

@@ -38,8 +38,8 @@ const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
 /**
- * Tables left out: stored answers for retries and deltas repeat events; budgets belong to the operator; credentials are
- * secrets of this service; scores and embeddings are computed again.
+ * Tables that are not exported: stored answers for retries and deltas repeat the content of events; budgets belong to
+ * the operator; credentials are secrets of this service; scores and embeddings can be computed again.
  */
 const LEFT_OUT = new Set([
   'memory_jobs',
@@ -49,7 +49,9 @@ const LEFT_OUT = new Set([
   'user_credentials',
   ...OPERATORS_TABLES,
 ]);
-/** Exported last, because an import of runs would otherwise notify the imported webhooks. */
+/**
+ * Tables that are exported last, because an import would otherwise notify the imported webhooks of the imported runs.
+ */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [
   ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
@@ -58,8 +60,9 @@ const EXPORTED: readonly UserTable[] = [
 const byName = new Map(EXPORTED.map((table) => [table.name, table]));
 
 /**
- * Exports a user as JSON Lines, each with its line end: a header; the rows table by table, referenced tables first; a
- * trailer with their number. Holds one page of rows, or one artifact, in memory.
+ * Exports the data of a user as JSON Lines: a header, the rows of each table (referenced tables first), and a trailer
+ * with the number of rows. Each yielded text is a line with its line feed. Only a page of rows, or an artifact, is in
+ * memory at a time.
  */
 export async function* exportUser(context: ExportContext, user: User): AsyncGenerator<string> {
   const { database } = context;
@@ -87,10 +90,10 @@ async function toContentMember({ database, contentStore }: ExportContext, user: 
   return bytes ? `,"content":"${bytes.toString('base64')}"` : '';
 }
 
-/** Rows of one table that one statement inserts. */
+/** Rows of a table that the same statement inserts. */
 interface Batch {
   table: UserTable;
-  /** Numbers of the first and last line, without blank lines. */
+  /** Numbers of the batch's first and last line in the request body. Blank lines are not counted. */
   first: number;
   last: number;
   members: string[];
@@ -100,8 +103,9 @@ interface Batch {
 }
 
 /**
- * Imports lines of an export as data of a user, possibly another user. Existing rows stay. Nothing is resumed:
- * invocations end as interrupted, cronjobs are disabled, deliveries are not sent.
+ * Imports lines of an export as data of a user, who may be another user than the exported one. Existing rows stay
+ * unchanged. No imported work is continued: invocations get the status "interrupted", cronjobs are disabled, deliveries
+ * are not sent.
  * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
@@ -122,11 +126,13 @@ export async function importLines(
     });
   };
   const { imported, unused } = await insert().catch(async (error: unknown) => {
-    // Keep them after a passing failure: the commit may have succeeded, and then rows name them.
+    // The uploaded files are kept after a transient error, because the commit may have succeeded, and then rows
+    // reference the files.
     if (!isPassingFailure(error)) await contentStore.remove(batches.flatMap(({ bytes }) => bytes?.objectKey ?? []));
     throw error;
   });
-  // Uploaded for versions that already exist. No row names them, so an erasure would not find them.
+  // Removes files that were uploaded for artifact versions that already exist. No row references these files, so an
+  // erasure would not find them.
   await contentStore.remove(unused);
   return { imported, present: batches.reduce((sum, { texts }) => sum + texts.length, 0) - imported };
 }
@@ -142,7 +148,8 @@ function addBatch(batches: Batch[], batch: Batch | undefined): void {
 }
 
 /**
- * SQLSTATEs of a row that its table refuses: invalid values (42601 by full-text search), constraints, oversized keys.
+ * Matches the SQLSTATEs with which PostgreSQL refuses a row: invalid values (full-text search reports them as 42601),
+ * violated constraints, oversized index keys.
  */
 const REFUSED = /^(?:22|23|54|42601)/;
 
@@ -157,7 +164,7 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
     });
     imported += inserted;
     if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
-    // The session's row was imported before its events.
+    // Recounts the events of the sessions, because the rows of sessions are imported before their events.
     if (table.name === 'events') await countEvents(tx, user, [...new Set(sessions)]);
   }
   return { imported, unused };
@@ -196,7 +203,7 @@ async function toBatch(
 }
 
 const eventKeys = keyAliases(eventSchema);
-/** Column schemas as in requests; other values would break the code that reads them. */
+/** Schemas of columns that are validated as in requests, because other values would break the code that reads them. */
 const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
   sessions: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
   invocations: { id: identifierSchema },
@@ -207,17 +214,21 @@ const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
   events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
 };
 
-/** PostgreSQL accepts times that JavaScript cannot represent, `infinity` too; such a row would break every list. */
+/**
+ * Matches valid times. Other times are refused, because PostgreSQL accepts times that JavaScript cannot represent (for
+ * instance `infinity`), and a row with such a time would break every list.
+ */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&
-  // Queued invocations have a lease of `infinity`, which is never converted.
+  // The lease of invocations is exempt, because queued invocations have the time `infinity` there, which is never
+  // converted to a JavaScript date.
   column.name !== 'lease_expire_time' &&
   value !== undefined &&
   value !== null &&
   !(typeof value === 'string' && TIME.test(value));
 
-/** Returns the row of a line as original text, so that numbers keep all digits. */
+/** Returns the JSON text of a line's row. The original text is used, because parsed numbers would lose digits. */
 function rowText(line: string): string {
   const start = line.indexOf('"row":') + '"row":'.length;
   const end = /^(.*\})(?:,"content":"[A-Za-z0-9+/=]*")?\}\s*$/s.exec(line)?.[1]?.length ?? line.length;

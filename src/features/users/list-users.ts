@@ -8,17 +8,20 @@ import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import { USER_TABLES } from './user-tables.ts';
 
-/** Tables whose primary key starts with application and user, so that an index finds the next user. */
+/** Tables whose primary key starts with application and user, because in these an index finds the next user. */
 const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
-/** Cursors contain a time, which this list does not use. */
+/** Time in the cursors of this list. All cursors contain a time, but this list does not use it. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
-/** Sorts before all user ids. Ids that start with a control character stand for budgets without a user. */
+/**
+ * Text that sorts before all user ids and after the ids that start with a control character, which stand for budgets
+ * without a user.
+ */
 const NO_USER = '\u001f';
 
-/** Lists users with any data in an application, by code point, after one of them. */
+/** Lists the ids of users with any data in an application, sorted by code point, after the id `after`. */
 async function findUsers(db: Database, appName: string, limit: number, after: string): Promise<string[]> {
-  // Citus refuses recursive queries, so there all rows of these users are read.
+  // On a Citus cluster all rows of these users are read, because Citus refuses recursive queries.
   const ending = db.isOnCluster ? sql`group by 1 order by 1 limit ${limit}` : sql`order by 1 limit 1`;
   const nextIn = (place: SQL, separator: SQL) =>
     sql.join(

@@ -12,7 +12,7 @@ import {
 } from '../../conversation/sessions/retention-store.ts';
 import { hasYetToWake } from '../../invocations/waits/task-store.ts';
 
-/** How much user data is kept; 0 means all. */
+/** Limits after which user data are deleted. 0 means no limit. */
 export interface Retention {
   sessions: SessionRetention;
   /** Number of newest versions to keep per artifact. */
@@ -36,7 +36,7 @@ export type RetentionCounts = Record<'sessions' | 'artifactVersions', number>;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
-/** Counts what {@link applyRetention} would delete. */
+/** Counts the data that {@link applyRetention} would delete. */
 export async function countExpired(
   { database }: Pick<RetentionContext, 'database'>,
   { sessions, artifactVersions }: Retention,
@@ -53,8 +53,8 @@ export async function countExpired(
 }
 
 /**
- * Deletes expired data in short transactions until `signal` aborts. Spares active sessions and legal holds.
- * @returns how much was deleted
+ * Deletes expired data in short transactions until `signal` aborts. Active sessions and data on legal hold are kept.
+ * @returns the numbers of deleted sessions and artifact versions
  */
 export async function applyRetention(
   context: RetentionContext,

@@ -80,7 +80,7 @@ const listApps = room.operation({
   parameters: { path: userPath.pick({ userId: true }) },
   success: { schema: z.array(z.string()), description: 'By name.', example: ['harness_agent'] },
   handler: async (context, { path, principal, notFound }) => {
-    // Hide whether the application exists, because a key may be bound to other applications.
+    // A key that is bound to applications gets 404, because it must not learn whether another application exists.
     if (principal.apps) throw notFound();
     return { kind: 'value', value: await listUserApps(context.database.reads, path.userId) };
   },

@@ -11,17 +11,23 @@ export type User = Pick<SessionKey, 'appName' | 'userId'>;
 export interface UserTable {
   name: string;
   table: PgTable;
-  /** Depth in the foreign-key graph. Tables are read in this order, referenced ones first. */
+  /** Depth of the table in the graph of foreign keys. Tables are exported in this order, referenced tables first. */
   depth: number;
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Bookkeeping that export and erasure skip: a hold prevents an erasure, and the other rows are deleted at its end. */
+/**
+ * Tables that export and erasure skip. Legal holds prevent an erasure; the rows of the other tables are deleted at the
+ * end of the erasure.
+ */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
 );
 
-/** Budgets belong to the operator: imports must not write them, and a user's own statements must not delete them. */
+/**
+ * Tables of the operator, such as budgets. An import must not write them, and statements of a user must not delete
+ * them.
+ */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
   [schema.budgets, schema.budgetUses, schema.budgetReservations, schema.budgetAlerts].map((table) =>
     getTableName(table),
@@ -31,7 +37,7 @@ export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
 const measureDepth = (table: PgTable): number =>
   1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => measureDepth(key.reference().foreignTable)));
 
-/** All tables with a user column in foreign-key order, found from the schema. */
+/** All tables that have a user column, found in the schema, in the order of foreign keys. */
 export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .filter((table) => is(table, PgTable))
   .map((table) => ({
@@ -56,24 +62,27 @@ export async function deleteRows(db: Database, user: User, table: UserTable, lim
   return rowCount ?? 0;
 }
 
-/** Maximum rows per page, and maximum bytes of their JSON; a larger row has its own page. */
+/** Maximum number of rows per page, and maximum number of bytes of their JSON. A larger row has its own page. */
 const PAGE_ROWS = 100;
 const PAGE_BYTES = 4_194_304;
 
-/** A row as JSON text, with its primary key as the position. */
+/** A row as JSON text. Its primary key is the cursor position. */
 export interface ExportedRow {
   text: string;
   place: (string | number)[];
 }
 
-/** Lists a user's rows after a position, in the order of the primary key. Leaves out `content`, which may be large. */
+/**
+ * Lists rows of a user after a cursor position, in the order of the primary key. The column `content` is omitted,
+ * because it may be large.
+ */
 export async function listRows(
   db: Database,
   user: User,
   table: UserTable,
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
-  // The primary key's columns after application and user.
+  // Columns of the primary key without its first two, application and user.
   const key = getKey(table.table).slice(2);
   const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
   const columns = Object.values(table.columns).filter(
@@ -98,8 +107,8 @@ const end = (column: string, value: string) =>
   `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
 
 /**
- * SQL values for columns that an import must not set, by table. They prevent that anything from elsewhere continues or
- * is repeated, that a line confirms a call, and that sizes are forged.
+ * SQL expressions for columns whose values an import must not take from its lines, by table. Otherwise an import could
+ * continue or repeat work of another service, confirm a tool call, or forge sizes.
  */
 export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   sessions: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
@@ -121,7 +130,8 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     error_code: end('error_code', `'interrupted'`),
     error_message: end('error_message', `'It was exported while it ran.'`),
   },
-  // Imported tasks are closed, appear in no other user's inbox, and cannot take the id of another task.
+  // Imported tasks are closed, do not appear in other users' inboxes, and get a derived id, which cannot be the id of
+  // another task.
   tasks: {
     id: 'md5(r.user_id || r.id)',
     state: `case when r.state = 'done' then 'done' else 'cancelled' end`,
@@ -133,11 +143,13 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     decided_via: 'null',
     decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
   },
-  // Imported signals are not vouched for by the operator.
+  // Groups of a signal's sender are removed, because the operator has not authenticated the sender of an imported
+  // signal.
   signals: { sender_groups: `'{}'` },
-  // Imported vectors could be malformed.
+  // Embeddings are not imported but computed again, because imported vectors could be malformed.
   memories: { embedding: 'null', embedding_model: 'null' },
-  // An imported response must not count as the tool's own.
+  // Responses of tools are not imported, because a response from an import must not be taken for the tool's own
+  // response.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
@@ -159,7 +171,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   },
 };
 
-/** Where the bytes of an imported artifact are stored. */
+/** Bytes of an imported artifact, or their key in the object store, with size and hash. */
 export interface ImportedContent {
   content: Buffer | null;
   objectKey: string | null;
@@ -168,8 +180,9 @@ export interface ImportedContent {
 }
 
 /**
- * Inserts rows, given as JSON objects with the same members. Existing rows stay; unknown members are ignored.
- * @returns how many were inserted
+ * Inserts rows, given as JSON objects with the same properties. Existing rows stay unchanged; unknown properties are
+ * ignored.
+ * @returns the number of inserted rows
  */
 export async function insertRows(
   tx: Database,
@@ -180,7 +193,7 @@ export async function insertRows(
   bytes?: ImportedContent,
 ): Promise<number> {
   const memberNames = new Set(members);
-  // These columns never take the line's value, nor, if the line lacks them, the column's default.
+  // Columns that are always set here: the value in the imported line is ignored, and the column's default is not used.
   const own: Record<string, SQL> = {
     app_name: sql`${user.appName}`,
     user_id: sql`${user.userId}`,
@@ -202,8 +215,8 @@ export async function insertRows(
 }
 
 /**
- * Lists the applications in which a user has any data, by name. Uses one index lookup per application and table. Citus
- * refuses such a recursive query, so there all rows of the user are read.
+ * Lists the applications in which a user has any data, by name, with an index lookup per application and table. On a
+ * Citus cluster all rows of the user are read, because Citus refuses such a recursive query.
  */
 export async function listUserApps(db: Database, userId: string): Promise<string[]> {
   const appNames = new Set<string>();

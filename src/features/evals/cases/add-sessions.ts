@@ -18,18 +18,20 @@ import { cloneJson } from '../../../core/exact-json.ts';
 
 interface CaseSource {
   evalId: string;
-  /** Instructions of all agents; placeholders in them become keys of the state. */
+  /** Instructions of all agents of the application. Their placeholders become keys of the case's initial state. */
   instructions: string[];
-  /** Number of leading events that are the case's history and not its conversation; default: 0. */
+  /**
+   * Number of events at the start of the session that become the case's history and not its conversation; default: 0.
+   */
   fromSequence?: number | null | undefined;
 }
 
 /**
- * Turns a session's conversation into a case; creates the set if it is absent. The case starts with the session's
- * initial state, and with an empty text for each further placeholder in `instructions`.
+ * Makes a case from a session's conversation, and creates the set if it does not exist. The case starts with the
+ * session's initial state, and with an empty text for each further placeholder in `instructions`.
  * @throws {NotFoundError} if the session does not exist, or if the set belongs to another user.
- * @throws {ConflictError} if the set has a case with this id. @throws {InvalidError} if the history ends within an
- * invocation or exceeds the session.
+ * @throws {ConflictError} if the set already has a case with this id.
+ * @throws {InvalidError} if `fromSequence` lies within an invocation or exceeds the session's number of events.
  */
 export async function addSession(db: Database, key: SessionKey, set: EvalSetKey, source: CaseSource): Promise<void> {
   const evalCase = await toCase(db, key, source);
@@ -38,11 +40,12 @@ export async function addSession(db: Database, key: SessionKey, set: EvalSetKey,
 }
 
 /**
- * Turns sessions into cases, masked if the application has a mask, and adds all of them to a set or none. Sessions
- * deleted in the meantime are skipped.
- * @returns the case ids: the session ids, with a number appended to repeated ones
- * @throws {InvalidError} if a mask does not return a case. @throws {ConflictError} if the set already has one of the
- * cases. @throws {NotFoundError} if the set belongs to another user.
+ * Makes cases from sessions, and adds either all of them to a set or none. If the application defines a mask function,
+ * it is applied to each case. Sessions deleted in the meantime are skipped.
+ * @returns the case ids: the session ids, with a number appended to repeated ids
+ * @throws {InvalidError} if the mask function does not return a case.
+ * @throws {ConflictError} if the set already has a case with one of these ids.
+ * @throws {NotFoundError} if the set belongs to another user.
  */
 export async function addSessions(
   { database, agents }: EvalContext,
@@ -74,7 +77,7 @@ export async function addSessions(
   });
 }
 
-/** Empty if the application is not hosted by this process. */
+/** Lists the instructions of all agents of an application; empty if this process does not host the application. */
 export const listInstructions = (agent: HostedAgent | undefined): string[] =>
   agent ? listAgents(agent.describe()).map(({ instruction }) => instruction) : [];
 
@@ -97,7 +100,7 @@ async function toCase(
   return { evalId, conversation, sessionInput: { appName, userId, state } };
 }
 
-/** A history must end with an invocation, because a run continues it with a message of the user. */
+/** Refuses a history that ends within an invocation, because a run continues the history with a message of the user. */
 function checkStart(events: Event[], fromSequence: number): void {
   checkReached(events.length, fromSequence);
   const historyIds = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));

@@ -23,11 +23,13 @@ import { toStoredCase } from '../sets/intermediate-data.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /**
- * Inserts a case, and its set if it is absent, in one statement, so that a refused case leaves no empty set behind. The
- * source session is locked meanwhile: either its deletion finds the case, or the case finds the session gone.
+ * Inserts a case, and its set if the set does not exist. Both happen in one statement, because a refused case must not
+ * leave an empty set. The statement locks the source session: a concurrent deletion of the session either also deletes
+ * the case, or prevents its insertion.
  * @returns false if the session was deleted; nothing is written then.
- * @throws {ConflictError} if the set has a case with this id. @throws {NotFoundError} if the set belongs to another
- * user. @throws {TooLargeError} if the case is too large or the set is full.
+ * @throws {ConflictError} if the set already has a case with this id.
+ * @throws {NotFoundError} if the set belongs to another user. @throws {TooLargeError} if the case is too large or the
+ * set is full.
  */
 export async function insertEvalCase(
   db: Database,
@@ -50,8 +52,8 @@ export async function insertEvalCase(
     sourceSessionId: source.sessionId,
     ownerId: sql`used_set.owner_id`,
   });
-  // An existing set is locked by an update without effect, which returns it only if it belongs to the caller. This also
-  // covers a set that a concurrent statement has just created.
+  // An existing set is locked by an update that changes nothing and returns the set only if it belongs to the caller.
+  // The update also finds a set that a concurrent statement has just created.
   const { rows } = await db.execute<{ hasSession: boolean; isCreated: boolean; isFull: boolean }>(sql`
     with source_session as (${sessionLock({ appName, ...source })}), used_set as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from source_session
@@ -69,7 +71,10 @@ export async function insertEvalCase(
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
-/** Lists case ids sorted by code point, because the column's collation is "C"; `undefined` if there is no such set. */
+/**
+ * Lists the case ids of a set, sorted by code point, because the column has the collation "C". `undefined` if the set
+ * does not exist.
+ */
 export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
     select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
@@ -87,14 +92,14 @@ export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string
 }
 
 /**
- * Stores a further version of a case and keeps its creation time. @throws {NotFoundError} if the set or the case is
- * absent
+ * Replaces a case: stores another version with the same creation time. @throws {NotFoundError} if the set or the case
+ * does not exist
  */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   checkCase(evalCase);
   const { appName, evalSetId } = key;
-  // Any visible version will do: with concurrent writers the newest one may not be visible yet, and all versions share
-  // the creation time.
+  // Reads the creation time from any visible version, because all versions have the same creation time. The newest
+  // version may not be visible yet if another writer is inserting it.
   const time = sql`(
     select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
     from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}
@@ -107,7 +112,7 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
   await changeEvalCase(db, key, evalCase.evalId, update, insertion);
 }
 
-/** @throws {NotFoundError} if the set or the case is absent */
+/** @throws {NotFoundError} if the set or the case does not exist */
 export async function deleteEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<void> {
   const deleted = db.delete(evalCases).where(isCase(key, evalId)).returning({ id: evalCases.id });
   await changeEvalCase(db, key, evalId, deleted);
@@ -121,7 +126,7 @@ const isCase = (key: EvalSetKey, evalId: string) =>
     key.ownerId === undefined ? undefined : sql`exists (select from ${evalSets} where ${isSet(key)})`,
   );
 
-/** Runs a change that returns the changed rows, in one statement with the lookup of the set. */
+/** Looks the set up and runs `change` in the same statement. `change` must return the changed rows. */
 async function changeEvalCase(
   db: Database,
   key: EvalSetKey,
@@ -147,7 +152,7 @@ export interface RunnableCase {
   writesSharedState: boolean;
 }
 
-/** Lists a set's cases in the order of the set, with what a run checks before it starts. */
+/** Lists a set's cases in the order of the set, with the data that are validated before a run starts. */
 export async function listRunnableCases(db: Database, { appName, evalSetId }: EvalSetKey): Promise<RunnableCase[]> {
   const input = (name: 'appName' | 'userId') =>
     sql<string | null>`${evalCaseVersions.payload} #>> ${`{sessionInput,${name}}`}`;

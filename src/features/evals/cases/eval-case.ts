@@ -28,8 +28,8 @@ export interface EvalCase {
 }
 
 /**
- * Adds an empty text for each `{placeholder}` of the instructions without a value, because a model call with an
- * unresolved placeholder fails.
+ * Adds to a state an empty text for each `{placeholder}` in the instructions for which the state has no value, because
+ * a model call with an unresolved placeholder fails.
  */
 export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
   const words = instructions.flatMap((text) =>
@@ -44,7 +44,7 @@ export interface StoredCase {
   scenario?: Scenario;
   rubrics?: Rubric[] | null;
   state: JsonObject;
-  /** History before the first turn: the leading `sequence` events of a session of the same user. */
+  /** History before the first turn: the first `sequence` events of a session of the same user. */
   history?: { sessionId: string; sequence: number };
 }
 
@@ -55,7 +55,10 @@ const scenarioSchema = z.looseObject({ startingPrompt: z.string(), conversationP
 
 const spelling = keyAliases(scenarioSchema);
 
-/** Parses a stored case. @throws ZodError if its scenario, in either spelling, lacks a text. */
+/**
+ * Parses a stored case. Property names may be camelCase or snake_case. @throws ZodError if the case's scenario lacks a
+ * text.
+ */
 export function readStoredCase(text: string): StoredCase {
   const { conversationScenario, sessionInput, ...members } = parseExactJson(text) as Omit<
     StoredCase,

@@ -2,13 +2,13 @@ import { sql } from 'drizzle-orm';
 import type { Database, DatabasePool } from '../../../platform/db/database.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 
-/** Time limit of an operator's predicate, which may read every event. */
+/** Time limit of a query with an operator's predicate, because the predicate may read every event. */
 const TIMEOUT_MS = 10_000;
 
 /**
- * Lists an application's sessions that satisfy an SQL predicate, last updated first; `s` is the row of `sessions`. Only
- * for the operator's command line: a predicate must never come over HTTP. It is embedded as one expression of one
- * statement, in a read-only transaction with a time limit.
+ * Lists an application's sessions that satisfy an SQL predicate, last updated first. The predicate refers to the row of
+ * `sessions` as `s`. Only for the operator's command line: a predicate must never come from an HTTP request, because it
+ * is embedded in the statement as SQL. The statement runs in a read-only transaction with a time limit.
  * @throws PostgreSQL's error if the predicate is invalid.
  */
 export function listSessionsWhere(
@@ -18,7 +18,8 @@ export function listSessionsWhere(
   const list = async (tx: Database) => {
     await tx.execute(sql`set transaction read only`);
     await tx.execute(sql.raw(`set local statement_timeout = ${TIMEOUT_MS}`));
-    // The line feed ends a comment in the predicate. A second statement is refused because this one has parameters.
+    // The line feed ends an SQL comment at the predicate's end. PostgreSQL refuses a second statement in the predicate,
+    // because this statement has parameters.
     return listChosenSessions(tx, { appName, limit, also: [sql`(${sql.raw(predicate)}\n)`] });
   };
   return database.transaction(list, { holdData: true });

@@ -16,7 +16,7 @@ const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const ofCase = { path: CASE_PATH, parameters: { path: evalCasePath } };
 
 type SentSession = z.input<typeof addSessionSchema>;
-/** Members of each operation that makes a session a case. */
+/** Options shared by the operations that make a case from a session. */
 export const ofAddedSession = {
   method: 'post',
   owner: {
@@ -26,7 +26,7 @@ export const ofAddedSession = {
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
 } as const;
-/** Why a session is made no case. */
+/** Descriptions of the errors of operations that make a case from a session. */
 export const noSession = {
   400: 'The session has not reached `fromSequence`, or that is within an invocation.',
   404: 'No such session, or the set is another user’s.',
@@ -47,11 +47,14 @@ const addSessionToEvalSet = evalOperation({
   },
 });
 
-/** The owner of a set that a case is added to: a key that is bound to users acts for the one that it names. */
+/**
+ * Returns the owner of the set that a case is added to. An API key that is bound to users acts for the user that the
+ * request names.
+ */
 export const getOwner = (principal: Principal, userId: string) =>
   getRequester(principal) === undefined ? undefined : userId;
 
-/** The list of cases has the older spellings only (specification). */
+/** ADK defines only its older paths for the list of cases. */
 const listEvalCases = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/evals`,
@@ -80,7 +83,8 @@ const getEvalCase = evalOperation({
   handler: async ({ database }, { path, principal, request, notFound }) => {
     const found = await findEvalCase(database.reads, toOwnKey(path, principal), path.evalId);
     if (!found) throw notFound();
-    // Every ADK refuses both forms of a turn's course in one case; its Web UI, which has the older paths, needs both.
+    // The older paths return a turn's events and also the `toolUses` of ADK 1.x, because the ADK Web UI needs both. The
+    // other paths return only the events, because all versions of ADK refuse a file with both.
     const shown = /\/eval-cases\/[^/]*$/.test(request.path) ? found : withToolUses(found);
     return { kind: 'json', text: JSON.stringify({ ...shown, finalSessionState: found.finalSessionState ?? {} }) };
   },
@@ -113,7 +117,7 @@ const deleteEvalCaseOperation = evalOperation({
   },
 });
 
-/** Evaluation cases: made from a session, list, get, replace, delete. */
+/** The operations on evaluation cases: make from a session, list, get, replace, delete. */
 export const evalCaseOperations = [
   addSessionToEvalSet,
   listEvalCases,

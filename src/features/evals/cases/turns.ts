@@ -13,9 +13,9 @@ export interface EvalInvocation {
 }
 
 /**
- * Converts a session to turns in the form that every version of ADK reads. Events are grouped by invocation, in
- * first-seen order; a prompt after an answer starts another turn. Groups without content (a state change over HTTP, a
- * compaction) and rewound invocations are left out.
+ * Converts a session's events to turns with the properties that every version of ADK reads. A turn contains the events
+ * of an invocation, in the order of the first events; within an invocation, a prompt after an answer starts another
+ * turn. Invocations without content (a state change over HTTP, a compaction) and rewound invocations are omitted.
  */
 export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
   toTurnParts(events).map(({ invocationId, question, agentMessages, finalEvent }) => ({
@@ -49,7 +49,10 @@ function toTurnParts(events: Event[]): TurnParts[] {
   );
 }
 
-/** Splits a group at each prompt that follows an answer, because events may share an invocation id or have none. */
+/**
+ * Splits the events of an invocation at each prompt that follows an answer, because appended events may have the same
+ * invocation id or no invocation id.
+ */
 function splitByPrompts(group: Event[]): Event[][] {
   const turns: Event[][] = [[]];
   for (const event of group) {
@@ -61,7 +64,7 @@ function splitByPrompts(group: Event[]): Event[][] {
   return turns;
 }
 
-/** True if the user sends more than answers to calls. */
+/** True if the event is a message of the user that contains more than answers to calls. */
 const isPrompt = (event: Event): boolean =>
   isOfUser(event) && getParts(event.content).some((part) => !part.functionResponse && !part.functionCall);
 
@@ -77,7 +80,8 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
   const finalEvent = agentEvents.findLast(isFinalResponse);
   const agentMessages = agentEvents.flatMap((event) => {
     const { author, content } = event;
-    // A long-running tool's calls are in the final event; without that event the trajectory would lose them.
+    // A final event with calls of long-running tools is not the answer, because its calls must stay in the turn's
+    // trajectory.
     const isAnswer = event === finalEvent && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
@@ -86,13 +90,16 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
 
 const isOfUser = (event: Event) => event.author?.toLowerCase() === 'user';
 
-/** False for content that ADK leaves out of a case: only empty text, results of code, or references to files. */
+/**
+ * False for content that ADK omits from a case: content that has only empty texts, results of code, or references to
+ * files.
+ */
 const saysSomething = (content: Content) =>
   getParts(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
 /**
- * Returns a session's turns with the data that metrics need beside the words: tokens and model of each answer,
- * durations, and the instructions and tools of each agent that spoke. Stored cases omit these.
+ * Converts a session's events to turns for scoring. Besides the texts, metrics need the tokens and the model of each
+ * answer, durations, and the instructions and tools of each agent that spoke. Stored cases do not contain these data.
  */
 export function toActualTurns(events: Event[], agent: AgentDescription | undefined): Turn[] {
   const agents = agent ? listAgents(agent) : [];
@@ -140,8 +147,9 @@ function toTurnEvent({ author, content, isAnswer, event }: TurnParts['agentMessa
 }
 
 /**
- * Durations in seconds. The time since the previous event counts for the kind of event that ends it, because the loop
- * does one thing at a time. Parallel calls of one model answer count once.
+ * Measures the durations of a turn, in seconds. The time between two events is that of the model if the second event is
+ * a model's answer, and of tools if it is a tool response, because the agent loop does these steps one after another.
+ * Parallel calls of the same answer count once.
  */
 function measureDurations({ events }: TurnParts): Pick<Turn, 'duration' | 'modelDuration' | 'toolDuration'> {
   const times = events.map(({ timestamp }) => timestamp);

@@ -11,7 +11,7 @@ its tools, the dialogue and the results of tools. Label each sentence, in order:
 supported: what was given says so; unsupported: it does not; contradictory: it says the opposite;
 disputed: it says both; not_applicable: nothing is claimed (a question, courtesy, an opinion, a next step).`;
 
-/** Reads the sentences from a judge's answer; empty if there are none. */
+/** Extracts the sentences from a judge's answer; empty if the answer contains no marked sentences. */
 function readSentences(answer: string): string[] {
   const json = readJsonAnswer(answer)?.['sentences'];
   if (Array.isArray(json)) return json.filter((sentence) => typeof sentence === 'string');
@@ -21,8 +21,8 @@ function readSentences(answer: string): string[] {
 const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
 
 /**
- * Returns the texts between consecutive marks, for each complete sequence of marks. It uses no regular expression,
- * because one that searches for the next mark takes quadratic time if a mark is missing.
+ * Returns the texts between consecutive marks, for each complete sequence of marks. No regular expression is used,
+ * because its search for the next mark would take quadratic time if a mark is missing.
  */
 function between(text: string, marks: string[]): string[][] {
   const matches: string[][] = [];
@@ -55,7 +55,9 @@ interface AgentText {
   before: ReturnType<typeof toSteps>;
 }
 
-/** Lists the texts of a turn to judge: the final response, and with `all` also the texts before it. */
+/**
+ * Lists the texts of a turn that are judged: the final response, and if `all` is true also the agent's texts before it.
+ */
 function listTexts(turn: Turn, all: boolean): AgentText[] {
   const steps = toSteps(turn);
   const early = all
@@ -92,7 +94,10 @@ async function judgeText(agentText: AgentText, earlier: Turn[], turn: Turn, judg
   }
 }
 
-/** `hallucinations_v1`: the share of sentences that are supported by the agent's input. Two model calls per text. */
+/**
+ * The metric `hallucinations_v1`: the share of sentences that are supported by the agent's input. Each text requires
+ * two calls of the judge model.
+ */
 export async function hallucinations(
   pairs: TurnPair[],
   { evaluateIntermediateNlResponses: all }: Criterion<'hallucinations'>,

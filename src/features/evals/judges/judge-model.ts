@@ -4,7 +4,8 @@ import { getParts, type Part } from '../../../core/content.ts';
 import type { Judge } from './judge.ts';
 
 /**
- * Creates a judge that calls a model without tools and without history; its answer is empty if the model says nothing.
+ * Creates a judge that calls a model without tools and without history. The judge returns an empty text if the model
+ * returns none.
  * @param between - separator between two text parts
  */
 export function judgeWith(
@@ -30,7 +31,9 @@ export function judgeWith(
 const toText = (parts: Part[], between: string) =>
   parts.flatMap(({ text, thought }) => (text && !thought ? [text] : [])).join(between);
 
-/** Reads the members of ADK's model configuration that every provider supports, in either spelling. */
+/**
+ * Reads those settings of ADK's model configuration that every provider supports. Names may be camelCase or snake_case.
+ */
 function toSampling(config: Record<string, unknown>): Sampling {
   const settings: [keyof Sampling, unknown][] = [
     ['temperature', config['temperature']],

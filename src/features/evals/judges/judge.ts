@@ -2,23 +2,26 @@ import { LimitError } from '../../../core/errors.ts';
 import type { TurnScore } from '../metrics/status.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Calls the judge model with a prompt. Returns its text, which may be empty; rejects if the call fails. */
+/**
+ * Calls the judge model with a prompt. Resolves to the text of the model's answer, which may be empty; rejects if the
+ * call fails.
+ */
 export type Judge = (prompt: string) => Promise<string>;
 
-/** Number of samples for one prompt, and the maximum of concurrent calls. */
+/** Number of samples (answers of the judge) per prompt, and maximum number of concurrent calls. */
 export interface Sampling {
   numSamples: number;
   parallelismLimit: number;
 }
 
-/** The samples that could be parsed, in order, and the reason why others could not. */
+/** The samples that could be parsed, in order, and the reason why other samples could not be parsed. */
 export interface Samples<Reading> {
   readings: Reading[];
   requestedCount: number;
   problem?: string | undefined;
 }
 
-/** Retries a failed call once. @throws {LimitError} if a budget is exhausted */
+/** Calls the judge, and retries once if the call fails. @throws {LimitError} if a budget is exhausted */
 export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   try {
     return await judge(prompt);
@@ -28,7 +31,10 @@ export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   }
 }
 
-/** Takes several samples of a judge's answer to one prompt. @throws {LimitError} if a budget is exhausted */
+/**
+ * Calls the judge several times with the same prompt and parses the answers. @throws {LimitError} if a budget is
+ * exhausted
+ */
 export async function takeSamples<Reading>(
   judge: Judge,
   prompt: string,
@@ -59,7 +65,7 @@ export async function takeSamples<Reading>(
 export const majority = (votes: number[]): number =>
   votes.filter((vote) => vote === 1).length * 2 > votes.length ? 1 : 0;
 
-/** Scores a turn from the parsed samples; it is not evaluated if fewer than half could be parsed. */
+/** Scores a turn from the parsed samples. The turn has no score if fewer than half of the samples could be parsed. */
 export function toTurnScore<Reading>(
   { readings, requestedCount, problem }: Samples<Reading>,
   decide: (readings: Reading[]) => TurnScore,
@@ -86,7 +92,7 @@ export function readJsonAnswer(answer: string): JsonObject | undefined {
 }
 
 /**
- * Returns the text of the first code fence. It uses no regular expression, because one takes quadratic time if the
+ * Returns the text of the first code fence. No regular expression is used, because it would take quadratic time if the
  * closing fence is missing.
  */
 function findFence(answer: string): string | undefined {
@@ -103,7 +109,7 @@ function tryParse(text: string | undefined): unknown {
   }
 }
 
-/** Returns a text or boolean as a lower-case word; `undefined` for other values. */
+/** Converts a text or boolean to a lower-case word; `undefined` for other values. */
 export function toWord(value: unknown): string | undefined {
   if (typeof value === 'boolean') return String(value);
   return typeof value === 'string' ? value.trim().toLowerCase() : undefined;

@@ -4,7 +4,10 @@ import type { Rubric, TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore, toObjects, readJsonAnswer, toWord } from './judge.ts';
 import { toPrompt, toTranscript } from './material.ts';
 
-/** A metric that judges rubrics; rubrics of a turn apply only if they have its `type`. */
+/**
+ * A metric whose judge confirms or denies rubrics. A rubric of a turn is judged only by the metric with the same
+ * `type`.
+ */
 interface RubricMetric {
   metricName: string;
   type: (typeof RUBRIC_TYPES)[number];
@@ -36,8 +39,8 @@ ${RULES}`,
 const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sentence>", "verdict": "yes" | "no"}, …]}';
 
 /**
- * Collects the rubrics of criterion, case and turn. @throws {MetricError} if there are none, or if two have the same
- * id.
+ * Collects the rubrics of the criterion, the case and the turn. @throws {MetricError} if there is no rubric, or if two
+ * rubrics have the same id.
  */
 function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
   const turnRubrics = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
@@ -68,7 +71,7 @@ async function judgeRubrics(
   return undecided.length === 0 ? turn : { ...turn, failure: `The judge gave no verdict on ${undecided.join(', ')}.` };
 }
 
-/** Takes the majority of the samples for each rubric, in first-seen order; the score is the mean of the rubrics. */
+/** Decides each rubric by the majority of the samples. The turn's score is the mean over the rubrics. */
 function decideRubrics(samples: RubricScore[][]): TurnScore {
   const votes = Map.groupBy(samples.flat(), ({ rubricId }) => rubricId);
   const rubricScores = [...votes].map(([rubricId, verdicts]): RubricScore => {
@@ -80,7 +83,10 @@ function decideRubrics(samples: RubricScore[][]): TurnScore {
   return { score: toOverall(rubricScores.map(({ score }) => score)), rubricScores };
 }
 
-/** The score is the mean of all verdicts, not of the turns' means; each rubric's score is the mean over its turns. */
+/**
+ * Combines the scores of turns. The total score is the mean of all verdicts, and not the mean of the turns' scores. A
+ * rubric's score is the mean over the turns in which it was judged.
+ */
 function toMetricScore(turns: TurnScore[]): MetricScore {
   const all = turns.flatMap(({ rubricScores }) => rubricScores ?? []);
   const byRubric = Map.groupBy(all, ({ rubricId }) => rubricId);
@@ -89,7 +95,7 @@ function toMetricScore(turns: TurnScore[]): MetricScore {
   return { score: mean(all), turns, rubricScores };
 }
 
-/** Judges each turn by itself, with that turn's rubrics. */
+/** Builds a metric that judges each turn separately, with the rubrics of that turn. */
 export const rubricsOfTurns =
   (metric: RubricMetric) =>
   async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
@@ -106,7 +112,10 @@ export const rubricsOfTurns =
     return toMetricScore(turns);
   };
 
-/** Judges the dialogue as a whole. The last turn gets the score; the others are not evaluated. */
+/**
+ * Builds a metric that judges the whole dialogue. The score is assigned to the last turn; the other turns have no
+ * score.
+ */
 export const rubricsOfDialogue =
   (metric: RubricMetric) =>
   async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
@@ -117,7 +126,10 @@ export const rubricsOfDialogue =
     return toMetricScore(pairs.map((_, place): TurnScore => (place === pairs.length - 1 ? last : { score: null })));
   };
 
-/** Parses verdicts from our JSON, or else from ADK's text blocks; `undefined` if there are none. */
+/**
+ * Parses verdicts from a judge's answer: from the JSON that this service's prompt requests, or from text blocks as
+ * ADK's prompt requests. `undefined` if the answer contains no verdicts.
+ */
 export function readRubricAnswer(answer: string, rubrics: Rubric[]): RubricScore[] | undefined {
   const json = toObjects(readJsonAnswer(answer)?.['verdicts']);
   const scores = json ? fromJson(json, rubrics) : fromBlocks(answer, rubrics);
@@ -138,7 +150,10 @@ const PROPERTY = /^[^\S\n]*Property: ([^\n]*)/gm;
 
 const ID = /^[^\S\n]*ID: ([^\n]*)/gm;
 
-/** May match anywhere in a line, even inside another member; the counts then differ and the answer is unreadable. */
+/**
+ * Matches the rationale of a verdict. It may also match within another property of the answer; the number of rationales
+ * then differs from the number of verdicts, and the answer counts as unreadable.
+ */
 const RATIONALE = /Rationale: ([^\n]*)/g;
 
 const VERDICT = /Verdict: ([^\n]*)/g;
@@ -163,7 +178,10 @@ function fromBlocks(answer: string, rubrics: Rubric[]): RubricScore[] {
 
 const MARK = /[*_`#>\-•"' ]/;
 
-/** Trims marks at both ends. It uses no regular expression, because one for the end takes quadratic time. */
+/**
+ * Removes marks such as quotes at both ends of a text. No regular expression is used, because for the end it would take
+ * quadratic time.
+ */
 function withoutMarks(text: string): string {
   let start = 0;
   let end = text.length;
@@ -172,7 +190,10 @@ function withoutMarks(text: string): string {
   return text.slice(start, end);
 }
 
-/** Normalizes what models change when they repeat a property: quotes, dashes, whitespace, list marks and case. */
+/**
+ * Normalizes the text of a rubric for comparison. Quotes, dashes, whitespace, list marks and upper case are ignored,
+ * because models change them when they repeat the text.
+ */
 const plain = (text: string): string =>
   withoutMarks(
     text

@@ -7,25 +7,31 @@ import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
 
-/** A requested metric. The threshold of its criterion takes precedence. */
+/**
+ * A metric that a request names. If both `threshold` and the criterion's own threshold are set, the criterion's
+ * threshold is used.
+ */
 export interface EvalMetric {
   metricName: string;
   threshold?: number | null | undefined;
   criterion?: unknown;
-  /** Path of the function that implements a custom metric. */
+  /** Python path of the function that implements a custom metric of ADK. */
   customFunctionPath?: string | null | undefined;
 }
 
-/** The judge model of criteria that name none. */
+/** Default judge model, used by criteria that name no model. */
 export interface JudgeDefaults {
   judgeModel: string;
 }
 
-/** Maximum samples of one prompt, and of concurrent ones, because each is a paid call. */
+/**
+ * Maximum number of samples per prompt and of concurrent samples. The number is limited, because each sample is a model
+ * call that costs money.
+ */
 const MAX_SAMPLES = 25;
 const MAX_OPEN_SAMPLES = 5;
 
-/** A number or numeric text, as files of ADK contain both. */
+/** A number, or a text that contains a number, because files of ADK contain both. */
 export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
 const laxCount = (maximum: number) =>
   z
@@ -40,7 +46,10 @@ const laxCount = (maximum: number) =>
 const laxBoolean = z.union([z.boolean(), z.stringbool()]);
 
 const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
-/** 0, 1, 2, or a name in any case; blanks and hyphens count as underscores. */
+/**
+ * The match type of a trajectory: 0, 1, 2, or its name. Upper and lower case are equal; blanks and hyphens count as
+ * underscores.
+ */
 const matchType = z.union([z.int(), z.string()]).transform((value, context): MatchType => {
   const name = typeof value === 'number' ? undefined : value.trim().toUpperCase().replaceAll(/[- ]/g, '_');
   const match = MATCH_TYPES.find((type, index) => index === value || type === name);
@@ -48,10 +57,10 @@ const matchType = z.union([z.int(), z.string()]).transform((value, context): Mat
   return match ?? 'EXACT';
 });
 
-/** Types of rubrics; each is read by one metric. */
+/** Types of rubrics. Each type is judged by one metric. */
 export const RUBRIC_TYPES = ['FINAL_RESPONSE_QUALITY', 'TOOL_USE_QUALITY', 'TRAJECTORY_QUALITY'] as const;
 
-/** Other types are refused, because no metric would ever check such a rubric. */
+/** The type of a rubric. Unknown types are refused, because no metric would ever judge such a rubric. */
 export const rubricType = textFormat('rubric-type', rubricTypeError, z.string().max(1_024, { abort: true }));
 
 function rubricTypeError(type: string): string | undefined {
@@ -61,7 +70,7 @@ function rubricTypeError(type: string): string | undefined {
   return `No metric reads rubrics of this type; there are ${RUBRIC_TYPES.join(', ')}.${hint}`;
 }
 
-/** A rubric with ADK's members; unknown members are kept. */
+/** A rubric with ADK's properties. Unknown properties are kept. */
 export const rubricSchema = z.looseObject({
   rubricId: z.string(),
   rubricContent: z.looseObject({ textProperty: z.string().nullish() }),
@@ -70,7 +79,7 @@ export const rubricSchema = z.looseObject({
 });
 
 const base = { threshold: laxNumber, includeIntermediateResponsesInFinal: laxBoolean.default(false) };
-/** Stands for the default judge model until the reader resolves it; no model has this name. */
+/** Placeholder for the default judge model, until the criterion is read. No model has this name. */
 const BY_DEFAULT = '\u0000';
 const judgeMembers = {
   ...base,
@@ -84,7 +93,7 @@ const judgeMembers = {
     .prefault({}),
 };
 
-/** Criteria by kind, with ADK's members and defaults; unknown members are kept. */
+/** Schemas of criteria by kind, with ADK's properties and defaults. Unknown properties are kept. */
 const CRITERIA = {
   plain: z.looseObject(base),
   trajectory: z.looseObject({
@@ -102,8 +111,8 @@ export type CriterionKind = keyof typeof CRITERIA;
 export type Criterion<Kind extends CriterionKind> = z.infer<(typeof CRITERIA)[Kind]>;
 
 /**
- * Reads a metric's criterion and fills in defaults, because a client such as the UI may send only a threshold. Both
- * spellings are read.
+ * Parses a metric's criterion and adds defaults, because a client such as the ADK Web UI may send only a threshold.
+ * Property names may be camelCase or snake_case.
  * @throws {MetricError} if there is no threshold, or if the criterion is invalid.
  */
 export function readCriterion<Kind extends CriterionKind>(
@@ -123,7 +132,10 @@ export function readCriterion<Kind extends CriterionKind>(
   return result.data as Criterion<Kind>;
 }
 
-/** False if a criterion exceeds the limits of samples; other errors are reported when the metric reads it. */
+/**
+ * False if a criterion requests more samples than allowed. Other errors of the criterion are reported when the metric
+ * parses it.
+ */
 function isAffordable(criterion: Record<string, unknown> | null | undefined): boolean {
   const options = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
     string,

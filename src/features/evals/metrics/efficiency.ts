@@ -2,8 +2,8 @@ import { toOverall } from './status.ts';
 import { getCalls, type Turn } from './turn.ts';
 
 /**
- * Calls, tokens and times of a case, as means over its turns. Null if nothing is known; members that were not reported
- * are absent, not 0. These are informational: they have no threshold and do not affect the status of the case.
+ * Calls, tokens and durations of a case, as means over its turns. A value is null or absent, and not 0, if it was not
+ * reported. These metrics are informational: they have no threshold and do not affect the status of the case.
  */
 export interface Efficiency {
   toolCallCount: number | null;
@@ -12,7 +12,7 @@ export interface Efficiency {
   invocationDuration: Durations | null;
 }
 
-/** Metrics that ADK adds to each run; they take no threshold. */
+/** Names of the informational metrics that ADK adds to each run. They have no threshold. */
 export const EFFICIENCY_METRICS = [
   'tool_call_count_v1',
   'inference_call_count_v1',
@@ -21,12 +21,13 @@ export const EFFICIENCY_METRICS = [
 ];
 
 /**
- * Input includes prompt and tool use, output includes candidates and reasoning; cached tokens are part of the prompt.
+ * Token counts. Input is the sum of prompt and tool use; output is the sum of candidates and reasoning. Cached tokens
+ * are counted in the prompt.
  */
 type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
 type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
 
-/** Seconds with three decimals; `frameworkSeconds` is the time of neither a model nor a tool. */
+/** Durations in seconds with three decimals. `frameworkSeconds` is the total without the time of models and tools. */
 type Durations = Partial<Record<'totalSeconds' | 'modelSeconds' | 'toolSeconds' | 'frameworkSeconds', number>>;
 
 export const toEfficiency = (turns: Turn[]): Efficiency => ({
@@ -38,7 +39,10 @@ export const toEfficiency = (turns: Turn[]): Efficiency => ({
 
 const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
 
-/** A model's answer has usage or a model version. ADK 1.x's form has neither, so the count is unknown. */
+/**
+ * Counts a turn's model calls: the events with token usage or a model version. Null for turns of ADK 1.x, whose events
+ * have no such data.
+ */
 const countInferenceCalls = ({ intermediateData }: Turn): number | null =>
   intermediateData?.invocationEvents?.filter((event) => event.usageMetadata != null || event.modelVersion != null)
     .length ?? null;
@@ -80,7 +84,8 @@ function toDurations({ duration, modelDuration, toolDuration }: Turn): Durations
     totalSeconds: duration,
     modelSeconds: modelDuration ?? undefined,
     toolSeconds: toolDuration ?? undefined,
-    // If only one of both is known, the remainder may include the other.
+    // Absent unless the durations of models and of tools are both known, because otherwise the remainder could include
+    // model or tool time.
     frameworkSeconds: modelDuration == null || toolDuration == null ? undefined : Math.max(0, rest),
   });
 }
@@ -89,7 +94,10 @@ type Figured = Record<string, number>;
 const present = <Details>(details: { [Name in keyof Details]: Details[Name] | undefined }): Details =>
   Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
 
-/** Means by member: the sum over the turns that have it, divided by `count`; default: by the number of those turns. */
+/**
+ * Means by property: the sum over the turns that have the property, divided by `count`. Default for `count`: the number
+ * of these turns.
+ */
 function toMeans<Details extends object>(turns: Details[], count?: number): Details {
   const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
   const means = [...names].map((name) => {

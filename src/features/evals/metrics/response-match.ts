@@ -2,16 +2,16 @@ import type { Content } from '../../../core/content.ts';
 import { MetricError } from './status.ts';
 import { getText } from './turn.ts';
 
-/** Maximum characters of a compared text; comparing two of this size takes 50 ms. */
+/** Maximum number of characters of a compared text. The comparison of two texts of this size takes 50 ms. */
 const MAX_CHARACTERS = 65_536;
 
-/** Characters that are a word by themselves, in scripts without blanks: Chinese, Japanese, Korean. */
+/** Characters that each count as a word: those of Chinese, Japanese and Korean, which are written without blanks. */
 const ALONE = String.raw`[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]`;
-/** Characters that are a word together with their combining marks: Thai, Lao, Khmer, Burmese. */
+/** Characters that each count as a word together with their combining marks: those of Thai, Lao, Khmer and Burmese. */
 const FIRST = String.raw`[[\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f]--\p{M}]`;
 const LETTER = String.raw`[[\p{L}\p{N}\p{M}]--${ALONE}]`;
 const WORD = new RegExp(`${ALONE}|(?:${FIRST}|${LETTER})[${LETTER}--${FIRST}]*`, 'gv');
-/** A text longer than any English word is not stemmed. */
+/** Matches the words that are stemmed. Longer texts are no English words. */
 const ENGLISH = /^[a-z0-9]{4,255}$/;
 
 /**
@@ -25,7 +25,7 @@ export function toWords(text: string): string[] {
   return (plain.match(WORD) ?? []).map((each) => (ENGLISH.test(each) ? stem(each) : each));
 }
 
-/** Agreement of two texts, each member from 0 to 1. */
+/** Agreement of two texts. Each value is from 0 to 1. */
 export interface Overlap {
   /** Share of the actual words that the reference contains. */
   precision: number;
@@ -34,7 +34,7 @@ export interface Overlap {
   fmeasure: number;
 }
 
-/** ROUGE-1: counts shared words, each as often as both texts have it. Two empty texts score 0. */
+/** Computes ROUGE-1. A word that occurs several times in both texts counts several times. Two empty texts score 0. */
 export function rouge1(actual: string, reference: string): Overlap {
   const actualWords = toWords(actual);
   const referenceWords = toWords(reference);
@@ -52,13 +52,16 @@ export function rouge1(actual: string, reference: string): Overlap {
   return { precision, recall, fmeasure };
 }
 
-/** `response_match_score` of one turn: the F-measure of ROUGE-1 of both final responses, thoughts included. */
+/**
+ * The metric `response_match_score` of a turn: the F-measure of ROUGE-1 of the actual and the expected final response,
+ * thoughts included.
+ */
 export const responseMatch = (actual: Content | null | undefined, expected: Content | null | undefined): number =>
   rouge1(getText(actual), getText(expected)).fmeasure;
 
 /**
- * Porter's stemmer of 1980 in the variant of NLTK, on which the scores of `response_match_score` depend. No npm package
- * has this variant.
+ * Stems of words that are exceptions of the stemmer. The stemmer is Porter's of 1980 in the variant of the Python
+ * package NLTK, because ADK computes `response_match_score` with it. No npm package has this variant.
  */
 const IRREGULAR = new Map([
   ...['sky', 'news', 'inning', 'outing', 'canning', 'howe', 'proceed', 'exceed', 'succeed'].map(
@@ -86,14 +89,15 @@ function kinds(word: string): string {
 /** Porter's measure m: the number of times that a vowel is followed by a consonant. */
 const measure = (word: string) => kinds(word).split('vc').length - 1;
 /**
- * Ends with consonant-vowel-consonant, the last not w, x or y. NLTK also accepts two letters, a vowel and a consonant.
+ * True if a word ends with consonant, vowel, consonant, and its last letter is not w, x or y. As in NLTK, also true for
+ * a word of two letters, a vowel and a consonant.
  */
 const endsShort = (word: string) => (kinds(word).endsWith('cvc') && !/[wxy]$/.test(word)) || kinds(word) === 'vc';
 const endsDouble = (word: string) => /(.)\1$/.test(word) && kinds(word).endsWith('c');
 
 type Rule = [suffix: string, replacement: string];
 
-/** Only the first matching suffix counts: if its stem is rejected, the word stays unchanged. */
+/** Applies the first rule whose suffix matches. If that rule rejects the stem, the word stays unchanged. */
 function replaceFirst(word: string, rules: Rule[], takes: (before: string, suffix: string) => boolean): string {
   const rule = rules.find(([suffix]) => word.endsWith(suffix));
   if (!rule) return word;

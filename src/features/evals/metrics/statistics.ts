@@ -1,4 +1,4 @@
-/** Trials of a case that gave a verdict, and those that passed. Trials without a verdict are not included. */
+/** Numbers of a case's trials with a verdict, and of its passed trials. Trials without a verdict are not counted. */
 export interface Trials {
   trials: number;
   passed: number;
@@ -17,12 +17,16 @@ export function wilsonInterval({ trials, passed }: Trials): [low: number, high: 
   const weight = Z_95 ** 2 / trials;
   const middle = rate + weight / 2;
   const spread = Z_95 * Math.sqrt((rate * (1 - rate)) / trials + weight / (4 * trials));
-  // At the ends the exact bounds are 0 and 1, which floating-point arithmetic would miss slightly.
+  // If no trial or every trial passed, the bound is set to exactly 0 or 1, because floating-point arithmetic would give
+  // a slightly different value.
   const low = passed === 0 ? 0 : (middle - spread) / (1 + weight);
   return [low, passed === trials ? 1 : (middle + spread) / (1 + weight)];
 }
 
-/** C(these, count) / C(total, count), as a product of ratios, so that no factor overflows for many trials. */
+/**
+ * Returns C(these, count) / C(total, count), computed as a product of ratios, because the binomial coefficients
+ * overflow for many trials.
+ */
 function allFrom(these: number, total: number, count: number): number {
   let share = 1;
   for (let drawn = 0; drawn < count; drawn += 1) share *= Math.max(0, these - drawn) / (total - drawn);
@@ -54,18 +58,21 @@ export interface ComparedCase {
   after: Trials;
 }
 
-/** Differences between two runs of the same cases; ids in the order of the input. */
+/** Differences between two runs of the same cases. Lists of case ids have the order of the input. */
 export interface Comparison {
   won: string[];
   lost: string[];
   pTwoSided: number;
-  /** Cases whose interval lies entirely below the earlier one. */
+  /** Ids of cases whose interval of the pass rate lies entirely below their interval in the earlier run. */
   worse: string[];
-  /** True if significantly more cases were lost than won (p < 0.05), or if any case is worse. */
+  /**
+   * True if significantly more cases changed from passed to failed than from failed to passed (p < 0.05), or if any
+   * case is in `worse`.
+   */
   regression: boolean;
 }
 
-/** A case passes if most of its trials pass; cases without trials are left out. */
+/** Compares two runs. A case passes if most of its trials pass. Cases without trials in a run are omitted. */
 export function compareRuns(cases: ComparedCase[]): Comparison {
   const both = cases.filter(({ before, after }) => before.trials > 0 && after.trials > 0);
   const passes = ({ trials, passed }: Trials) => passed * 2 > trials;
@@ -78,7 +85,7 @@ export function compareRuns(cases: ComparedCase[]): Comparison {
   return { won, lost, pTwoSided, worse, regression };
 }
 
-/** Counts of a judge's and people's verdicts on the same turns. */
+/** Counts of the verdicts of a judge and of people on the same turns. */
 export interface Verdicts {
   bothPass: number;
   onlyJudgePasses: number;
@@ -91,7 +98,10 @@ export function agreement({ bothPass, onlyJudgePasses, onlyHumanPasses, bothFail
   return all === 0 ? null : (bothPass + bothFail) / all;
 }
 
-/** Cohen's κ: agreement beyond chance, at most 1; null without verdicts, or if both sides always give the same one. */
+/**
+ * Cohen's κ: the agreement of judge and people beyond chance, at most 1. Null without verdicts, or if judge and people
+ * give the same verdict on every turn.
+ */
 export function cohensKappa(verdicts: Verdicts): number | null {
   const observed = agreement(verdicts);
   if (observed === null) return null;

@@ -1,32 +1,35 @@
 export type EvalStatus = 'PASSED' | 'FAILED' | 'NOT_EVALUATED' | 'INFORMATIONAL';
 
-/** A judge's verdict on one rubric: 1, 0, or null if it was unreadable. */
+/** A judge's verdict on a rubric. The score is 1 or 0, or null if the judge's answer was unreadable. */
 export interface RubricScore {
   rubricId: string;
   score: number | null;
   rationale?: string | undefined;
 }
 
-/** One turn's score for a metric; null, with an explanation, if it could not be evaluated. */
+/** A metric's score of a turn. The score is null, with an explanation, if the turn could not be evaluated. */
 export interface TurnScore {
   score: number | null;
   explanation?: string | undefined;
-  /** Set if a part of the turn could not be computed although the rest has a score. */
+  /** Message, if a part of the turn could not be evaluated although the turn has a score. */
   failure?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
 }
 
-/** Score of a metric for a conversation, with one score per turn. */
+/** A metric's score of a conversation, with a score per turn. */
 export interface MetricScore {
   score: number | null;
   turns: TurnScore[];
-  /** The mean over the turns, by rubric. */
+  /** Mean score over the turns, for each rubric. */
   rubricScores?: RubricScore[] | undefined;
 }
 
 export const STATUS_NUMBERS: Record<EvalStatus, number> = { PASSED: 1, FAILED: 2, NOT_EVALUATED: 3, INFORMATIONAL: 4 };
 
-/** A score passes at the threshold exactly, without tolerance; a null score is never evaluated. */
+/**
+ * Returns the status of a score. A score passes if it is at least the threshold, without tolerance. A null score is not
+ * evaluated.
+ */
 export function toStatus(score: number | null, threshold: number): EvalStatus {
   if (score === null) return 'NOT_EVALUATED';
   return score >= threshold ? 'PASSED' : 'FAILED';
@@ -38,25 +41,34 @@ export function toOverall(scores: (number | null)[]): number | null {
   return valid.length === 0 ? null : valid.reduce((sum, score) => sum + score, 0) / valid.length;
 }
 
-/** A case fails if one metric fails, and otherwise passes if one passes; other statuses do not count. */
+/**
+ * Returns the status of a case: failed if any metric failed, otherwise passed if any metric passed. Metrics with other
+ * statuses are ignored.
+ */
 export function toFinalStatus(statuses: EvalStatus[]): EvalStatus {
   if (statuses.includes('FAILED')) return 'FAILED';
   return statuses.includes('PASSED') ? 'PASSED' : 'NOT_EVALUATED';
 }
 
-/** Explains a turn with nothing to score. Any other explanation of a turn without a score is a failure. */
+/**
+ * Explanation of a turn that has no text to score, which is no failure. Any other explanation of a turn without a score
+ * is a failure.
+ */
 export const NOTHING_SAID = 'The agent said nothing.';
 
 /**
- * Returns why a turn, or a part of it, could not be computed. A metric with a failure prevents its case from passing.
+ * Returns why a turn, or a part of a turn, could not be evaluated. A case does not pass if a metric has such a failure.
  */
 export const getFailure = ({ score, explanation, failure }: TurnScore): string | undefined =>
   failure ?? (score === null && explanation !== NOTHING_SAID ? explanation : undefined);
 
-/** A case with metrics that could not be computed may fail, but not pass. */
+/** Replaces the status "passed" of a case by "not evaluated", for cases with metrics that could not be evaluated. */
 export const withoutPass = (status: EvalStatus): EvalStatus => (status === 'PASSED' ? 'NOT_EVALUATED' : status);
 
-/** A metric that cannot be evaluated: its status is NOT_EVALUATED, and the other metrics are still scored. */
+/**
+ * Error of a metric that cannot be evaluated. The metric gets the status NOT_EVALUATED, and the case's other metrics
+ * are still scored.
+ */
 export class MetricError extends Error {
   override name = 'MetricError';
 }

@@ -3,7 +3,9 @@ import { isExactInteger } from '../../../core/exact-json.ts';
 
 export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
 
-/** Canonical text of a JSON value: key order is ignored, list order is not; `true` and 1 differ. */
+/**
+ * Returns a canonical text of a JSON value, for comparison: the order of keys is ignored, but not the order of lists.
+ */
 const toSortedText = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) =>
     typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
@@ -11,11 +13,15 @@ const toSortedText = (json: unknown): string =>
       : value,
   );
 
-/** Canonical text of a call, without its id; absent arguments are null, not `{}`. */
+/**
+ * Returns a canonical text of a call without the call's id. Absent arguments are null and therefore differ from `{}`.
+ */
 const toCallText = ({ name, args }: FunctionCall, ignoreArgs = false): string =>
   toSortedText([name ?? null, ignoreArgs || (args ?? null)]);
 
-/** Returns, for each expected call, the index of the first equal actual call that is not taken; marks it as taken. */
+/**
+ * Finds, for each expected call, the first equal actual call that is not in `takenIndexes`, and adds its index there.
+ */
 function takeCalls(actual: FunctionCall[], expected: FunctionCall[], takenIndexes: Set<number>, ignoreArgs = false) {
   const last = [...actual.entries()].filter(([index]) => !takenIndexes.has(index)).toReversed();
   const available = Map.groupBy(last, ([, call]) => toCallText(call, ignoreArgs));
@@ -26,11 +32,11 @@ function takeCalls(actual: FunctionCall[], expected: FunctionCall[], takenIndexe
   });
 }
 
-/** Counts expected calls that have an equal actual call of their own, in any order. */
+/** Counts the expected calls that can be paired with equal actual calls, in any order. */
 const countHits = (actual: FunctionCall[], expected: FunctionCall[], ignoreArgs = false): number =>
   takeCalls(actual, expected, new Set(), ignoreArgs).filter((place) => place !== undefined).length;
 
-/** `tool_trajectory_avg_score` of one turn: 1 if its calls match the case, else 0. */
+/** The metric `tool_trajectory_avg_score` of a turn: 1 if the turn's calls match the expected calls, otherwise 0. */
 export function trajectoryMatch(
   actual: FunctionCall[],
   expected: FunctionCall[],
@@ -46,11 +52,17 @@ export function trajectoryMatch(
   return next === expected.length ? 1 : 0;
 }
 
-/** A gradual measure of how close a turn's calls are to the expected ones; each member from 0 to 1. */
+/** Measures of how similar a turn's calls are to the expected calls. Each value is from 0 to 1. */
 interface TrajectoryDetails {
-  /** F1 of the calls with their arguments, in any order; 1 if no call was expected and none was made. */
+  /**
+   * F1 score (mean of precision and recall) of the calls with their arguments, in any order. 1 if no call was expected
+   * and no call was made.
+   */
   f1: number;
-  /** Share of arguments that expected and actual calls of a tool have in common; null if there are none. */
+  /**
+   * Share of arguments that are equal in the expected and the actual calls of the same tool; null if the calls have no
+   * arguments.
+   */
   matchingArguments: number | null;
 }
 

@@ -10,7 +10,7 @@ import {
 } from '../../../core/content.ts';
 import type { UsageMetadata } from '../../../core/model-metadata.ts';
 
-/** One event between the user's message and the final response; the last two members exist on answers of a model. */
+/** An event between the user's message and the final response. Only answers of a model have the last two properties. */
 export interface TurnEvent {
   author?: string | null | undefined;
   content?: Content | null | undefined;
@@ -18,7 +18,10 @@ export interface TurnEvent {
   modelVersion?: string | null | undefined;
 }
 
-/** The events before the final response: one list (ADK 2.x), or calls, responses and texts separately (1.x). */
+/**
+ * The events of a turn before its final response: as a list (ADK 2.x), or as separate lists of calls, responses and
+ * texts (ADK 1.x).
+ */
 export interface IntermediateData {
   invocationEvents?: TurnEvent[] | null | undefined;
   toolUses?: FunctionCall[] | null | undefined;
@@ -26,36 +29,36 @@ export interface IntermediateData {
   intermediateResponses?: unknown[] | null | undefined;
 }
 
-/** A property that a judge confirms or denies. */
+/** A rubric: a statement about an answer that a judge confirms or denies. */
 export interface Rubric {
   rubricId: string;
   rubricContent: { textProperty?: string | null | undefined };
-  /** Selects the metric that reads the rubric; without a type no metric reads a turn's rubric. */
+  /** Selects the metric that judges the rubric. A turn's rubric without a type is judged by no metric. */
   type?: string | null | undefined;
 }
 
-/** One turn of a conversation, expected or actual; durations in seconds. */
+/** A turn of a conversation, expected or actual. Durations are in seconds. */
 export interface Turn {
   invocationId?: string | null | undefined;
   userContent: Content;
   finalResponse?: Content | null | undefined;
   intermediateData?: IntermediateData | null | undefined;
   rubrics?: Rubric[] | null | undefined;
-  /** Input of each agent that spoke: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
+  /** Instructions and tools of each agent that spoke: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
   appDetails?: JsonObject | null | undefined;
   duration?: number | null | undefined;
   modelDuration?: number | null | undefined;
   toolDuration?: number | null | undefined;
 }
 
-/** An actual turn with its expected one; a simulated conversation has no expected turns. */
+/** An actual turn, with the expected turn if there is one. Simulated conversations have no expected turns. */
 export interface TurnPair {
   actual: Turn;
   expected?: Turn | undefined;
   rubrics?: Rubric[] | undefined;
 }
 
-/** Function calls in order: `toolUses` if present, otherwise those in `invocationEvents`. */
+/** Returns a turn's function calls in order: `toolUses` if present, otherwise the calls in `invocationEvents`. */
 export function getCalls(data: IntermediateData | null | undefined): FunctionCall[] {
   return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
 }
@@ -64,7 +67,10 @@ export function getResponses(data: IntermediateData | null | undefined): Functio
   return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
-/** Contents between question and answer, in order, with their authors; in ADK 1.x's form only the texts. */
+/**
+ * Returns the contents between the user's message and the final response, in order, with their authors. For turns of
+ * ADK 1.x only the texts.
+ */
 export function getContents(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
   if (data?.invocationEvents) {
     return data.invocationEvents.flatMap(({ author, content }) =>

@@ -24,12 +24,15 @@ export interface ScoreJob extends SessionKey {
 export interface JobLimits {
   slots: number;
   appNames: string[];
-  /** Rules that already use their maximum of this process's slots, by application and id. */
+  /** Rules that already use all slots that a rule may have in this process, by application and id. */
   full: [appName: string, ruleId: string][];
   leaseMs: number;
 }
 
-/** Claims due jobs in one statement, in turn for each rule. A session with a running invocation waits for its end. */
+/**
+ * Claims due scoring jobs in one statement, round-robin over the rules. Jobs of a session with a running invocation are
+ * not claimed.
+ */
 export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }: JobLimits): Promise<ScoreJob[]> {
   const session = getSession(j);
   const key = sql.join(getKey(j), sql`, `);
@@ -58,7 +61,10 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
   return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue(definition) as ScoreRule }));
 }
 
-/** Milliseconds until the next job is due, negative if it is overdue; null without jobs, `undefined` without rules. */
+/**
+ * Returns the milliseconds until the next job is due, negative if it is overdue; null if there are no jobs, `undefined`
+ * if there are no rules.
+ */
 export async function findNextDueMs(db: Database): Promise<number | null | undefined> {
   const { rows } = await db.execute<{ rules: number; ms: string | null }>(sql`
     select count(*)::int as rules, ceil(extract(epoch from min((
@@ -72,7 +78,10 @@ export async function findNextDueMs(db: Database): Promise<number | null | undef
 
 const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.param(tokens)}::uuid[])`;
 
-/** Renews leases. @returns the tokens that are still valid; the others were taken over */
+/**
+ * Renews the leases of jobs. @returns the lease tokens that are still valid; other processes have taken over the other
+ * jobs
+ */
 export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number): Promise<Set<string | null>> {
   const isHeld = hasToken(...jobs.map(({ leaseToken }) => leaseToken));
   const renewal = db
@@ -82,19 +91,25 @@ export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number)
   return new Set((await renewal.returning({ token: j.leaseToken })).map(({ token }) => token));
 }
 
-/** Deletes a job that this process holds. @returns false if it was taken over or its session has continued */
+/**
+ * Deletes a completed job. @returns false, and deletes nothing, if another process has taken the job over or the
+ * session has continued
+ */
 export async function endJob(db: Database, { leaseToken }: ScoreJob): Promise<boolean> {
   return (await db.delete(j).where(hasToken(leaseToken)).returning({ ruleId: j.ruleId })).length > 0;
 }
 
-/** Deletes a job and all due jobs of its rule. @returns their number */
+/** Deletes a job and all due jobs of the same rule. @returns the number of deleted jobs */
 export async function skipDue(db: Database, { appName, ruleId, leaseToken }: ScoreJob): Promise<number> {
   const isDue = sql`(${j.leaseToken} is null and ${j.dueTime} <= ${now} or ${hasToken(leaseToken)})`;
   const { rowCount } = await db.delete(j).where(and(eq(j.appName, appName), eq(j.ruleId, ruleId), isDue));
   return rowCount ?? 0;
 }
 
-/** Undoes one counted or pending loss, because the holder of the job is alive. */
+/**
+ * Decrements the number of processes that died while they held the job, because the process that had lost the lease is
+ * alive.
+ */
 export async function takeBackJobLoss(db: Database, job: ScoreJob): Promise<void> {
   const isRule = and(eq(j.ruleId, job.ruleId), eq(j.invocationId, job.invocationId));
   await db

@@ -20,7 +20,7 @@ const exampleRule = {
   maxTokensPerDay: 1_000_000,
 };
 
-/** Rules are about the sessions of all users, so only keys that act for all users may set them. */
+/** Score rules apply to the sessions of all users. Therefore only API keys that act for all users may change rules. */
 const room = area<EvalContext>('Agent execution', {
   read: 'develop',
   write: 'develop',
@@ -38,7 +38,7 @@ const rule = room.resource({
   example: { ...exampleRule, ruleId: 'safe', today: { scored: 12, tokens: 40_000, cost: 0.02 }, skipped: 0 },
 });
 
-/** Scores of sessions as users have them: rules, and the verdicts of people. */
+/** Operations on the scores of users' sessions: rules that score sessions automatically, and verdicts of people. */
 export const onlineOperations = [
   rule.save({
     summary: 'Score sessions as users have them',

@@ -21,7 +21,8 @@ const toBudget = (id: string, rule?: ScoreRule) => ({
 });
 
 /**
- * Saves a rule and its budget, in a transaction. @throws {ConflictError} if the application has the maximum of rules
+ * Saves a score rule and its budget, in a transaction. @throws {ConflictError} if the application has the maximum
+ * number of rules
  */
 export async function saveRule(tx: Database, appName: string, id: string, rule: ScoreRule): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`score rules of ${appName}`}, 0))`);
@@ -39,7 +40,9 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
   await saveBudget(tx, appName, toBudget(id, rule));
 }
 
-/** Deletes a rule and its jobs, in a transaction; its scores stay. @returns false if there is no such rule */
+/**
+ * Deletes a score rule and its jobs, in a transaction. Scores stay stored. @returns false if the rule does not exist
+ */
 export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
   const rows = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
   await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
@@ -67,7 +70,10 @@ export async function listRules(db: Database, appName: string) {
   }));
 }
 
-/** Counts a score as started; concurrent processes cannot exceed the day's maximum. @returns false if it is reached */
+/**
+ * Increments the number of scores that the rule has started today, unless the daily maximum is reached. @returns false
+ * if the maximum is reached
+ */
 export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {
   const rows = await db
     .update(r)

@@ -4,7 +4,7 @@ import { identifierSchema, storedIdentifierSchema } from '../../../core/session.
 import { evalMetricSchema } from '../metrics/criteria.ts';
 import { sessionFilter } from '../scoring/routes.ts';
 
-/** Maximum rules of an application, because every rule is checked when an invocation ends. */
+/** Maximum number of score rules of an application. Each end of an invocation checks all rules. */
 export const MAX_RULES = 20;
 /** Maximum of `quietMinutes`: a month. */
 const MAX_QUIET_MINUTES = 43_200;
@@ -51,7 +51,7 @@ export const ruleViewSchema = scoreRuleSchema.extend({
 });
 
 /**
- * The user id that a rule's costs are charged to. No user can have it, because identifiers contain no control
- * characters.
+ * Returns the user id to which the costs of a rule are charged. No user can have this id, because identifiers contain
+ * no control characters.
  */
 export const toPayer = (ruleId: string): string => `\u0001rule ${ruleId}`;

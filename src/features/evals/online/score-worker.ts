@@ -17,22 +17,30 @@ import { claimJobs, endJob, findNextDueMs, renewJobs, type ScoreJob, skipDue, ta
 import { countScore, countSkipped } from './rule-store.ts';
 import { toPayer } from './score-rule.ts';
 
-/** Published when a rule is created or changed. */
+/** Topic of the notification that a score rule was created or changed. */
 export const RULES_TOPIC = 'score-rules';
 /**
- * Maximum concurrent scores of a process, most of which wait for a judge, and of one rule, so that others get slots.
+ * Maximum number of sessions that a process scores concurrently, and the maximum number for the same rule, because
+ * other rules need slots too. Most of the time a slot waits for a judge model.
  */
 const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
-/** Jobs per claim, and the minimum pause between claims: at most 20 jobs a second, so that users keep the processor. */
+/**
+ * Maximum number of jobs per claim, and minimum pause between claims. A process claims at most 20 jobs per second,
+ * because requests of users need the processor.
+ */
 const PER_CLAIM = 2;
 const MIN_PAUSE_MS = 100;
 /**
- * A pause of 20 times the duration of the last claim, at most 1 s, because a slow claim means that users cause load.
+ * The pause after a claim is 20 times the duration of the claim, at most 1 s, because a slow claim means that the
+ * database is under load.
  */
 const REST = 20;
 const MAX_REST_MS = 1_000;
-/** Maximum pauses between polls, with and without rules, because no notification tells that a job is due. */
+/**
+ * Maximum pauses between polls, with and without rules. Workers poll, because no notification is sent when a job
+ * becomes due.
+ */
 const MAX_PAUSE_MS = 5_000;
 const IDLE_PAUSE_MS = 60_000;
 
@@ -83,7 +91,7 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
   });
 }
 
-/** Scores a job, unless its session no longer matches the rule, or the day's maximum is reached. */
+/** Executes a scoring job, unless the session no longer matches the rule or the rule's daily maximum is reached. */
 async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
   const { db } = context.database;
   const { appName, ruleId, rule } = job;
@@ -101,7 +109,10 @@ async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal
   }
 }
 
-/** True if this version of the application answered the job's invocation, or the last one of its session. */
+/**
+ * True if the given version of the application answered the job's invocation, or the session's last invocation if the
+ * job is about the whole session.
+ */
 async function isOfVersion(db: Database, job: ScoreJob, version: string): Promise<boolean> {
   const { invocationId } = job;
   const one = async () => `[${(await findInvocationText(db, job, invocationId)) ?? ''}]`;
@@ -110,7 +121,10 @@ async function isOfVersion(db: Database, job: ScoreJob, version: string): Promis
   return last?.agentVersion?.startsWith(version) === true;
 }
 
-/** @throws errors after which a retry, here or in another process, may succeed */
+/**
+ * Scores a session, or returns the reason why it could not be scored. @throws errors after which a retry, in this or
+ * another process, may succeed
+ */
 async function scoreOrSayWhy(
   context: EvalContext,
   job: ScoreJob,
@@ -152,7 +166,7 @@ const OUTCOMES = {
   INFORMATIONAL: 'not_evaluated',
 } as const satisfies Record<EvalStatus, string>;
 
-/** Notifies a webhook of a failed score: only ids and numbers, no content. */
+/** Queues a notification of a failed score for a webhook. It contains ids and scores but no content. */
 function tell(tx: Database, webhook: WebhookRow, job: ScoreJob, lastSequence: number, { overall }: ScoredCase) {
   const { appName, userId, sessionId, ruleId, invocationId } = job;
   const scores = overall.flatMap(({ metricName, score, threshold, status }) =>

@@ -94,5 +94,5 @@ const listAll = room.operation({
   },
 });
 
-/** Verdicts of people on sessions: save, list. */
+/** The operations on people's verdicts on sessions: save, list. */
 export const verdictOperations = [saveOne, listAll];

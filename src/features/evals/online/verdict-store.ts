@@ -10,7 +10,10 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
-/** Maximum verdicts of a session, because they do not count for its user's storage quota. */
+/**
+ * Maximum number of verdicts on a session. A maximum is needed, because verdicts do not count for the storage quota of
+ * the user.
+ */
 export const MAX_VERDICTS = 500;
 
 export interface SessionVerdict {
@@ -22,8 +25,10 @@ export interface SessionVerdict {
 }
 
 /**
- * Saves a verdict, or removes it if it is empty; it replaces the author's earlier one. @returns false if there is no
- * such session @throws {ConflictError} if the session has the maximum of verdicts
+ * Saves a person's verdict on a session, and replaces the same author's earlier verdict. An empty verdict deletes the
+ * earlier verdict.
+ * @returns false if the session does not exist
+ * @throws {ConflictError} if the session has the maximum number of verdicts
  */
 export async function saveSessionVerdict(db: Database, key: SessionKey, verdict: SessionVerdict): Promise<boolean> {
   const { eventId, author, passed, label, comment } = verdict;
@@ -69,7 +74,7 @@ export interface VerdictFilter {
   after?: ListPlace | undefined;
 }
 
-/** Lists verdicts after a place, newest first. */
+/** Lists verdicts on sessions after a cursor position, newest first. */
 export async function listSessionVerdicts(
   db: Database,
   appName: string,

@@ -22,22 +22,25 @@ export interface ClaimedCase
   extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
     Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
   sessionId: string;
-  /** Number of sessions so far; each session that was interrupted within a turn is replaced by a new one. */
+  /**
+   * Number of sessions that the case has used so far. A session that was interrupted within a turn is replaced by a new
+   * session.
+   */
   sessionCount: number;
   /** Number of processes that ended while they held the case. */
   losses: number;
   leaseToken: string;
   /** JSON text of the case at the time of the request. */
   caseText: string;
-  /** True if the run judges the stored turns of another run and does not call the agent. */
+  /** True if the run only judges the stored turns of another run and does not call the agent. */
   isJudging: boolean;
-  /** Sequence of the case's last event in its session; null until its turns have ended. */
+  /** Sequence number of the case's last event in its session; null until the case's turns have ended. */
   lastSequence: number | null;
 }
 
 export interface ClaimLimits {
   slots: number;
-  /** Cases that this process already holds: it never takes over its own. */
+  /** Cases that this process already holds, which are not claimed again even if their lease has expired. */
   held: readonly ClaimedCase[];
   appNames: string[];
   leaseMs: number;
@@ -45,8 +48,8 @@ export interface ClaimLimits {
 
 /**
  * Claims cases that wait or whose process died: first those of the requester with the fewest running cases, then those
- * of the oldest run. The run's row is locked during the claim, so that its parallelism holds across processes. Rows
- * locked by other processes are skipped.
+ * of the oldest run. The row of the run is locked during the claim, because all processes together must not exceed the
+ * run's parallelism. Rows locked by other processes are skipped.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
   const cases: ClaimedCase[] = [];
@@ -82,7 +85,10 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
   return run;
 }
 
-/** A separate statement after the lock, because a statement sees only what was committed before it started. */
+/**
+ * Claims cases of a locked run. This is a separate statement after the lock, because a statement sees only what was
+ * committed before it started.
+ */
 async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const ownCases = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
@@ -144,7 +150,7 @@ export async function renewEvalCases(db: Database, leaseTokens: string[], leaseM
   return rows.flatMap(({ leaseToken }) => leaseToken ?? []);
 }
 
-/** Outcome of a case: its scores, or why it could not be completed. */
+/** Outcome of a case: the scores, or the reason why the case could not be completed. */
 export interface CaseOutcome {
   /** Sequence of the case's last event in its session. */
   lastSequence: number;
@@ -154,7 +160,7 @@ export interface CaseOutcome {
 
 const noLease = { leaseToken: null, leaseExpireTime: null };
 
-/** Ends a claimed case. @returns false if it was taken over; nothing is written then */
+/** Ends a claimed case. @returns false, and writes nothing, if another process has taken the case over */
 export async function finishEvalCase(
   db: Database,
   claim: Claim,
@@ -182,7 +188,10 @@ export async function releaseEvalCase(db: Database, claim: Claim): Promise<void>
   await db.update(evalRunCases).set(changes).where(isMine(claim));
 }
 
-/** Undoes one counted or pending loss, because the holder of the case is alive. */
+/**
+ * Decrements the number of processes that died while they held the case, because the process that had lost the lease is
+ * alive.
+ */
 export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void> {
   const { losses, leaseToken } = evalRunCases;
   await db
@@ -192,7 +201,8 @@ export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void
 }
 
 /**
- * Gives a claimed case a new session. @returns its id; `undefined` if that has been done, or the case was taken over
+ * Assigns a new session to a claimed case. @returns the id of the session; `undefined` if the case already has a newer
+ * session, or if another process has taken the case over
  */
 export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise<string | undefined> {
   const [row] = await db
@@ -204,7 +214,8 @@ export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise
 }
 
 /**
- * Milliseconds until the first lease of a running case expires, negative if it has expired; `undefined` without any.
+ * Returns the milliseconds until the first lease of a running case expires, negative if it has expired; `undefined` if
+ * no case is running.
  */
 export async function findNextLeaseEnd(db: Database): Promise<number | undefined> {
   const [row] = await db

@@ -10,7 +10,10 @@ import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
-/** Retries if another run of the application has the same timestamp. */
+/**
+ * Maximum number of attempts to insert a run. An attempt fails if another run of the application has the same
+ * timestamp.
+ */
 const MAX_TRIES = 10;
 
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
@@ -54,8 +57,8 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    // Never a whole second: Python prints it with `.0` and JavaScript without, and the time is part of the result's
-    // name.
+    // The time is never a whole second, because Python prints a whole second with `.0` and JavaScript without, and the
+    // time is part of the result's name.
     resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
   });
   const insertCases = insertSelect(evalRunCases, {
@@ -135,7 +138,10 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
   }));
 }
 
-/** Lists set and time of results, newest first, of runs that were not cancelled; with `before` only older ones. */
+/**
+ * Lists evaluation set and time of results, newest first. Cancelled runs are omitted; with `before` only older results
+ * are listed.
+ */
 export async function listResultMoments(
   db: Database,
   { before, limit, ...filter }: RunFilter & { before: number | undefined; limit: number },
@@ -170,7 +176,10 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/** Lists the cases of a run by place and trial, without their content but with an estimate of its bytes. */
+/**
+ * Lists the cases of a run, ordered by their index in the run and by trial. Their content is not read, but its
+ * estimated size in bytes.
+ */
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
@@ -184,7 +193,7 @@ export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & 
     .orderBy(evalRunCases.place, evalRunCases.trial);
 }
 
-/** Reads the texts of some cases of a run, in the order of `cases`. */
+/** Reads the JSON texts of some cases of a run, in the order of `cases`. */
 export async function readRunCases<Some extends RunCase>(
   db: Database,
   key: EvalRunKey,
@@ -233,7 +242,10 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
   return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
-/** Cancels a run and its open cases; their workers lose their claims. @returns false if the run had ended */
+/**
+ * Cancels a run and its open cases. Workers that run these cases lose their claims. @returns false if the run had
+ * already ended
+ */
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {
   const end = { status: 'cancelled' as const, endTime: sql`clock_timestamp()` };
   const run = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`, isOpen);
@@ -247,7 +259,7 @@ export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<bool
   return rows.length > 0;
 }
 
-/** Ends runs whose cases have all ended, and stores a summary for lists. @returns the ended runs */
+/** Ends runs whose cases have all ended, and stores a summary of each run for lists. @returns the ended runs */
 export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
   const hasOpenCase = sql`exists (select from ${evalRunCases}
     where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;
@@ -263,8 +275,8 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
 }
 
 /**
- * Adds judge tokens to a run; negative tokens are a refund. @returns false, without adding any, if the run's maximum
- * would be exceeded
+ * Adds tokens of a judge to the token count of a run; a negative number is a refund. @returns false, and adds nothing,
+ * if the run's maximum would be exceeded
  */
 export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKey, tokens: number): Promise<boolean> {
   const after = sql`${evalRuns.judgeTokens} + ${tokens}::bigint`;

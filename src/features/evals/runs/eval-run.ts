@@ -7,10 +7,10 @@ import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
 /** Default number of concurrent cases of a run, over all processes. */
 export const DEFAULT_PARALLELISM = 4;
-/** Equals the slots of a process, so that one run never needs more. */
+/** Maximum number of concurrent cases of a run. It equals the number of slots of a process. */
 export const MAX_PARALLELISM = 16;
 
-/** Default maximum of judge tokens of a run: about 10,000 long answers. */
+/** Default maximum number of tokens that judges may use in a run, enough to judge about 10,000 long answers. */
 export const DEFAULT_JUDGE_TOKENS = 10_000_000;
 
 export const maxJudgeTokens = z
@@ -166,12 +166,12 @@ export const exampleCaseSummary = {
   scores: { tool_trajectory_avg_score: 1 },
 };
 
-/** Wakes the workers: there is a new run, or a free slot for one of its cases. */
+/** Topic of notifications that wake the workers, because there is a new run or a slot of a run is free. */
 export const EVALS_TOPIC = 'evals';
 
 export const CANCEL_TOPIC = 'evals:cancel';
 
-/** Published when the run, or some of its cases, ended. */
+/** Topic of the notifications that a run, or some of its cases, ended. */
 export const runTopic = (runId: string) => `eval:${runId}`;
 
 export type EvalRunKey = Pick<NewEvalRun, 'appName' | 'runId'>;
@@ -180,7 +180,10 @@ export interface NewEvalRun extends ExecutionModes {
   appName: string;
   runId: string;
   evalSetId: string;
-  /** The user of a token, or a limited key; undefined for a caller who may act for all users. */
+  /**
+   * User id of the token, or name of the API key bound to users, that requested the run; undefined for a caller who may
+   * act for all users.
+   */
   requestedBy: string | undefined;
   metrics: EvalMetric[];
   userSimulator: unknown;
@@ -190,22 +193,23 @@ export interface NewEvalRun extends ExecutionModes {
   agentHash: string;
   modelName: string;
   /**
-   * In the order of the result. With `judgedRunId` the run judges the completed cases of that run, in their sessions.
+   * Cases in the order of the result. With `judgedRunId` the run judges the completed cases of another run, in the
+   * sessions of these cases.
    */
   cases: { evalId: string; version: number; userId: string }[] | { judgedRunId: string };
 }
 
 export interface EvalRun extends Omit<NewEvalRun, 'appName' | 'requestedBy' | 'cases'> {
   status: 'queued' | 'running' | 'done' | 'cancelled';
-  /** The run whose stored turns this one judges; null for a run with turns of its own. */
+  /** Id of the run whose stored turns this run judges; null if this run calls the agent. */
   judgedRunId: string | null;
   judgeTokens: number;
-  /** Microseconds since 1970; part of the result's name. */
+  /** Time of the result in microseconds since 1970. The time is part of the result's name. */
   resultMicroseconds: number;
-  /** Unix seconds. */
+  /** Unix time in seconds. */
   createTime: number;
   endTime: number | null;
-  /** Number of cases by status; the last three are results of completed cases. */
+  /** Numbers of cases by status. The last three properties are the results of completed cases. */
   counts: Record<
     'total' | 'waiting' | 'running' | 'errors' | 'cancelled' | 'passed' | 'failed' | 'notEvaluated',
     number
@@ -214,10 +218,10 @@ export interface EvalRun extends Omit<NewEvalRun, 'appName' | 'requestedBy' | 'c
 
 export interface RunFilter {
   appName: string;
-  /** Only runs of this requester; `undefined` for a caller who may see all. */
+  /** Lists only runs of this requester; `undefined` for a caller who may see all runs. */
   requestedBy: string | undefined;
   runId?: string | undefined;
-  /** Microseconds since 1970. */
+  /** Time of the result in microseconds since 1970. */
   resultMicroseconds?: number | undefined;
   evalSetId?: string | undefined;
   limit?: number | undefined;
@@ -240,6 +244,6 @@ export type Outcome = Pick<ScoredCase, 'finalStatus' | 'overall' | 'uses'>;
 export interface CaseTexts {
   /** JSON text of the case at the time of the request. */
   caseText: string;
-  /** JSON text of its scores; null if it has none. */
+  /** JSON text of the case's scores; null if the case has no scores. */
   resultText: string | null;
 }

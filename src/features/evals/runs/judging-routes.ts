@@ -93,7 +93,7 @@ const keepVerdict = evalOperation({
   handler: async (context, { path, body, principal }) => {
     const run = await existing(context, path, principal);
     const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
-    // Also beside one that an application had then, and has no more.
+    // A verdict is also accepted for a metric of the run that the application no longer has.
     const isOfRun = run.metrics.some((metric) => metric.metricName === metricName);
     const own = context.agents.get(path.appName)?.evals?.metrics;
     if (!isOfRun) checkMetricName(metricName, { own }, ['metricName']);
@@ -216,5 +216,5 @@ const readTrend = evalOperation({
   },
 });
 
-/** Stored runs: judged again, beside people, over time. */
+/** Operations on stored runs: judge them again, compare judges with people's verdicts, show the trend over time. */
 export const judgingOperations = [judgeRun, keepVerdict, readVerdicts, listJudges, readTrend];

@@ -9,7 +9,7 @@ import type { EvalRunKey } from './eval-run.ts';
 export interface Verdict {
   evalId: string;
   trial: number;
-  /** Index from 0. */
+  /** Index of the turn in its conversation, from 0. */
   turn: number;
   metricName: string;
   author: string;
@@ -17,7 +17,10 @@ export interface Verdict {
   comment: string | null;
 }
 
-/** Saves a person's verdict on a turn; replaces an earlier one. @returns false if there is no such case or turn */
+/**
+ * Saves a person's verdict on a turn, and replaces an earlier verdict of the same person. @returns false if the case or
+ * the turn does not exist
+ */
 export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
   const insert = insertSelect(evalVerdicts, {
     appName,
@@ -42,7 +45,7 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
 
 const PAGE_ROWS = 1_000;
 
-/** Lists people's verdicts on a run as JSON, ordered by case, trial, turn, metric and author, page by page. */
+/** Yields people's verdicts on a run as JSON, page by page, ordered by case, trial, turn, metric and author. */
 export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey): AsyncGenerator<string[]> {
   for (let after: (Verdict & { place: number }) | undefined; ; ) {
     const result = await db.execute<Record<string, never>>(sql`
@@ -66,12 +69,15 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
   }
 }
 
-/** Maximum compared judges of a set, because any request can name a new judge model. */
+/**
+ * Maximum number of judges of a set that are compared. The number is limited, because any request can name another
+ * judge model.
+ */
 const MAX_JUDGES = 1_000;
 
 /**
- * Counts how judges and people agree on a set's runs, by metric, model and prompt version; only runs of the requester,
- * if one is given.
+ * Counts agreements and disagreements of judges and people on the runs of a set, by metric, judge model and prompt
+ * version. If a requester is given, only this requester's runs count.
  */
 export async function listJudgeCounts(
   db: Database,

@@ -15,7 +15,7 @@ import { inParts, withShortTexts } from '../sets/bounds.ts';
 import type { CaseTexts, EvalRun, RunCase } from './eval-run.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** A case with its verdict, or the reason why it could not be completed. */
+/** A completed case with its scores, or with the reason why it could not be completed. */
 export interface FinishedCase {
   evalId: string;
   sessionId: string;
@@ -31,8 +31,8 @@ export interface FinishedCase {
 const MICROSECONDS = 1_000_000;
 
 /**
- * Returns id and time of a result. The time is never a whole second, which Python prints with `.0` and JavaScript
- * without.
+ * Returns the id of a result and its time. The time is never a whole second, because Python prints a whole second with
+ * `.0` and JavaScript without.
  */
 export function toResultId(appName: string, evalSetId: string, microseconds: number) {
   const moment = microseconds % MICROSECONDS === 0 ? microseconds + 1 : microseconds;
@@ -41,10 +41,13 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
   return { evalSetResultId, evalSetResultName: evalSetResultId.replaceAll('/', '_'), creationTimestamp };
 }
 
-/** Maximum characters of one case's JSON in a result. */
+/** Maximum number of characters of a case's JSON in a result. */
 const MAX_CASE = 1_048_576;
 
-/** Serializes a case of a result. If it is too long, its texts are shortened, and then its last turns are omitted. */
+/**
+ * Serializes a case of a result. If the JSON is too long, first texts are shortened, and then the last turns are
+ * omitted.
+ */
 export function toCaseText(evalSetId: string, finishedCase: FinishedCase): string {
   const whole = toEvalCaseResult(evalSetId, finishedCase);
   const text = JSON.stringify(whole);
@@ -65,7 +68,8 @@ function toEvalCaseResult(evalSetId: string, finishedCase: FinishedCase) {
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
   const results = (place: number) => {
     const all = scored?.turns[place] ?? [];
-    // The older bundle of the UI shows a case as failed unless all of these passed.
+    // For a passed case, metrics that were not evaluated are omitted, because older versions of the ADK Web UI show a
+    // case as failed unless all metrics passed.
     return status === 'PASSED' ? all.filter((result) => result.status !== 'NOT_EVALUATED') : all;
   };
   return {
@@ -73,7 +77,7 @@ function toEvalCaseResult(evalSetId: string, finishedCase: FinishedCase) {
     evalSetId,
     evalId,
     finalEvalStatus: STATUS_NUMBERS[status],
-    // The UI reads the other two lists, and would count these results twice.
+    // This list is empty, because the ADK Web UI reads the other two lists and would count the results twice.
     evalMetricResults: [],
     overallEvalMetricResults: [...failure, ...(scored?.overall ?? []).map(toMetricResult)],
     evalMetricResultPerInvocation: pairs.map(({ actual, expected }, place) => ({
@@ -98,7 +102,7 @@ const toFailure = (explanation: string) => ({
 });
 
 /**
- * Completes a turn for the UI, which reads two members without checking that they exist
+ * Completes a turn for the ADK Web UI, which reads two properties without checking that they exist
  * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. Durations are removed,
  * because ADK 2.2.0 refuses them.
  */
@@ -111,7 +115,7 @@ function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...tur
   };
 }
 
-/** Reads the completed cases of a run as JSON with their actual turns, in the order of the set, page by page. */
+/** Yields the completed cases of a run as JSON with their actual turns, page by page, in the order of the set. */
 export async function* readResult(
   db: Database,
   appName: string,
@@ -133,12 +137,12 @@ const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
 
 function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
-  // The session may have continued in the UI after the case's last turn; later events are not part of the case.
+  // Events after the case's last turn are ignored, because a person may have continued the session in the ADK Web UI.
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
   const ownEvents = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(ownEvents, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
-  // Each agent's details are stored once per case, with its first turn, because repeated in each turn they would
-  // dominate the result.
+  // The details of an agent are included only in the agent's first turn of a case, because otherwise they would be the
+  // largest part of the result.
   for (const [name, agent] of Object.entries(scored?.agents ?? {})) {
     const first = actual.find((turn) => turn.intermediateData?.invocationEvents?.some(({ author }) => author === name));
     const before = first?.appDetails?.['agentDetails'] as JsonObject | undefined;

@@ -49,7 +49,7 @@ const resultsQuery = pageQuery('results').extend({
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });
-/** Members of each operation that lists the results of an application. */
+/** Options shared by the operations that list the results of an application. */
 export const ofResultList = {
   description:
     'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
@@ -116,7 +116,7 @@ const getEvalResult = evalOperation({
 
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof resultsQuery>, unknown, unknown>;
 
-/** The ids of a page of the caller's results; its cursor is the moment that its first one began. */
+/** Reads a page with the ids of the caller's results. The page's cursor is a time: only older results are listed. */
 export async function readResultIds(
   db: Database,
   { path: { appName }, query, principal, response }: ListCall,
@@ -128,13 +128,13 @@ export async function readResultIds(
   return page.toReversed().map((one) => toResultId(appName, one.evalSetId, one.resultMicroseconds).evalSetResultId);
 }
 
-/** The moment at the end of the id of a result. */
+/** Parses the time at the end of a result's id. */
 function parseMoment(evalResultId: string): number | undefined {
   const [, seconds] = /_(\d{1,10}\.\d{1,6})$/.exec(evalResultId) ?? [];
   return seconds === undefined ? undefined : Math.round(Number(seconds) * 1_000_000);
 }
 
-/** Members of each operation that runs a set and waits for the end. */
+/** Options shared by the operations that run a set and wait for the end of the run. */
 export const ofAwaitedRun = {
   method: 'post',
   parameters: { path: evalSetPath, headers: idempotencyHeaders },
@@ -163,7 +163,10 @@ const runEvalSet = evalOperation({
     ),
 });
 
-/** Evaluation results, and runs whose end the client waits for, as the clients of ADK do. */
+/**
+ * Operations on evaluation results, and the operation that runs a set and responds at the end of the run, as ADK's
+ * clients expect.
+ */
 export const evalResultOperations = [runEvalSet, listEvalResults, getEvalResult];
 
 type RunCall = Call<
@@ -174,8 +177,9 @@ type RunCall = Call<
 >;
 
 /**
- * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
- * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
+ * Starts a run, waits for its end and reads the results; a set without cases has no results. A retry with the same
+ * `Idempotency-Key` starts no other run. The run is inserted in a separate transaction, because workers see the run
+ * only after the commit.
  */
 export async function runAndRead(
   context: EvalContext,
@@ -191,15 +195,24 @@ export async function runAndRead(
   return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
 
-/** A metric that ADK's clients name with a function of their own: none is called here, so it is not evaluated. */
+/**
+ * True for a metric whose implementation is a Python function of ADK's client. Such a metric is accepted but not
+ * evaluated, because this service cannot call the function.
+ */
 const isOfAdk = ({ customFunctionPath }: EvalMetric): boolean => customFunctionPath != null;
 
 async function* noPages(): AsyncGenerator<string[]> {}
 
-/** Characters below which compression is not worth the time. */
+/**
+ * Minimum number of characters of a compressed response. Compression of a shorter response takes more time than it
+ * saves.
+ */
 const MIN_LENGTH = 32_768;
 
-/** Sends JSON, compressed where it is long and the client takes gzip: results repeat their members per case. */
+/**
+ * Sends JSON. A long response is compressed if the client accepts gzip, because results repeat property names and texts
+ * for each case.
+ */
 export async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
   response.vary('Accept-Encoding');
   const isShort = !text.rest && text.first.reduce((sum, { length }) => sum + length, 0) < MIN_LENGTH;
@@ -212,7 +225,7 @@ export async function sendCompressed(request: Request, response: Response, text:
   try {
     await pipeline(Readable.from(pieces()), createGzip({ level: constants.Z_BEST_SPEED }), response);
   } catch (error) {
-    // That the client leaves in between is no error.
+    // If the client disconnects before the end, no error is reported.
     if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   }
   return { kind: 'sent' };

@@ -19,15 +19,15 @@ import { readSimulatedUser } from './simulated-user.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
 /**
- * Maximum sessions of a case whose turns are interrupted because processes freeze or stop. Crashes are counted
- * separately.
+ * Maximum number of sessions of a case. The case gets a new session when a turn is interrupted because a process
+ * freezes or stops. Crashes are counted separately.
  */
 const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
 /**
- * Runs and scores the turns of a claimed case. `undefined` if this process stops first; the case must then be released.
- * @throws {LeaseLostError} if the case was taken over, or the abort reason of `signal`.
+ * Runs and scores the turns of a claimed case. Returns `undefined` if this process stops before the end; the caller
+ * must then release the case.
  */
 export async function runCase(
   context: InvocationContext,
@@ -38,7 +38,7 @@ export async function runCase(
   const evalCase = readStoredCase(claimed.caseText);
   const agent = context.agents.get(claimed.appName);
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
-  // Prepared without MCP servers, because only its model is used: for the simulated user and for judging.
+  // The agent is prepared without MCP servers, because only its model is used: for the simulated user and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
   const spend = spendInRun(context.database.db, claimed, spendWith(context.database.db, toSessionKey(claimed)));
   const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
@@ -49,7 +49,7 @@ export async function runCase(
   const { end, ...lastClaim } = turns;
   const key = toSessionKey(lastClaim.claimed);
   const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
-  // A user may have continued the session since an earlier run.
+  // Later events are ignored, because a user may have continued the session after the judged run.
   const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
@@ -83,7 +83,7 @@ const spendInRun =
     }
   };
 
-/** Scores the turns that took place. A separate step, because stored turns can be judged again. */
+/** Scores the turns of a case. Scoring is separate from running, because stored turns can be judged again. */
 async function judge(
   actual: Turn[],
   evalCase: StoredCase,
@@ -98,7 +98,7 @@ async function judge(
   }
 }
 
-/** Runs the turns; restarts them in a new session if one was interrupted within a turn. */
+/** Runs the turns of a case. If a turn is interrupted, all turns are run again in a new session. */
 async function runInSession(
   context: InvocationContext,
   first: ClaimedCase,

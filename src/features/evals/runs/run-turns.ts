@@ -39,9 +39,9 @@ const LOOK_MS = 500;
 
 export type TurnsEnd =
   | { kind: 'ended'; error?: { message: string; failedTurn: number } }
-  /** A turn was interrupted from outside, so that its session cannot be continued. */
+  /** A turn was interrupted from outside. Its session cannot be continued, and the case restarts in a new session. */
   | { kind: 'interrupted'; failedTurn: number }
-  /** This process stops; another one continues the case. */
+  /** This process stops. Another process continues the case. */
   | { kind: 'stopped' };
 
 export interface Speaker {
@@ -93,7 +93,7 @@ export const toSessionKey = ({ appName, userId, sessionId }: ClaimedCase): Sessi
   sessionId,
 });
 
-/** @throws {AppError} if its history cannot be copied. */
+/** Creates the session of a case. @throws {AppError} if the case's history cannot be copied. */
 async function beginSession(
   { database, leaseTimes }: InvocationContext,
   key: SessionKey,
@@ -103,13 +103,15 @@ async function beginSession(
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
-    // An earlier process created the session, or the answer to the first attempt was lost: only this case uses the id.
+    // The error is ignored if the session already exists, because only this case uses its id: an earlier process
+    // created the session, or the database's response to the first attempt was lost.
     if (!(error instanceof ConflictError)) throw error;
   }
 }
 
 /**
- * Returns the user's message of a turn: from the case, or from the simulated user, who is not asked twice for a turn.
+ * Returns the user's message of a turn, from the case or from the simulated user. If the simulated user's message of
+ * this turn is already stored in the session, the stored message is returned.
  */
 async function nextContent(
   { database }: InvocationContext,
@@ -143,7 +145,10 @@ interface NextTurn {
   expected: Turn | undefined;
 }
 
-/** Runs one turn, or finds the outcome of one that was already started; `undefined` if the agent answered. */
+/**
+ * Runs a turn, or waits for the outcome of a turn that was already started. Returns `undefined` if the agent answered,
+ * otherwise the failure.
+ */
 async function runTurn(
   context: InvocationContext,
   claimed: ClaimedCase,
@@ -165,13 +170,16 @@ async function runTurn(
         if (earlier && !isActive(earlier)) return earlier.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
-    // Another process runs or resumes it, the queue is full, or the database is unavailable: retry.
+    // Retries after a pause, because another process runs or resumes the invocation, the queue is full, or the database
+    // is unavailable.
     if (context.draining.aborted) return { code: 'interrupted', message: '' };
     await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.draining]) }).catch(() => undefined);
   }
 }
 
-/** Invokes the agent, with stored answers if the run says so. */
+/**
+ * Invokes the agent. If the run has an execution mode `stored`, answers of the model or of tools come from the case.
+ */
 async function invokeTurn(
   context: InvocationContext,
   { modelExecutionMode, toolExecutionMode, userId }: ClaimedCase,
@@ -206,14 +214,14 @@ const toIdempotency = ({ runId, place, trial, sessionCount }: ClaimedCase, turn:
   hash: runId,
 });
 
-/** Maximum bytes of a case's history, because each trial copies its events. */
+/** Maximum size of a case's history in bytes. The size is limited, because each trial copies the history's events. */
 const MAX_HISTORY_BYTES = 4_194_304;
 
 /**
- * Creates a case's session with its history: the leading events and the state of a session of the same user, for whom
- * the caller of the run may act. Artifacts are not copied.
- * @throws {NotFoundError} if the source session was deleted. @throws {InvalidError} if it has fewer events, or its
- * history is too large.
+ * Creates a case's session with the case's history: the first events of another session of the same user, and that
+ * session's state. The caller of the run may act for this user. Artifacts are not copied.
+ * @throws {NotFoundError} if the source session was deleted.
+ * @throws {InvalidError} if the source session has fewer events, or the history is too large.
  */
 async function copyHistory(
   db: Database,
@@ -225,8 +233,8 @@ async function copyHistory(
   if (point) checkReached(point.reached, sequence);
   const fork = { sessionId: key.sessionId, atSequence: sequence, labels: {}, maxBytes: MAX_HISTORY_BYTES };
   try {
-    // False if an earlier process created the session, or if the answer to the first attempt was lost: only this case
-    // uses the id.
+    // `insertFork` returns false if the session already exists. The session is then this case's own, because only this
+    // case uses the id: an earlier process created it, or the database's response to the first attempt was lost.
     if (point && (await insertFork(db, source, fork))) return;
   } catch (error) {
     if (sizeRefusal(error)?.code !== 'session_too_large') throw error;

@@ -19,17 +19,18 @@ import { toSessionKey } from './run-turns.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
 import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run.ts';
 
-/** Maximum pause between polls, because a pooler may not pass on notifications (LISTEN). */
+/** Maximum pause between polls. Workers poll, because a connection pooler may not pass on notifications (LISTEN). */
 const MAX_PAUSE_MS = 30_000;
 /**
- * Progress of a run is published at this interval at most, because each notification is a statement and makes all
- * followers poll.
+ * Minimum interval between notifications of a run's progress. Each notification is a statement, and makes every client
+ * that follows the run poll.
  */
 const PROGRESS_MS = 200;
 
 /**
- * Runs cases of evaluation runs until the process drains. Every replica does so; a lease on the case's row decides
- * which one runs it. @returns a promise that settles when the last case has ended.
+ * Runs cases of evaluation runs until the process drains. Every replica does so; a lease on the row of a case decides
+ * which replica runs the case.
+ * @returns a promise that settles when the last case has ended.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
   const { database, notifications, leaseTimes, agents } = context;
@@ -38,7 +39,8 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
-    // Not done as each case ends, because two that end concurrently would each still see the other as open.
+    // Runs are ended here and not with their last case, because two cases that end concurrently would each see the
+    // other as still open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
     const leaseEndMs = await findNextLeaseEnd(database.db);
     const untilLeaseEnd = leaseEndMs === undefined ? undefined : Math.max(leaseEndMs, leaseTimes.renewalMs);
@@ -65,7 +67,8 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     },
     losses: {
       count: ({ losses }) => losses,
-      // A running invocation has its own limit of crashes, so the case continues.
+      // If the case's invocation is running, the case is not given up, because an invocation has its own limit of
+      // crashes.
       giveUp: async (claimed, message, signal) =>
         (await findCurrent(database.db, toSessionKey(claimed)))
           ? run(claimed, signal)
@@ -77,7 +80,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
   });
 }
 
-/** Publishes the end of cases of a run, once for all that end within the interval. */
+/** Publishes that cases of a run have ended, once for all cases that end within the interval. */
 function createAnnouncer(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
   const pendingRunIds = new Set<string>();
   return (runId) => {
@@ -112,7 +115,10 @@ async function endCase(
   }
 }
 
-/** Converts an error to the outcome of a case. @throws the error if the case was taken over or can be retried. */
+/**
+ * Converts an error to the outcome of a case. @throws the error if another process has taken the case over, or if a
+ * retry may succeed.
+ */
 function toOutcome({ log }: InvocationContext, error: unknown, signal: AbortSignal): CaseOutcome {
   if (signal.aborted || isPassingFailure(error) || error instanceof LeaseLostError) throw error;
   const isExpected = error instanceof AppError;

@@ -27,27 +27,30 @@ import { readSimulatedUser } from './simulated-user.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
-/** Maximum open runs of a requester in an application; a client with more does not wait for its runs. */
+/**
+ * Maximum number of open runs of the same requester in an application. Only a client that does not wait for its runs
+ * reaches it.
+ */
 export const MAX_OPEN_RUNS = 100;
 
 /** Maximum pause between polls of a run, because notifications may be lost. */
 const POLL_MS = 1_000;
-/** Minimum pause between polls, because each counts all cases of the run. */
+/** Minimum pause between polls of a run. Each poll counts all cases of the run. */
 const PAUSE_MS = 50;
-/** Default user of a case's session, as in ADK. */
+/** Default user id of a case's session, as in ADK. */
 const TEST_USER = 'test_user_id';
 
 /**
- * Stores a run for the workers. @returns its id; `undefined` if the set has no cases.
- * @throws {NotFoundError} if the set or a named case is absent, or if a case names a user for whom the caller may not
- * act.
- * @throws {InvalidError} if a case names another application, for too many cases, and for invalid settings of the
- * simulated user.
- * @throws {ForbiddenError} if a case writes `app:` state without the scope for it, or for a stored model with live
- * tools without the scope to override the agent.
+ * Stores a run, whose cases the workers then run. @returns the id of the run; `undefined` if the set has no cases.
+ * @throws {NotFoundError} if the set or a named case does not exist, or if the caller may not act for the user that a
+ * case names.
+ * @throws {InvalidError} if a case names another application, if there are too many cases, or if the settings of the
+ * simulated user are invalid.
+ * @throws {ForbiddenError} if a case writes `app:` state and the caller lacks the scope for it, or if the model's
+ * answers come from the case while tools are live, and the caller lacks the scope to override the agent.
  * @throws {ConflictError} if too many runs are open. @throws {TooLargeError} if the metrics are too large.
- * @throws {ValidationFailedError} if a metric could not score anything; metrics for which `isOther` is true are exempt
- * and not evaluated.
+ * @throws {ValidationFailedError} if a metric is unknown or its criterion invalid. Unknown metrics for which `isOther`
+ * returns true are accepted and not evaluated.
  */
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
@@ -111,7 +114,8 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
 }
 
 /**
- * Returns the user of a case; the caller must be allowed to act for this user, so that nobody else's memory is read.
+ * Returns the user of a case. The caller must be allowed to act for this user, because the agent may read the user's
+ * memories.
  */
 function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
@@ -135,7 +139,8 @@ export async function findRun(
 }
 
 /**
- * Yields a run, and again after each change, until it has ended or `signal` aborts; nothing if there is no such run.
+ * Yields a run, and yields it again after each change, until the run has ended or `signal` aborts. Yields nothing if
+ * the run does not exist.
  */
 export async function* followRun(
   context: Pick<InvocationContext, 'database' | 'notifications'>,
@@ -162,10 +167,7 @@ export async function* followRun(
   }
 }
 
-/**
- * Waits for the end of a run. `undefined` if `signal` aborts first, because the client has disconnected.
- * @throws {ConflictError} if the run was cancelled. @throws {UnavailableError} if this process stops.
- */
+/** Waits for the end of a run. Returns `undefined` if `signal` aborts first, because the client has disconnected. */
 export async function waitForRun(
   context: InvocationContext,
   key: EvalRunKey,

@@ -8,7 +8,7 @@ import type { ExecutionModes } from '../sets/eval-set.ts';
 import { getCalls, getContents, getResponses, type Turn } from '../metrics/turn.ts';
 
 interface StoredAnswer extends ModelAnswer {
-  /** The agent that gave the answer; undefined if the case does not say. */
+  /** Name of the agent that gave the answer; undefined if the case does not contain the name. */
   author?: string | undefined;
 }
 
@@ -19,14 +19,17 @@ interface AnsweredCall {
   response: JsonObject;
 }
 
-/** Tools that affect only the running loop, so they run even if answers are stored. */
+/**
+ * Tools that are called even if tool answers come from the case, because they have no effect outside the running agent
+ * loop.
+ */
 const LOOP_TOOLS: ReadonlySet<string> = new Set(['exit_loop']);
 const NO_ANSWER = 'The eval case has no stored answer to this call.';
 
 /**
- * Answers from a case's expected turn in place of a model, of tools, or of both. Each model answer is used once, in the
- * order of the case, by the agent that gave it; any agent may use the final response. A call gets the answer with its
- * id, or else the first unused one with equal name and arguments.
+ * Replaces a model, tools, or both by the answers in a case's expected turn. An agent gets its own model answers in the
+ * order of the case, each once; any agent may get the final response. A tool call gets the answer with the same call
+ * id, otherwise the first unused answer to a call with equal name and arguments.
  */
 export class StoredTurn {
   readonly #modes: ExecutionModes;
@@ -48,7 +51,10 @@ export class StoredTurn {
     };
   }
 
-  /** Stands in for the tools of MCP servers, so that no server is contacted if tool answers are stored. */
+  /**
+   * Replacement for the tools of MCP servers, because no MCP server may be contacted if tool answers come from the
+   * case.
+   */
   get serverTools(): ServerTools | undefined {
     if (this.#modes.toolExecutionMode === 'live') return undefined;
     const names = [...new Set(this.#calls.map(({ name }) => name))];
@@ -61,7 +67,7 @@ export class StoredTurn {
     return {
       provider: node.model.provider,
       async *generate() {
-        // Stored answers are not streamed.
+        // Yields no partial text: a stored answer is returned as a whole.
         yield* [];
         return next();
       },
@@ -108,7 +114,10 @@ const UNKNOWN_TOOL = {
   calls: 'server' as const,
 };
 
-/** Lists the model answers, the final response last. ADK 1.x's form has no order, so all calls are made at once. */
+/**
+ * Lists the model answers of a turn, the final response last. Turns of ADK 1.x have no order, so all their calls become
+ * one answer.
+ */
 function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);
@@ -121,7 +130,10 @@ function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] 
   ];
 }
 
-/** Pairs calls with answers: by id, or else with the first answer of the same name that belongs to no other call. */
+/**
+ * Pairs the tool calls of a turn with their answers: by call id, otherwise with the first answer of the same tool that
+ * belongs to no other call.
+ */
 function pairCalls({ intermediateData }: Turn): AnsweredCall[] {
   const responses = [...getResponses(intermediateData)];
   const all = [...getCalls(intermediateData)];

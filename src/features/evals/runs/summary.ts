@@ -24,11 +24,14 @@ export type CaseSummary = ReturnType<typeof toSummaries>[number];
 
 export interface RunComparison extends Comparison {
   compared: number;
-  /** Cases with a verdict in the earlier run only: their present result is unknown. */
+  /** Ids of cases that have a verdict in the earlier run but not in this run. */
   missing: string[];
   added: string[];
   missingMetrics: string[];
-  /** First difference between the first trials of each won or lost case. */
+  /**
+   * For each case that changed between passed and failed: the first difference between its first trials in the two
+   * runs.
+   */
   differences: ({ evalId: string } & Difference)[];
 }
 
@@ -105,7 +108,7 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
   };
   const changedIds = [...comparison.lost, ...comparison.won];
   const differences: RunComparison['differences'] = [];
-  // Sequentially, because each history may be as long as a session.
+  // Cases are compared one after another, because each needs two whole histories in memory.
   for (const evalId of changedIds) {
     const eventsBefore = await firstTrial(db, baseline, before, evalId);
     const eventsAfter = await firstTrial(db, key, after, evalId);
@@ -137,11 +140,11 @@ async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[
 }
 
 export interface Difference extends JsonDifference {
-  /** Index of the event in its session, from 0; the path is empty if only one sequence has the event. */
+  /** Index of the event in its session, from 0. The path is empty if only one of the two sessions has the event. */
   event: number;
 }
 
-/** Compares content only; ids, times and token counts are ignored. */
+/** Finds the first difference in content between two lists of events. Ids, times and token counts are ignored. */
 export function firstDifference(before: Event[], after: Event[]): Difference | undefined {
   const length = Math.max(before.length, after.length);
   for (let event = 0; event < length; event += 1) {

@@ -17,13 +17,13 @@ const configSchema = z.looseObject({
 });
 const spelling = keyAliases(configSchema);
 
-/** ADK's defaults without a `test_config.json`. */
+/** Criteria that ADK uses if there is no file `test_config.json`. */
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
- * Reads a `test_config.json`, in either spelling: the metrics in its order, and the simulated user if it has one. A
- * number is a criterion with that threshold.
- * @throws {InvalidError} for an invalid criterion or simulated user, which the message names.
+ * Parses the JSON of a `test_config.json`, with names in snake_case or camelCase. Returns the metrics in the order of
+ * the file, and the settings of the simulated user if the file has some. A number in place of a criterion is its
+ * threshold.
  */
 export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {
   const result = configSchema.safeParse(spelling.toSchema(json));
@@ -53,8 +53,8 @@ const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => [path.join('.'), message].filter(Boolean).join(': ')).join('; ');
 
 /**
- * Parses selectors `set[:case[,case…]]` to case ids by set; an empty list means all cases. Blanks around ids are
- * significant, as in ADK; repeated sets are merged.
+ * Parses selectors `set[:case[,case…]]` to lists of case ids by set. An empty list means all cases. Blanks around ids
+ * are part of the ids, as in ADK. Selectors of the same set are merged.
  */
 export function parseSelectors(selectors: string[]): Map<string, string[]> {
   const idsBySet = new Map<string, string[]>();

@@ -6,7 +6,10 @@ import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import type { EvalRun } from './eval-run.ts';
 import { deleteSession } from '../../../conversation/sessions/session-store.ts';
 
-/** Lists the results of a set's last completed runs, oldest first; only runs of `requestedBy`, if given. */
+/**
+ * Lists the results of the last completed runs of a set, oldest first. If `requestedBy` is given, only runs of this
+ * requester are listed.
+ */
 export async function listTrend(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },
@@ -34,13 +37,13 @@ export async function listTrend(
 }
 
 export interface RunRetention {
-  /** Maximum days since the end of a run. */
+  /** Number of days after its end for which a run is kept. */
   days: number;
-  /** Maximum runs of a set. */
+  /** Maximum number of runs per set that are kept. */
   count: number;
 }
 
-/** Deletes expired runs and their cases. @returns the sessions that no other run references */
+/** Deletes expired runs and their cases. @returns the sessions of these cases that no other run references */
 async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promise<SessionKey[]> {
   const c = evalRunCases;
   const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`
@@ -66,8 +69,8 @@ async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promi
 }
 
 /**
- * Drops sessions that are on hold. A separate statement, because on a cluster holds and runs are distributed
- * differently.
+ * Removes from `keys` the sessions on legal hold. This is a separate statement, because on a Citus cluster holds and
+ * runs are distributed differently.
  */
 async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey[]> {
   if (keys.length === 0) return [];
@@ -95,13 +98,19 @@ export function selectCounts(): SQL {
       'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) from ${c} where ${isItsCase}`;
 }
 
-/** Query for the mean score of each metric over a run's cases, as JSON; null if none gave a score. */
+/**
+ * SQL query for the mean score of each metric over the cases of a run, as JSON. The mean is null for a metric without
+ * scores.
+ */
 export const meanScores = sql`select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
   select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
   from ${evalRunCases} cross join lateral jsonb_array_elements(${evalRunCases.result} -> 'overall') m
   where ${isItsCase} group by 1) means`;
 
-/** Counts of a run's cases: as stored at its end, otherwise counted now. */
+/**
+ * SQL expression for the counts of a run's cases by status: as stored at the end of the run, otherwise counted by the
+ * query.
+ */
 export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', (${selectCounts()}))`;
 
 /** Deletes expired runs and the sessions of their cases. */

@@ -3,7 +3,10 @@ import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.
 import type { Event } from '../../../core/event.ts';
 import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 
-/** Sums the token use of each model; an event counts for its author's model, or for the root agent's. */
+/**
+ * Sums the token use by model. An event is counted for the model of the agent that wrote it, or for the root agent's
+ * model if that agent is unknown.
+ */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();
@@ -13,7 +16,7 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
     const answeredAs = modelVersion ?? model;
     const key = JSON.stringify([model, answeredAs]);
     const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
-    // A client may have sent the event, so its counts can be integers of any size.
+    // Token counts are converted, because a client may have sent the event with integers of any size.
     const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = mapExactIntegers(
       usageMetadata,
       toRounded,
@@ -28,15 +31,18 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   return [...uses.values()];
 }
 
-/** The longest matching prefix of the model's name wins, as for budgets and `inspect.invocation_costs`. */
+/**
+ * Finds the price of a model. Prices are defined for prefixes of model names; the longest matching prefix is used, as
+ * in budgets and in the database view `inspect.invocation_costs`.
+ */
 const findPrice = (name: string, prices: ModelPrice[]) =>
   prices
     .filter((one) => one.model !== '*' && name.startsWith(one.model))
     .toSorted((one, other) => other.model.length - one.model.length)[0];
 
 /**
- * Computes the cost of model uses; prices are per million tokens. `undefined` if nothing was used or a price is
- * missing.
+ * Computes the cost of model uses. Prices are per million tokens. Returns `undefined` if no model was used or a price
+ * is missing.
  */
 export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;

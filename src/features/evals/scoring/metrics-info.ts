@@ -1,7 +1,7 @@
 import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
 import { HARNESS_APP } from '../../../core/names.ts';
 
-/** Range of every metric; a client of the UI requires one. */
+/** Range of the values of every metric, from 0 to 1. Clients of ADK require a range. */
 const interval = { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false };
 const info = (metricName: string, description: string) => ({
   metricName,
@@ -36,15 +36,19 @@ const JUDGED_METRICS = [
   info('per_turn_user_simulator_quality_v1', 'Share of the turns in which the simulated user kept to the plan.'),
 ];
 
-/** User for preparing an agent outside of a request. */
+/** User id for the preparation of an agent outside of a user's request. */
 const NO_USER = '';
 
-/** Lists the metrics that can run here: judged ones only if a judge model is available, and the application's own. */
+/**
+ * Lists the metrics that this process can evaluate: the built-in metrics and the application's own. Metrics with a
+ * judge are listed only if a judge model is available.
+ */
 export async function listMetrics(
   agents: ReadonlyMap<string, HostedAgent>,
   appName: string,
 ): Promise<typeof PLAIN_METRICS> {
-  // Any application shows whether the process has a provider, so the built-in one is used.
+  // The built-in application is prepared to find out whether a model provider is configured, which is the same for all
+  // applications of the process.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;

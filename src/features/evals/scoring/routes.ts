@@ -31,12 +31,15 @@ import { hasScore, isUnscored, listSessionScores, saveSessionScore, type Session
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { looseObject, optional } from '../../../core/members.ts';
 
-/** Sessions that one call copies or scores at most; scoring may ask a judge for each turn of each. */
+/**
+ * Maximum number of sessions that a request copies or scores. The number is limited, because scoring may call a judge
+ * for each turn of each session.
+ */
 const MAX_COPIED = 200;
 const MAX_SCORED = 50;
 
 const seconds = (meaning: string) => z.number().min(0).max(9e12).nullish().describe(`${meaning}, Unix seconds.`);
-/** The members of a request that choose sessions. */
+/** Request parameters that select sessions. */
 export const sessionFilter = {
   users: z.array(identifierSchema).max(MAX_COPIED).nullish().describe('Only sessions of these users.'),
   sessions: z
@@ -145,7 +148,7 @@ const scoreSessions = evalOperation({
       if (signal.aborted) break;
       const key = { appName, userId: one.userId, sessionId: one.sessionId };
       const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
-      // One that was deleted since it was chosen is not scored, as if it had been deleted before.
+      // A session that was deleted after its selection is omitted from the result.
       const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
       if (!isKept) continue;
       scores.push({ ...one, scored });
@@ -185,7 +188,7 @@ const listScores = evalOperation({
   },
 });
 
-/** The sessions that a caller may read and that a filter chooses. */
+/** Returns the sessions that match a filter and that the caller may read. */
 function choose(
   { database, agents }: EvalContext,
   appName: string,
@@ -211,8 +214,8 @@ function choose(
 }
 
 /**
- * The users whose sessions a caller may read, of those that are named; `undefined` for all.
- * @throws {NotFoundError} for a user that the caller may not act for.
+ * Returns the users whose sessions the caller may read, restricted to `named` if given; `undefined` means all users.
+ * @throws {NotFoundError} if the caller may not act for a named user.
  */
 export function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
   const foreign = named?.find((userId) => !mayActFor(principal, userId));
@@ -275,5 +278,5 @@ const getMetricsInfo = evalOperation({
   }),
 });
 
-/** Sessions of production, made into cases or scored, and the metrics. */
+/** Operations that make cases from users' sessions, score sessions, list scores, and list metrics. */
 export const scoringOperations = [copy, scoreSessions, listScores, getMetricsInfo];

@@ -45,20 +45,23 @@ import type { EvalContext } from '../sets/context.ts';
 type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions'], between?: string) => Judge;
 
 export interface ScoringContext {
-  /** The judge model of criteria that name none. */
+  /** Default judge model, used by criteria that name no model. */
   judgeModel: string;
   judgeFor: JudgeOf;
   scenario?: Scenario | undefined;
   own?: EvalModule['metrics'] | undefined;
 }
 
-/** A metric: the kind of its criterion, and a function that returns the threshold and the score of a case. */
+/**
+ * Implementation of a metric: the kind of its criterion, and a function that returns the threshold and the score of a
+ * case.
+ */
 interface Evaluator {
   kind: CriterionKind;
   evaluate: (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
 }
 
-/** Builds a metric whose criterion is parsed before it is evaluated. */
+/** Builds a metric from a function that gets the parsed criterion. */
 const metric = <Kind extends CriterionKind>(
   kind: Kind,
   evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
@@ -70,7 +73,7 @@ const metric = <Kind extends CriterionKind>(
   },
 });
 
-/** Builds a metric without a judge, which compares each turn with the expected one. */
+/** Builds a metric that compares each actual turn with the expected turn, without a judge. */
 const comparison = <Kind extends CriterionKind>(
   kind: Kind,
   score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
@@ -121,7 +124,10 @@ const METRICS = new Map<string, Evaluator>([
 const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
   judgeFor(judgeModelOptions);
 
-/** Pairs actual with expected turns and their rubrics. @throws {MetricError} if the numbers of turns differ */
+/**
+ * Pairs the actual turns with the expected turns and their rubrics. @throws {MetricError} if the numbers of turns
+ * differ
+ */
 export function pairTurns(
   actual: Turn[],
   { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
@@ -134,7 +140,10 @@ export function pairTurns(
   });
 }
 
-/** Scores a case with each metric, in order. A metric that cannot be evaluated explains why, and the others go on. */
+/**
+ * Scores a case with each metric, in order. If a metric cannot be evaluated, its result has the reason, and the other
+ * metrics are still evaluated.
+ */
 export async function scoreCase(
   pairs: TurnPair[],
   metrics: EvalMetric[],
@@ -209,7 +218,7 @@ const toUnevaluated = ({ metricName, threshold = null }: EvalMetric, explanation
   explanation,
 });
 
-/** The result of a case that could not be scored at all, with the reason. */
+/** Builds the result of a case for which no metric could be evaluated. `explanation` is the reason. */
 export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCase => ({
   finalStatus: 'NOT_EVALUATED',
   overall: metrics.map((metricRequest) => toUnevaluated(metricRequest, explanation)),
@@ -218,7 +227,7 @@ export const toUnscored = (metrics: EvalMetric[], explanation: string): ScoredCa
   efficiency: toEfficiency([]),
 });
 
-/** Records which model judges, and the versions of its prompts. */
+/** Wraps the judge of a scoring context, to record which model judged and with which versions of the prompts. */
 function watchJudge(context: ScoringContext) {
   const words = new Set<string>();
   let model = '';
@@ -272,9 +281,10 @@ export function checkMetricName(
 }
 
 /**
- * Refuses metrics that could score nothing: unknown ones, and those with an invalid criterion. Informational metrics
- * are allowed without a threshold.
- * @param isOther - true for an unknown metric that is allowed and not evaluated; default: none
+ * Refuses unknown metrics and metrics with an invalid criterion, because they could not be evaluated. Informational
+ * metrics are allowed without a threshold.
+ * @param isOther - returns true for an unknown metric that is accepted although it is not evaluated. Default: every
+ * unknown metric is refused.
  * @throws {ValidationFailedError} with all errors
  */
 export function checkMetrics(
@@ -317,7 +327,10 @@ export function toScoring(
   };
 }
 
-/** Scores turns by a metric of the application. @throws {MetricError} if it fails or returns no valid score */
+/**
+ * Scores turns with a metric that the application defines. @throws {MetricError} if the metric's function fails or
+ * returns no valid score
+ */
 async function scoreByOwnMetric(name: string, own: OwnMetric, pairs: TurnPair[]): Promise<MetricScore> {
   const turns: TurnScore[] = [];
   for (const { actual, expected } of pairs) {
@@ -344,8 +357,9 @@ const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): M
 });
 
 /**
- * Scores a stored session up to an event, or one invocation's turn; `undefined` if there is no session. Judges are
- * charged to the budgets of `payer`; default: the session's user. @throws {LimitError} if a budget is exhausted
+ * Scores a stored session up to an event, or the turn of an invocation. Returns `undefined` if the session does not
+ * exist. Judge calls are charged to the budgets of the user `payer`; default: the session's user.
+ * @throws {LimitError} if a budget is exhausted
  */
 export async function scoreSession(
   { database, agents, config }: EvalContext,

@@ -6,42 +6,45 @@ import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/st
 export interface MetricResult {
   metricName: string;
   threshold: number | null;
-  /** As sent by the client. */
+  /** The metric's criterion, as the client sent it. */
   criterion?: unknown;
   score: number | null;
   status: EvalStatus;
   explanation?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
-  /** The judge model, and a version that changes with the wording of its prompts. */
+  /** The judge model, and a version of its prompts that changes with their text. */
   judge?: { model: string; promptVersion: string } | undefined;
 }
 
-/** The verdict on a case; results in the order of the metrics. */
+/** The scores of a case. `results` has the order of the requested metrics. */
 export interface ScoredCase {
   finalStatus: EvalStatus;
   overall: MetricResult[];
   turns: MetricResult[][];
-  /** Metrics without a result, so that a passed metric does not hide them. */
+  /**
+   * Names of metrics that could not be evaluated. They are listed, because the case may have passed by its other
+   * metrics.
+   */
   notEvaluated: string[];
   efficiency: Efficiency;
-  /** Model use of the case's agents, from the events of the session. */
+  /** Token use of the case's agents by model, computed from the events of the session. */
   uses?: ModelUse[];
   agents?: JsonObject;
 }
 
-/** Drops the time of neither model nor tool from an answer. */
+/** Converts efficiency metrics for a response: omits the time outside models and tools. */
 export function toEfficiencyView({ invocationDuration, ...others }: Efficiency) {
   const { frameworkSeconds: _rest, ...durations } = invocationDuration ?? {};
   return { ...others, invocationDuration: invocationDuration && durations };
 }
 
 /**
- * Returns an explanation as the rationale of a rubric without a score, because ADK's models have no other text that its
- * clients print.
+ * Returns an explanation as the rationale of a rubric without a score, because in ADK's schema this is the only text
+ * that ADK's clients print.
  */
 export const toReason = (rubricId: string, rationale: string) => [{ rubricId, rationale }];
 
-/** Converts a metric's result to ADK's form. */
+/** Converts a metric's result to ADK's JSON. */
 export function toMetricResult(result: MetricResult) {
   const { metricName, threshold, criterion, score, status, explanation } = result;
   const reason = explanation === undefined ? [] : toReason(metricName, explanation);

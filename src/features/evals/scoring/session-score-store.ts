@@ -15,11 +15,11 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 const e = evalSessionScores;
 const ofSession = sql`${e.appName} = ${s.appName} and ${e.userId} = ${s.userId} and ${e.sessionId} = ${s.id}`;
 
-/** True for a session without a score by these metrics at its present end: it is new, or has continued. */
+/** SQL condition: the session has no score by these metrics, or has continued after its last score. */
 export const isUnscored = (metricsHash: string): SQL => sql`not exists (
   select from ${e} where ${ofSession} and ${e.lastSequence} = ${s.lastSequence} and ${e.metricsHash} = ${metricsHash})`;
 
-/** True if the newest score of a session in a metric is within a range, both ends included. */
+/** SQL condition: the session's newest score in a metric is at least `atLeast` and at most `atMost`. */
 export const hasScore = (metricName: string, atLeast: number, atMost: number): SQL =>
   sql`exists (
     select from (
@@ -32,7 +32,7 @@ export const hasScore = (metricName: string, atLeast: number, atMost: number): S
 /** Scores of a session up to one of its events. */
 export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
-  /** The rule that requested the score, and the invocation whose turn was scored. */
+  /** Id of the score rule that requested the score, and id of the invocation whose turn was scored. */
   ruleId?: string | null;
   invocationId?: string | null;
 }
@@ -72,7 +72,7 @@ export interface ScoreFilter {
   after?: ListPlace | undefined;
 }
 
-/** Lists scores after a place, newest first, without those of single turns. */
+/** Lists scores of whole sessions after a cursor position, newest first. Scores of single turns are omitted. */
 export async function listSessionScores(
   db: Database,
   appName: string,

@@ -2,12 +2,18 @@ import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Maximum cases of a set, and of a run including trials, because a report is read as one page. */
+/**
+ * Maximum number of cases of a set, and of a run, where each trial counts. The number is limited, because a report
+ * shows all cases on the same page.
+ */
 export const MAX_CASES = 1_000;
-/** Maximum bytes of a case as JSON, because it is processed as one value. */
+/** Maximum size of a case's JSON in bytes. The size is limited, because a case is processed in memory as a whole. */
 const MAX_CASE_BYTES = 4_194_304;
 const MAX_TURNS = 1_000;
-/** Maximum bytes of a run's metrics and simulated user, because lists of runs and results repeat them. */
+/**
+ * Maximum size in bytes of a run's metrics and settings of the simulated user. The size is limited, because lists of
+ * runs and results repeat both.
+ */
 const MAX_METRICS_BYTES = 65_536;
 
 const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
@@ -27,14 +33,14 @@ export function checkMetricsSize(...values: unknown[]): void {
   throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_METRICS_BYTES} bytes.`);
 }
 
-/** Members with base64 data, which cannot be truncated because a half is unreadable. */
+/** Names of properties with base64 data, which are never truncated, because truncated data are unreadable. */
 const BYTES = new Set(['data', 'thoughtSignature']);
 const LENGTHS = [16_384, 1_024, 256];
 export const MAX_SCORES = 1_048_576;
 
 /**
- * Truncates texts step by step until the JSON has at most `maxLength` characters; each truncated text says so. The
- * result may still be longer.
+ * Truncates the texts in a value step by step until its JSON has at most `maxLength` characters. Each truncated text
+ * ends with a note. The result may still be longer.
  */
 export function withShortTexts<Value>(value: Value, maxLength: number): Value {
   let text = JSON.stringify(value);
@@ -49,11 +55,11 @@ export function withShortTexts<Value>(value: Value, maxLength: number): Value {
   return parseExactJson(text) as Value;
 }
 
-/** Maximum rows of a batch, and maximum bytes; a first row may be larger. */
+/** Maximum number of rows of a batch, and maximum size of a batch in bytes. A larger row is a batch by itself. */
 const PART_ROWS = 200;
 const PART_BYTES = 4_194_304;
 
-/** Divides rows with estimated sizes into batches to read at once. */
+/** Divides rows, by their estimated sizes, into batches that are each read by a statement. */
 export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
   const parts: Row[][] = [];
   let bytes = 0;
@@ -70,8 +76,8 @@ export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
 }
 
 /**
- * Streams pages of elements between a head and a tail. The tail is built at the end; each page is read when the client
- * has consumed the previous one.
+ * Streams JSON: a head, pages of elements, and a tail, which is built after the last page. Each page is read when the
+ * client has consumed the previous page.
  */
 export async function streamList(
   pages: AsyncGenerator<string[]>,

@@ -23,7 +23,7 @@ export const ofSet = {
 
 export const idsSchema = z.array(z.string());
 
-/** Returns a page of rows and sets the cursor header if one more row was found. */
+/** Returns a page of rows, and sets the header with the next cursor if `rows` has more rows than `limit`. */
 export function takePage<Row>(response: Response, rows: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
   const page = rows.slice(0, limit);
   const last = rows.length > limit && page.at(-1);
@@ -31,7 +31,7 @@ export function takePage<Row>(response: Response, rows: Row[], limit: number, to
   return page;
 }
 
-/** Declares an operation of evaluation. It is for developers, each of whom sees only their own sets and runs. */
+/** Declares an evaluation operation, which is for developers. A developer sees only their own sets and runs. */
 export const { operation: evalOperation } = area<EvalContext>('Evaluation (development server)', {
   read: 'develop',
   write: 'develop',
@@ -40,8 +40,9 @@ export const { operation: evalOperation } = area<EvalContext>('Evaluation (devel
 });
 
 /**
- * Returns the owner of the caller's sets and runs: a token's user, or a key limited to some users. `undefined` for a
- * caller who may see all. No user can have a key's name, because identifiers contain no control characters.
+ * Returns the owner id of the caller's sets and runs: the user id of a token, or an id made from the name of an API key
+ * that is bound to users. `undefined` for a caller who may see all sets and runs. The id of a key contains a control
+ * character, which user ids must not contain.
  */
 export function getRequester(principal: Principal): string | undefined {
   if (principal.kind === 'user') return principal.userId;
@@ -53,7 +54,7 @@ export function getAuthor(principal: Principal): string {
   return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
 }
 
-/** Restricts a set's key to sets that the caller may see. */
+/** Adds the caller's owner id to the key of a set, because only sets that the caller may see must be found. */
 export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
 
 export function toDisconnectSignal(response: Response): AbortSignal {

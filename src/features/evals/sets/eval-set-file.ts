@@ -18,8 +18,8 @@ import { getChildren, unwrap } from '../../../core/zod-graph.ts';
 import { isExactInteger, parseExactJson } from '../../../core/exact-json.ts';
 
 /**
- * The form of an eval case that every version of ADK can read from a file: events are `{author, content}`, and records
- * have only the members below. Files of 2.13.0 have more members, which 2.2.0 refuses.
+ * The schema of an evaluation case that every version of ADK can read from a file: events are `{author, content}`, and
+ * records have only the properties below. Files of ADK 2.13.0 have further properties, which ADK 2.2.0 refuses.
  */
 const rubrics = z.array(rubricSchema.extend({ type: rubricType.nullish() })).nullish();
 
@@ -53,7 +53,9 @@ const fileTurn = z.looseObject({
     .nullish(),
 });
 
-/** A case in a file, in this service's spelling; unknown members are kept until {@link passOver}. */
+/**
+ * A case in a file, with camelCase property names. Unknown properties are kept, because {@link passOver} reports them.
+ */
 const fileCaseSchema = z.looseObject({
   evalId: z.string(),
   conversation: z.array(fileTurn).nullish(),
@@ -72,14 +74,20 @@ const fileCaseSchema = z.looseObject({
 
 interface Pass {
   rename: (name: string) => string;
-  /** True for records whose unknown members are kept. */
+  /** Returns true for schemas of records whose unknown properties are kept. */
   isOpen: (schema: z.core.$ZodType) => boolean;
-  /** True for members to omit silently, because readers fill them in again. */
+  /**
+   * Returns true for properties that have their default value. They are omitted without a report, because every reader
+   * adds the default again.
+   */
   isDefault: (name: string, value: unknown) => boolean;
   droppedPaths: string[];
 }
 
-/** Returns the value without nulls and without members unknown to its schema; free-form objects stay unchanged. */
+/**
+ * Returns the value without nulls and without properties that its schema does not define. Free-form objects stay
+ * unchanged.
+ */
 function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   const plain = unwrap(schema);
@@ -97,7 +105,7 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
     if (!element) return value;
     return Object.fromEntries(entries.map(([name, each]) => [name, passOver(element, each, `${path}.${name}`, pass)]));
   }
-  // In the order of the schema, as ADK writes its files; unknown members come last.
+  // Properties are written in the order of the schema, as in ADK's files. Unknown properties come last.
   const order = Object.keys(members);
   const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length);
   const keptEntries = entries
@@ -119,7 +127,7 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
 const SNAKE = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 const spelling = keyAliases(fileCaseSchema);
 
-/** Members that readers fill in, with their default as JSON. */
+/** Properties to which every reader adds a default, with the default as JSON. */
 const DEFAULTS: Record<string, string> = {
   invocationId: '""',
   creationTimestamp: '0',
@@ -135,18 +143,19 @@ const DEFAULTS: Record<string, string> = {
 const isDefault = (name: string, value: unknown) =>
   Object.hasOwn(DEFAULTS, name) && DEFAULTS[name] === JSON.stringify(value);
 
-/** Base64 members in the URL-safe alphabet that ADK writes; ADK reads both alphabets. */
+/** Names of properties with base64 data. They are written in the URL-safe alphabet, as ADK does. */
 const BYTES = new Set(['data', 'thought_signature']);
 const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/', '_');
 
-/** Members of a set that no version of ADK knows. */
+/** Properties of a set that only this service defines. */
 const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
 
 const MAX_DROPPED = 1_000;
 
 /**
- * Writes a `.evalset.json` that every version of ADK reads: snake_case, two spaces of indent, no nulls and no default
- * values. Its member `dropped`, which ADK ignores, lists the paths of members that some version would refuse.
+ * Writes a file `.evalset.json` that every version of ADK can read: names in snake_case, an indent of two spaces, no
+ * nulls and no default values. Properties that some version would refuse are omitted; the file lists their paths in
+ * `dropped`, which ADK ignores.
  * @param cases - JSON of the cases, page by page
  */
 export async function writeEvalSet(
@@ -180,7 +189,10 @@ function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): st
   return toText(withUrlSafeBytes(document) as object).replaceAll('\n', '\n    ');
 }
 
-/** Converts only members of contents: inputs and outputs of tools are data, even if a member is named `data`. */
+/**
+ * Converts base64 data to the URL-safe alphabet. Arguments and results of tools stay unchanged, even if they have a
+ * property named `data`.
+ */
 function withUrlSafeBytes(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return value.map(withUrlSafeBytes);
@@ -193,8 +205,9 @@ function withUrlSafeBytes(value: unknown): unknown {
 const FREE_FORM = new Set(['args', 'response', 'state', 'final_session_state', 'part_metadata', 'tool_declarations']);
 
 /**
- * Removes events without content, which 2.13 writes for final answers and 2.2.0 refuses, and adds them to `dropped`,
- * with members of ADK 1.x next to events, which every version refuses.
+ * Removes events without content, because ADK 2.2.0 refuses them (ADK 2.13 writes them for final answers). Also removes
+ * properties of ADK 1.x next to events, because every version refuses both together. Adds the removed paths to
+ * `dropped`.
  */
 function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: string[]): EvalCaseBody {
   const conversation = evalCase.conversation?.map((turn, place) => {
@@ -213,13 +226,13 @@ function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: stri
   return conversation ? { ...evalCase, conversation } : evalCase;
 }
 
-/** Records whose unknown members ADK keeps: a case and its session input. */
+/** Schemas of the records whose unknown properties ADK keeps: a case, and the session input of a case. */
 const OPEN = new Set<unknown>([fileCaseSchema, fileCaseSchema.shape.sessionInput.unwrap().unwrap()]);
 
 /**
- * Reads the JSON of a file of any ADK version, in either spelling. `dropped` lists the paths of members that are not
- * kept.
- * @throws {InvalidError} if the JSON is not a set; the message names the error.
+ * Reads the JSON of a file of any ADK version, with names in snake_case or camelCase. `dropped` lists the paths of
+ * properties that are not kept.
+ * @throws {InvalidError} if the JSON is not an evaluation set; the message names the error.
  */
 export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalSetDocument; dropped: string[] } {
   if (isOldFile(json)) return fromOldSessions(json, defaults);
@@ -259,7 +272,7 @@ function readCase(json: unknown, path: string, dropped: string[]): EvalCaseBody 
 const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; ');
 
-/** Adds the members that files omit and answers have. */
+/** Adds the properties that files omit but responses of this service contain. */
 function withDefaults(evalCase: EvalCaseBody): EvalCaseBody {
   const conversation = evalCase.conversation?.map((turn) => ({
     ...turn,
@@ -276,6 +289,6 @@ function withDefaults(evalCase: EvalCaseBody): EvalCaseBody {
   };
 }
 
-/** Data without events is in ADK 1.x's form, even if it is empty. */
+/** Converts a turn's intermediate data to events. Data without events are those of ADK 1.x, even if they are empty. */
 const toEvents = (data: NonNullable<NonNullable<EvalCaseBody['conversation']>[number]['intermediateData']>) =>
   data.invocationEvents ? data : { toolUses: [], toolResponses: [], intermediateResponses: [], ...data };

@@ -14,19 +14,21 @@ export interface EvalSetKey {
   appName: string;
   evalSetId: string;
   /**
-   * Only a set of this owner; another owner's set counts as absent. `undefined`: any owner, or no owner for a new set.
+   * Owner of the set; a set of another owner is not found. `undefined`: sets of all owners are found, and a new set has
+   * no owner.
    */
   ownerId?: string | undefined;
 }
 
 /**
- * Next version number of a case. Versions of a deleted case with the same id remain while runs reference them. It is a
- * database function, because that case may have belonged to another user whose rows are not visible here.
+ * SQL expression for the next version number of a case. Versions of a deleted case with the same id stay while runs
+ * reference them. The number is computed by a database function, because the deleted case may have belonged to another
+ * user, whose rows the caller's statement does not see.
  */
 export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
 
-/** Returned columns of a created or changed case, for {@link insertVersion}. */
+/** SQL `returning` clause of a statement that creates or changes a case, for {@link insertVersion}. */
 export const returnCase = sql`
   returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
 
@@ -48,10 +50,10 @@ export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
   and ${evalCaseVersions.version} = ${evalCases.version}`;
 export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
   and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId), isOwnedBy(ownerId));
-/** Restricts sets to an owner; no restriction if `ownerId` is undefined. */
+/** SQL condition that selects the sets of an owner; no condition if `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-/** Finds the default modes of a set's runs; `undefined` if there is no such set. */
+/** Finds the default execution modes of a set's runs; `undefined` if the set does not exist. */
 export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
   const { modelExecutionMode, toolExecutionMode } = evalSets;
   const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
@@ -70,9 +72,9 @@ type NewEvalSet = Pick<EvalSetDocument, 'eval_cases'> &
   Partial<Pick<EvalSetDocument, 'name' | 'description' | 'model_execution_mode' | 'tool_execution_mode'>>;
 
 /**
- * Inserts a set with its cases in one statement; the default name is its id, as in ADK.
- * @throws {ConflictError} if the application has a set with this id, or if two cases have the same id.
- * @throws {TooLargeError} for too many or too large cases.
+ * Inserts a set with its cases in one statement. A set without a name gets its id as the name, as in ADK.
+ * @throws {ConflictError} if the application already has a set with this id, or if two cases have the same id.
+ * @throws {TooLargeError} if there are too many cases, or if a case is too large.
  */
 export async function insertEvalSet(
   db: Database,
@@ -113,7 +115,10 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/** Lists an application's set ids after `after`, sorted by code point; only sets of `ownerId`, if given. */
+/**
+ * Lists the ids of an application's sets after the id `after`, sorted by code point. If `ownerId` is given, only sets
+ * of this owner are listed.
+ */
 export async function listEvalSetIds(
   db: Database,
   appName: string,
@@ -127,7 +132,7 @@ export async function listEvalSetIds(
   return rows[0]?.ids ?? [];
 }
 
-/** Finds a set, and its cases as JSON in batches, oldest first; `undefined` if there is no such set. */
+/** Finds a set, with its cases as JSON in batches, oldest first; `undefined` if the set does not exist. */
 export async function findEvalSet(
   db: Database,
   key: EvalSetKey,
@@ -166,7 +171,7 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
   }
 }
 
-/** @throws {NotFoundError} if there is no such set */
+/** @throws {NotFoundError} if the set does not exist */
 export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
   const rows = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
   if (rows.length === 0) throw new NotFoundError(evalSetNotFound(key));

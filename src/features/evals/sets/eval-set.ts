@@ -13,8 +13,9 @@ import { rubricType } from '../metrics/criteria.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
 /**
- * Evaluation sets and cases in ADK's form. Cases and their session input accept unknown members of later versions.
- * Turns, rubrics and scenarios do not, as in ADK, because a typo would be an expectation that nothing checks.
+ * Schemas of evaluation sets and cases with ADK's properties. Cases and their session input accept unknown properties,
+ * which later versions of ADK may add. Turns, rubrics and scenarios refuse unknown properties, as in ADK, because a
+ * misspelled expectation would never be checked.
  */
 const rubricSchema = z.strictObject({
   rubricId: z.string().max(1_024).describe('Unique among the rubrics that a turn is judged by.'),
@@ -111,7 +112,7 @@ export const evalCaseSchema = z
   })
   .describe('A conversation to evaluate an application with.');
 
-/** Source of model or tool answers in a run: `live` from the deployed agent, `stored` from the case. */
+/** Source of the answers of a model or of tools in a run: `live` from the deployed agent, `stored` from the case. */
 type ExecutionMode = 'live' | 'stored';
 
 export interface ExecutionModes {
@@ -119,7 +120,7 @@ export interface ExecutionModes {
   toolExecutionMode: ExecutionMode;
 }
 
-/** Modes as clients write them; the ADK Web UI says `replay` for `stored`. */
+/** Execution modes as clients send them. The ADK Web UI sends `replay` instead of `stored`. */
 const modeSchema = z.enum(['live', 'replay', 'stored']).nullish();
 const toModeSchema = (source: string, otherwise: string) =>
   modeSchema.describe(`Where the answers of ${source}, or the cases (\`replay\`, which is \`stored\`) [${otherwise}].`);
@@ -131,7 +132,7 @@ export const runModes = {
   toolExecutionMode: toolMode('that of the set'),
 };
 
-/** The request's mode takes precedence over the set's; the default is `live`. */
+/** Returns the first given execution mode, that of the request before that of the set. Default: `live`. */
 export const toExecutionMode = (...modes: z.infer<typeof modeSchema>[]): ExecutionMode =>
   (modes.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
 
@@ -154,8 +155,8 @@ export const createEvalSetSchema = z
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
 /**
- * ADK's rule for ids of sets that are created or read from a file. Sets that arise from adding a session may have any
- * id.
+ * Matches the ids that ADK allows for sets that are created or read from a file. A set that is created because a
+ * session is added to it may have any id.
  */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
 
@@ -187,10 +188,10 @@ export const exampleEvalSet = {
   creation_timestamp: 1_767_225_700.5,
 } satisfies z.input<typeof evalSetSchema>;
 
-/** A set in files and answers; times in Unix seconds. */
+/** An evaluation set in files and responses. Times are in Unix seconds. */
 export type EvalSetDocument = z.infer<typeof evalSetSchema> & { eval_cases: EvalCaseBody[] };
 
-/** Defaults for files without id and time, such as those of ADK 1.x. */
+/** Id and time for sets from files that contain neither, such as files of ADK 1.x. */
 export interface FileDefaults {
   evalSetId: string;
   now: number;

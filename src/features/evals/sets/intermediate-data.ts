@@ -6,12 +6,13 @@ type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
 type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
 
 /**
- * Converts a case for storage: a turn has `invocationEvents` or ADK 1.x's members but not both, because every version
- * of ADK refuses both. The UI edits arguments in `toolUses`, so these win if there is one for each call.
+ * Converts a case for storage. A stored turn has either `invocationEvents` or the properties of ADK 1.x, because every
+ * version of ADK refuses a turn with both. If a turn has both, arguments are taken from `toolUses` if it has an entry
+ * for each call, because the ADK Web UI edits arguments there.
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 
-/** Adds the members of ADK 1.x next to events, because the ADK Web UI reads those. */
+/** Adds to a case the properties of ADK 1.x next to its events, because the ADK Web UI reads these properties. */
 export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody =>
   mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data));
 

@@ -20,12 +20,12 @@ const oldSessions = z.array(
   }),
 );
 
-/** Files of ADK versions whose sets had no ids are a list of sessions. */
+/** True if the JSON is a file of an early ADK version, in which a set is a list of sessions without an id. */
 export const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
 /**
- * Converts a list of sessions to a set, with new ids and the current time. @throws {InvalidError} if it is not such a
- * list
+ * Converts the list of sessions in such a file to a set, with new ids and the current time. @throws {InvalidError} if
+ * the JSON is not a list of sessions
  */
 export function fromOldSessions(
   json: unknown,
