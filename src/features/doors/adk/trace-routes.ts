@@ -105,7 +105,7 @@ const getSessionTrace = room.operation({
   handler: (context, { path, principal }) => answerSpans(context, [path.appName], path.sessionId, principal),
 });
 
-/** As ADK 1.x spelt it: of every application at once. */
+/** The trace of a session at the path of ADK 1.x, which names no application: all applications are searched. */
 const getSessionTraceLegacy = room.operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
@@ -125,7 +125,7 @@ const getEventTrace = room.operation({
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
 });
 
-/** As ADK 1.x spelt it: of every application at once. */
+/** The trace of an event at the path of ADK 1.x, which names no application: all applications are searched. */
 const getEventTraceLegacy = room.operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,

@@ -82,7 +82,7 @@ async function start(call: McpCall, appName: string, input: unknown, meta: JsonO
   if (error)
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
   const requestKey = idempotencyKey.safeParse(meta[IDEMPOTENCY_KEY]).data ?? call.headers['idempotency-key'];
-  // The session id derives from the idempotency key, so that a retry reaches the same new session.
+  // The id of a new session derives from the idempotency key. A retry therefore reaches the same session.
   const derivedSessionId = requestKey && hash('sha256', JSON.stringify([appName, requestKey]));
   const key = { appName, userId: call.userId, sessionId: data.session ?? derivedSessionId ?? call.context.newId() };
   const content = { role: 'user', parts: [{ text: data.prompt }] };

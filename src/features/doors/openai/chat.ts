@@ -42,7 +42,8 @@ export async function completeChat(context: OpenAiContext, request: ChatCall): P
   const continueChat = () =>
     answer(context, call, { ...plan, find: async () => key && findChat(context, key, timeline) });
   if (!key || timeline.length > 1) return continueChat();
-  // For a first prompt no history is read, because its session usually does not exist yet.
+  // For a first prompt the history is read only if creating the session fails because it exists, because usually it
+  // does not exist yet.
   const find = () => Promise.resolve({ key, history: null });
   return answer(context, call, { ...plan, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return continueChat();

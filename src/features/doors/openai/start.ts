@@ -65,13 +65,13 @@ function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' |
   return { clientTools: chosenTools, ...(mode === 'required' && { toolChoice: mode }) };
 }
 
-/** The Chat Completions API nests the name one level deeper. */
+/** Reads the name in a tool choice. The Chat Completions API nests the name in an object `function`. */
 const readName = (tool: { name?: unknown; function?: unknown }): unknown =>
   toMembers(tool.function)['name'] ?? tool.name;
 
 function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefined {
   const flat = (tools ?? []).flatMap((tool, index) => {
-    // The Chat Completions API nests a tool's members one level deeper.
+    // The Chat Completions API nests the properties of a tool in an object `function`.
     if (tool.type === 'function') return (tool as { function?: object }).function ?? tool;
     if (tool.type === 'mcp' && tool.server_label === model) return [];
     const message = `There is no hosted tool ${tool.type}: the agent has its own, the client \`function\`.`;

@@ -74,7 +74,8 @@ export function trajectoryDetails(actual: FunctionCall[], expected: FunctionCall
 
 function matchingArguments(actual: FunctionCall[], expected: FunctionCall[]): number | null {
   const takenIndexes = new Set<number>();
-  // Equal calls are paired first, so that a call with other arguments does not take the place of a correct one.
+  // Equal calls are paired first, because otherwise a call with other arguments could be paired with an expected call
+  // that a later call matches.
   const exact = takeCalls(actual, expected, takenIndexes);
   const rest = expected.filter((_, index) => exact[index] === undefined);
   const near = takeCalls(actual, rest, takenIndexes, true);

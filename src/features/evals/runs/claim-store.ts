@@ -182,7 +182,7 @@ export async function finishEvalCase(
   return rows.length > 0;
 }
 
-/** Releases a claimed case, so that any process can continue it. */
+/** Releases a claimed case. Any process can then continue it. */
 export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
   const changes = { ...noLease, status: 'waiting' as const };
   await db.update(evalRunCases).set(changes).where(isMine(claim));

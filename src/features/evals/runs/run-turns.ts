@@ -34,7 +34,7 @@ import { StoredTurn } from './stored-turn.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { findForkPoint, insertFork } from '../../../conversation/sessions/fork-store.ts';
 
-/** Poll interval while another process runs the invocation, or while the database is unavailable. */
+/** Poll interval in milliseconds while another process runs the invocation, or while the database is unavailable. */
 const LOOK_MS = 500;
 
 export type TurnsEnd =
@@ -50,8 +50,8 @@ export interface Speaker {
 }
 
 /**
- * Runs the turns of a case in its session, which is created if absent. Each turn has an idempotency key, so that a
- * process that takes over continues after the last started turn, and no turn runs twice.
+ * Runs the turns of a case in the case's session, which is created if it does not exist. Each turn has an idempotency
+ * key: a process that takes the case over continues after the last started turn, and no turn runs twice.
  * @throws the abort reason of `signal`, and errors that are not the fault of a turn.
  */
 export async function runTurns(
@@ -139,7 +139,7 @@ const toDialogue = (events: Event[]): Exchange[] =>
 
 interface NextTurn {
   content: Content;
-  /** Index from 0. */
+  /** Index of the turn in its conversation, from 0. */
   turn: number;
   createSession: boolean;
   expected: Turn | undefined;

@@ -247,7 +247,7 @@ function watchJudge(context: ScoringContext) {
   return { watched: { ...context, judgeFor }, judgedBy };
 }
 
-/** @throws {MetricError} if there is no such metric, or if it is informational */
+/** Finds the implementation of a metric. @throws {MetricError} if the metric is unknown or informational */
 function findEvaluator(metricName: string, { own }: Pick<ScoringContext, 'own'>): Evaluator {
   if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
   const ours = METRICS.get(metricName);

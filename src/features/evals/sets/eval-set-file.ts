@@ -181,7 +181,7 @@ export async function writeEvalSet(
 
 const toText = (value: object) => JSON.stringify(value, null, 2);
 
-/** Serializes a case for a file, and adds the paths of omitted members to `dropped`. */
+/** Serializes a case for a file, and adds the paths of omitted properties to `dropped`. */
 function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): string {
   const path = `eval_cases[${place}]`;
   const pass = { rename: SNAKE, isOpen: () => false, isDefault, droppedPaths: dropped };
