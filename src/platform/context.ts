@@ -4,13 +4,13 @@ interface ReplicaRead {
   /** Log position (LSN) of the primary that the replica must have replayed, e.g. `16/B374D848`. */
   position: string;
   /**
-   * True after the primary answered a statement of the request. Later reads go there too, because the replica may lack
-   * what that statement saw.
+   * True after the primary answered a statement of the request. Later reads go to the primary too, because the replica
+   * may lack what that statement saw.
    */
   isAtPrimary: boolean;
 }
 
-/** The context of the current request; it also applies to background work that the request started. */
+/** The context of the current request, which also applies to background work that the request starts. */
 export interface RequestContext {
   /** Key by which slots, queue turns and rates are counted; `undefined` for the process itself. */
   caller?: string | undefined;
@@ -20,7 +20,7 @@ export interface RequestContext {
   groups?: readonly string[] | undefined;
   /** Set if plain reads may go to a replica; otherwise they go to the primary. */
   read?: ReplicaRead | undefined;
-  /** Aborted when the credential of a long request becomes invalid; the reason tells why. */
+  /** Aborted when the credential of a long request expires or is revoked; the abort reason says which. */
   ended?: AbortSignal | undefined;
   /** Called when a stream has sent everything available and waits for more. */
   hasRead?: (() => void) | undefined;
@@ -30,7 +30,7 @@ export interface RequestContext {
   sessionId?: string | undefined;
   invocationId?: string | undefined;
   tool?: string | undefined;
-  /** The caller's W3C `traceparent`. */
+  /** The `traceparent` header (W3C Trace Context) that the caller sent. */
   callerTrace?: string | undefined;
   /** `traceparent` of the current step, as sent to models and tool servers. */
   traceparent?: string | undefined;
@@ -41,7 +41,7 @@ const NONE: RequestContext = {};
 
 export const currentContext = (): RequestContext => storage.getStore() ?? NONE;
 
-/** Runs work in the current context with some members replaced. */
+/** Runs work in the current context with the members of `more` replaced. */
 export const runWith = <T>(more: RequestContext, work: () => T): T =>
   storage.run({ ...storage.getStore(), ...more }, work);
 
@@ -55,7 +55,7 @@ export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promis
 export const runAsSystem = <T>(work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId: undefined }, async () => await work());
 
-/** Binds a callback to the current user, so that a later caller's user does not apply to it. */
+/** Binds a callback to the current user, so that it does not run under the user of whoever calls it later. */
 export function bindUser(wake: () => void): () => void {
   const { userId } = currentContext();
   return () => runWith({ userId }, wake);
@@ -65,7 +65,7 @@ export function bindUser(wake: () => void): () => void {
 export const runInTrace = <T>(traceparent: string | undefined, work: () => T): T =>
   traceparent === undefined ? work() : runWith({ traceparent }, work);
 
-/** Ids of the current work for log lines; no content. */
+/** The ids of the current request and its work, as fields of log lines; no content. */
 export function logFields(): Record<string, string> {
   const { requestId, sessionId, invocationId, tool } = currentContext();
   const fields = Object.entries({ requestId, sessionId, invocationId, tool });

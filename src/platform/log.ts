@@ -2,10 +2,10 @@ import pino from 'pino';
 import { logFields } from './context.ts';
 import { causes, connectionReason } from '../core/errors.ts';
 
-/** The log: JSON lines on standard error, never with bodies, prompts or answers. */
+/** The log: JSON lines on standard error. It never contains bodies, prompts or answers. */
 export type Log = pino.Logger;
 
-/** Members that are redacted wherever they occur. */
+/** Names of members that are redacted wherever they occur. */
 const REDACTED = [
   'authorization',
   'apiKey',
@@ -18,7 +18,10 @@ const REDACTED = [
   'req.headers.authorization',
 ];
 
-/** Creates the log. Standard output stays free for output to people. @param level - a level of pino, or `silent` */
+/**
+ * Creates the log. It uses standard error, because standard output is for people. @param level - pino's level, or
+ * `silent`
+ */
 export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   return pino(
@@ -28,8 +31,8 @@ export function createLog(level: string, destination: pino.DestinationStream = p
 }
 
 /**
- * Patterns for the table that a statement changes or reads, or else the function or command. Excludes `extract(epoch
- * from`.
+ * Patterns that find the table that a statement changes or reads, or else its function or command. They exclude
+ * `extract(epoch from`.
  */
 const TARGETS = [
   /\b(?:insert into|delete from)\s+(?:"?\w+"?\.)?"?(\w+)/i,
@@ -38,7 +41,7 @@ const TARGETS = [
   /^\s*(begin|commit|listen)\b/i,
 ];
 
-/** Log fields of an error: codes, names and reasons only, because PostgreSQL's messages quote values. */
+/** Returns the log fields of an error: only codes, names and reasons, because PostgreSQL's messages quote values. */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
   const withCode = chain.find(({ code }) => code !== undefined);
@@ -58,16 +61,16 @@ export function toLogFields(error: unknown): Record<string, unknown> {
   };
 }
 
-/** Interval in which equal failures are logged once. */
+/** Interval in milliseconds within which failures with the same message and reason are combined into one line. */
 const REPEAT_MS = 1_000;
-/** Request ids listed in a combined line; its count is complete. */
+/** Maximum number of request ids listed in a combined line; its count is always complete. */
 const MAX_REQUEST_IDS = 100;
 
 type LogCall = [fields: Record<string, unknown>, message: string | undefined];
 
 /**
- * Logs failures with the same reason once per second, with their count and request ids, because an unavailable database
- * would flood the log. Unexpected errors, logged in full, are never suppressed.
+ * Logs failures with the same message and reason once per second, with their count and request ids, because an
+ * unavailable database would flood the log. Unexpected errors, which are logged in full, are never suppressed.
  */
 function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();
@@ -96,7 +99,10 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   return { logMethod };
 }
 
-/** Key of equal failures; `undefined` for lines that are never suppressed. */
+/**
+ * Returns the key under which repeated failures are combined, made of message and reason; `undefined` if a line must
+ * not be combined.
+ */
 function repeatKey([fields, message]: unknown[]): string | undefined {
   if (typeof fields !== 'object' || fields === null) return undefined;
   const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;

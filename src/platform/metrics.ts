@@ -3,22 +3,22 @@ export const TURN_REFUSALS = ['budget', 'room', 'request', 'unserved', 'failure'
 export type TurnRefusal = (typeof TURN_REFUSALS)[number];
 
 /**
- * Records metrics. Methods never wait or throw. Labels are fixed names of operations, outcomes and pools, never chosen
- * by callers.
+ * Records metrics. The methods never wait or throw. Label values are fixed names of operations, outcomes and pools,
+ * never chosen by callers.
  */
 export interface Metrics {
   /** Records an answered request. `operation` is its id, `unknown` if no route matched. */
   request(operation: string, status: number, seconds: number): void;
   /** Records an open event stream. @returns a function to call at its end */
   stream(operation: string): () => void;
-  /** Records an invocation's wait for its session, successful or not. */
+  /** Records how long an invocation waited for its session, and whether it was admitted (`claimed`) or refused. */
   queued(outcome: 'claimed' | 'refused', seconds: number): void;
-  /** Counts an invocation of a dead process that was ended by another. */
+  /** Counts an invocation of a dead process that another process ended. */
   takenOver(): void;
   turnRefused(reason: TurnRefusal): void;
-  /** Counts answers whose paused invocation had not been resumed, and is resumed now. */
+  /** Counts answers that should have resumed a paused invocation and did not; the invocation is resumed now. */
   foundForgotten(answers: number): void;
-  /** Counts tool calls with unknown outcome: they may have had effects. */
+  /** Counts tool calls with an unknown outcome, which may have had effects. */
   unknownCalls(count: number): void;
   lent: (pool: 'main' | 'reads', seconds: number) => void;
   fired(latenessSeconds: number): void;

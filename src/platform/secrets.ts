@@ -6,15 +6,18 @@ const ID_BYTES = 8;
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Names of the row that a secret is stored in. Bound to the ciphertext, so that it cannot be moved to another row. */
+/**
+ * Names that identify the row in which a secret is stored. The ciphertext is bound to them, so that it is useless in
+ * another row.
+ */
 type Place = readonly string[];
 
 /** Encrypts secrets for storage in rows. */
 export interface Secrets {
-  /** False without a key: then no secret is stored. */
+  /** False if no key is configured; then no secret can be stored. */
   canSeal: boolean;
   seal(text: string, place: Place): string;
-  /** Decrypts; `undefined` if the key is unknown, the text was altered, or it belongs to another row. */
+  /** Decrypts a secret; `undefined` if its key is unknown, its text was altered, or it was copied from another row. */
   open(sealed: string, place: Place): string | undefined;
 }
 

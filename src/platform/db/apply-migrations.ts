@@ -7,7 +7,7 @@ const MIGRATION_LOCK = 7_240_001;
 
 export interface Migration {
   name: string;
-  /** SHA-256 of the file, hexadecimal. */
+  /** SHA-256 of the migration file, hexadecimal. */
   hash: string;
   statements: string[];
 }
@@ -16,7 +16,7 @@ type AppliedMigration = Pick<Migration, 'name' | 'hash'>;
 
 const MAX_NAMES = 3;
 
-/** Names for an error message; a long list is shortened to the first, the last and the count. */
+/** Formats migration names for an error message; a long list is shortened to the first, the last and the count. */
 export function toKnownNames(migrations: AppliedMigration[]): string {
   const names = migrations.map(({ name }) => name);
   return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;

@@ -2,13 +2,13 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
 import { getKey } from './sql.ts';
 
-/** Rows per statement; keeps locks short. */
+/** Maximum number of rows per statement, so that locks are held only briefly. */
 const BATCH_ROWS = 1_000;
 
 /**
- * SQL condition: the next batch of rows that meet `condition`, ordered by an indexed column. Rows are selected by key,
- * because a distributed database has no other row id and cannot lock rows on many nodes. `condition` is repeated,
- * because a row may have changed meanwhile.
+ * SQL condition that selects the next batch of rows that meet `condition`, ordered by an indexed column. Rows are
+ * selected by primary key, because a distributed database has no other row id and cannot lock rows on many nodes.
+ * `condition` is checked again on the selected rows, because they may have changed meanwhile.
  */
 export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL {
   const key = sql.join(getKey(table), sql`, `);

@@ -2,7 +2,7 @@ import type { ClientConfig } from 'pg';
 import type { DatabaseAddress } from './connection.ts';
 import { connect } from './client.ts';
 
-/** Why a replica cannot be used. `isOther`: it replicates another server, so its answers would be wrong. */
+/** Why a replica cannot be used. `isOther`: it replicates another primary, so its data would be wrong. */
 interface ReplicaFault {
   reason: string;
   isOther: boolean;

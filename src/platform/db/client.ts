@@ -11,7 +11,7 @@ import { parseExactJson } from '../../core/exact-json.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 import { PreparedNames } from './prepared-names.ts';
 
-/** A parameter that the server reports at connection start and on every change. */
+/** A parameter that the server reports when a connection starts and whenever the parameter changes. */
 interface ParameterStatus {
   parameterName: string;
   parameterValue: string;
@@ -23,7 +23,8 @@ const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
 const keepText = (text: unknown) => text;
 
 /**
- * Keeps times as text, like drizzle, because a `Date` would lose three digits; keeps the digits of integers in JSON.
+ * Type parsers that keep times as text, as drizzle does, because a `Date` would lose three digits; and that keep all
+ * digits of integers in JSON.
  */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
@@ -43,7 +44,7 @@ export class ServerClient extends Client {
 
   constructor({ isAnyPrimary, readPassword, ...config }: ClientConfig & Partial<ServerAddress>) {
     super(config);
-    // Set here, because as an option it would be overridden by the empty password of the URL.
+    // Set here, because a password in the options would be overridden by the empty password of the URL.
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary === true;
     // Adds the statement's text to errors, so that the log can name the function or table.
@@ -52,8 +53,9 @@ export class ServerClient extends Client {
         throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
       });
     Object.assign(this, { query });
-    // A broken connection also rejects its running statement, and the pool handles idle connections. But an `error`
-    // event without a listener would end the process, and FATAL may arrive in the packet that opens the connection.
+    // Without a listener an `error` event would end the process, and a FATAL error may arrive in the packet that opens
+    // the connection. Errors are handled elsewhere: a broken connection rejects its running statement, and the pool
+    // handles idle connections.
     this.on('error', () => undefined);
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
@@ -71,14 +73,14 @@ export class ServerClient extends Client {
     });
   }
 
-  /** True if the server is in recovery or refuses writes by default: it is not, or no longer, the primary. */
+  /** True if the server is in recovery or refuses writes by default, so that it is not, or no longer, the primary. */
   get isReadOnly(): boolean {
     if (this.#reported.get('in_hot_standby') === 'on') return true;
     return !this.#isAnyPrimary && this.#reported.get('default_transaction_read_only') === 'on';
   }
 }
 
-/** drizzle passes its own type parsers with each statement; replaced to parse JSON exactly. */
+/** Replaces the type parsers that drizzle passes with each statement, so that JSON is parsed exactly. */
 const withTypes = (statement: string | QueryConfig): string | QueryConfig =>
   typeof statement !== 'string' && statement.types ? { ...statement, types: EXACT_TYPES } : statement;
 
@@ -86,7 +88,7 @@ const withTypes = (statement: string | QueryConfig): string | QueryConfig =>
 export const readOnlyServer = (): Error =>
   Object.assign(new Error('The server is in recovery or read-only.'), { code: '25006' });
 
-/** The servers of a `DATABASE_URL`, starting with the one that served last. */
+/** The servers of a `DATABASE_URL`, starting with the server that was used last. */
 export class ServerChoice {
   readonly #servers: [ServerAddress, ...ServerAddress[]];
   #at = 0;
@@ -103,15 +105,15 @@ export class ServerChoice {
     return this.#servers[this.#at] ?? this.#servers[0];
   }
 
-  /** Moves to the next server, unless another failed connection already did. */
+  /** Moves on to the next server, unless another failed connection has already done so. */
   leave(server: ServerAddress): void {
     if (server === this.current) this.#at = (this.#at + 1) % this.#servers.length;
   }
 }
 
 /**
- * Opens a separate connection to the first server that accepts writes; with `acceptsReadOnly`, otherwise to one that
- * does not.
+ * Opens a separate connection to the first server that accepts writes. If none does and `acceptsReadOnly` is set,
+ * connects to a read-only server.
  * @throws the last server's error
  */
 export async function connect(

@@ -2,17 +2,19 @@ import { readFile } from 'node:fs/promises';
 import { ConfigError } from '../../core/errors.ts';
 
 export interface DatabaseAddress {
-  /** One or several servers, in the format of `DATABASE_URL`. */
+  /** A server or several servers, in the format of `DATABASE_URL`. */
   url: string;
-  /** Schema of the tables; default: the first of the role's `search_path`. */
+  /** Schema of the tables. Default: the first schema in the role's `search_path`. */
   schema?: string | undefined;
   /** True behind a pooler in transaction mode, which keeps no session settings. */
   isPooled?: boolean | undefined;
-  /** File with the password if the URL has none. Read for each connection, so the password may change. */
+  /**
+   * File that contains the password if the URL has none. It is read for each connection, so the password may change.
+   */
   passwordFile?: string | undefined;
-  /** File with CA certificates to verify the server; default: Node's. */
+  /** File with CA certificates that verify the server's certificate. Default: Node's certificates. */
   caFile?: string | undefined;
-  /** Setting named in errors; default: `DATABASE_URL`. */
+  /** Name of the setting in error messages. Default: `DATABASE_URL`. */
   setting?: string | undefined;
 }
 
@@ -20,13 +22,15 @@ export interface ServerAddress {
   connectionString: string;
   /** Session settings in the format of `postgres -c`. */
   options: string;
-  /** True: a server that refuses writes by default, but is no standby, counts as primary. */
+  /** True: a server that refuses writes by default, but is no standby, counts as the primary. */
   isAnyPrimary: boolean;
   /** Reads the password; absent if the URL has one. */
   readPassword?: () => Promise<string>;
 }
 
-/** Settings of idle connections: the server must not close them under the next request. */
+/**
+ * Settings of pooled connections: the server must not close an idle connection just when a request starts to use it.
+ */
 export const STAY_OPEN = { idle_session_timeout: '0' };
 
 /** Parts of a `DATABASE_URL`: scheme and credentials, comma-separated servers, the rest. */
@@ -34,16 +38,16 @@ const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 const VERIFY = 'verify-full';
 /**
  * Values of `sslmode` that node-postgres 8 treats as `verify-full`, with a warning. The next major version verifies
- * less, so they are replaced.
+ * less for them, so they are replaced by `verify-full`.
  */
 const VERIFYING = new Set(['prefer', 'require', 'verify-ca', VERIFY]);
-/** Values of libpq's `target_session_attrs` that lead to a writable server. */
+/** Values of libpq's `target_session_attrs` that connect to a writable server. */
 const ATTRIBUTES = ['any', 'read-write', 'primary'];
 
 /**
- * Splits a `DATABASE_URL` into servers. `settings` are appended to the URL's own `options`, because node-postgres would
- * only use those of the URL.
- * @throws {ConfigError} for an invalid URL, or one that requests a read-only server
+ * Splits a `DATABASE_URL` into its servers. `settings` are appended to the `options` in the URL, because node-postgres
+ * would otherwise ignore them.
+ * @throws {ConfigError} for an invalid URL, or a URL that requests a read-only server
  */
 export function listServers(
   { url, schema, isPooled = false, passwordFile, caFile, setting = 'DATABASE_URL' }: DatabaseAddress,
@@ -75,7 +79,7 @@ export function listServers(
   return [toServer(first), ...others.map(toServer)];
 }
 
-/** A CA file requires an encrypted connection with full verification. */
+/** Adds a CA file to a server's URL, and requires an encrypted connection with full verification. */
 function addAuthority(server: URL, caFile: string, setting: string): void {
   const mode = server.searchParams.get('sslmode') ?? VERIFY;
   if (!VERIFYING.has(mode))
@@ -84,7 +88,10 @@ function addAuthority(server: URL, caFile: string, setting: string): void {
   server.searchParams.set('sslrootcert', caFile);
 }
 
-/** @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next attempt */
+/**
+ * Reads the password. @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next
+ * attempt
+ */
 async function readPasswordFile(file: string): Promise<string> {
   try {
     return (await readFile(file, 'utf8')).replace(/\r?\n$/, '');
@@ -96,7 +103,7 @@ async function readPasswordFile(file: string): Promise<string> {
 
 const WRONG_URL = 'found a wrong value; allowed: postgres://user:password@host:port/database.';
 
-/** Servers and database of a `DATABASE_URL` for display, without credentials. */
+/** Returns servers and database of a `DATABASE_URL` for display, without credentials. */
 export function shownAddress(url: string): { hosts: string; database: string } {
   const [, , hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
   return { hosts, database: rest.split(/[?#]/)[0] ?? '' };

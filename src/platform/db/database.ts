@@ -9,12 +9,12 @@ import { PrimaryPool, type ServerPoolOptions, withRepeats } from './pool.ts';
 import { Replica } from './replica.ts';
 
 /**
- * A pool or a transaction: the first argument of every store function. `isOnCluster`: the database is distributed.
+ * A pool or a transaction, the first argument of every store function. `isOnCluster`: the database is distributed.
  *
- * Statements on one table use the query builder. `sql` is for what the builder cannot express: CTEs, JSON text, lateral
- * pages, the queue. There, write tables and columns as `${events}` and `${events.sessionId}`, so that a renamed one
- * fails to compile; `sql.ts` has helpers where SQL takes bare names. Only the feature that owns a table may name it
- * (test/unit/table-owners.test.ts); for others it exports SQL fragments.
+ * Statements on a single table use the query builder. `sql` is for what the builder cannot express: CTEs, JSON text,
+ * lateral joins, the queue. In `sql`, write tables and columns as `${events}` and `${events.sessionId}`, so that a
+ * renamed column fails to compile; `sql.ts` has helpers where SQL requires unqualified names. Only the feature that
+ * owns a table may name it (test/unit/table-owners.test.ts); for other features it exports SQL fragments.
  */
 export type Database = NodePgDatabase & {
   readonly limits: RowLimits;
@@ -26,30 +26,30 @@ type Query = (statement: QueryConfig) => Promise<QueryResult>;
 /** Like {@link Query}; drizzle may pass the values separately. */
 type Send = (statement: QueryConfig, values?: unknown[]) => Promise<QueryResult>;
 
-/** What the texts of statements are made of. */
+/** Whether the SQL texts of statements may contain data, which decides whether the server caches their plans. */
 interface Texts {
-  /** True: also of data, such as SQL that an operator wrote. The server keeps no plans of these [false]. */
+  /** True: the texts contain data, as SQL written by an operator may, so their plans are not cached. Default: false. */
   holdData?: boolean;
 }
 
 export interface DatabasePool {
   db: Database;
-  /** Separate connections for plain reads, so that they are answered while invocations use all others. */
+  /** Separate connections for plain reads, so that reads are answered while invocations use all other connections. */
   reads: Database;
   /**
-   * Log position (LSN) of the primary that includes all earlier changes; `undefined` if unavailable. Absent without a
-   * replica. Concurrent calls share a statement.
+   * Finds a log position (LSN) of the primary that includes all earlier changes; `undefined` if unavailable. Absent
+   * without a replica. Concurrent calls share a statement.
    */
   findPosition?: () => Promise<string | undefined>;
-  /** Runs a statement of a library that writes its own SQL. The text must hold no data. */
+  /** Runs a statement of a library that writes its own SQL. The text must contain no data. */
   query: Query;
-  /** Runs `work` in a transaction; any throw rolls back. Retries after a deadlock. */
+  /** Runs `work` in a transaction, which rolls back if `work` throws. Retries after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>, texts?: Texts): Promise<T>;
   use(): PoolUse[];
   close(): Promise<void>;
 }
 
-/** Usage of a pool: open connections, idle ones among them, waiting callers. */
+/** Usage of a connection pool: open connections, how many of them are idle, and waiting callers. */
 export interface PoolUse {
   pool: 'main' | 'reads' | 'replica';
   open: number;
@@ -58,11 +58,11 @@ export interface PoolUse {
 }
 
 const READ_SHARE = 0.25;
-/** Client time-out beyond the server's, so that the server's error arrives first. */
+/** Margin of the client's time-out over the server's, in milliseconds, so that the server's error arrives first. */
 const CLIENT_SLACK_MS = 1_000;
-/** Maximum age of a connection, so that none stays with a server that the address no longer resolves to. */
+/** Maximum age of a connection, so that it does not stay with a server to which the host name no longer resolves. */
 const MAX_LIFETIME_SECONDS = 300;
-/** SQLSTATEs after which a connection is useless: read-only transaction, server shutdown. */
+/** SQLSTATEs after which a connection must be closed: read-only transaction, server shutdown. */
 const MOVED = /^(?:25006|57P0\d)$/;
 
 /** Opens the pools; the first query connects. @throws {ConfigError} for an invalid URL */
@@ -107,7 +107,7 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
     connectionTimeoutMillis: options.connectTimeoutMs,
-    // Needed beside the server's time-outs, because a network failure may swallow all messages.
+    // Needed in addition to the server's time-outs, because a network failure may swallow all messages.
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
@@ -142,14 +142,15 @@ export async function transaction<T>(
       const send: Query = (statement) => client.query(holdData ? statement : pool.named(client, statement));
       const result = await work(toDatabase(send, limits));
       await client.query('commit');
-      // Committed: a later failure of the connection changes nothing.
+      // The transaction is committed, so a later failure of the connection is ignored.
       await pool.clear(client).then(
         () => (unsure = false),
         () => undefined,
       );
       return result;
     } catch (error) {
-      // A lost connection rolls back by itself; a query would only wait for another time-out.
+      // No ROLLBACK on a lost connection: the server rolls back by itself, and a query would only wait for another
+      // time-out.
       if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
       await client
         .query('rollback')
@@ -165,7 +166,9 @@ export async function transaction<T>(
   }
 }
 
-/** Turns a violation of the named constraint, an expected conflict, into the error of `toError`. */
+/**
+ * Runs a statement; if it violates the named constraint, an expected conflict, throws the error of `toError` instead.
+ */
 export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
   try {
     return await statement;
@@ -175,7 +178,10 @@ export async function onConflict<T>(statement: Promise<T>, constraint: string, t
   }
 }
 
-/** Citus omits the constraint field for other nodes; there the message has the name with a shard number. */
+/**
+ * Name of the violated constraint. Citus omits the field for other nodes; then the message contains the name with a
+ * shard number.
+ */
 function violatedConstraint(error: unknown): string | undefined {
   const state = sqlState(error);
   return state?.constraint ?? /constraint "(\w+?)_\d+"$/.exec(state?.message ?? '')?.[1];

@@ -6,8 +6,8 @@ import { PgTable } from 'drizzle-orm/pg-core';
 import * as tables from './schema/schema.ts';
 
 /**
- * User tables that stay on the coordinator of a distributed database. Their statements span all users (due jobs, an
- * application's usage), and their size depends on configuration, not on conversations.
+ * Tables with user data that stay on the coordinator of a distributed database. Their statements span all users (due
+ * jobs, an application's usage), and their size depends on configuration, not on conversations.
  */
 const ON_COORDINATOR = new Set([
   'cronjobs',
@@ -19,7 +19,10 @@ const ON_COORDINATOR = new Set([
   'webhook_deliveries',
 ]);
 
-/** Reference tables, copied to every node: shared by all users and read by user statements. Writes go to all nodes. */
+/**
+ * Reference tables, which are copied to every node because all users share them and user statements read them. Writes
+ * go to all nodes.
+ */
 export const COPIED_TABLES: readonly string[] = [
   'agent_prompts',
   'app_states',
@@ -28,7 +31,7 @@ export const COPIED_TABLES: readonly string[] = [
   'model_prices',
 ];
 
-/** Tables distributed by user (Citus), sorted: the data of conversations. */
+/** Tables distributed by user (Citus): the data of conversations. Sorted by name. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .flatMap((table) => (is(table, PgTable) && 'userId' in getTableColumns(table) ? [getTableName(table)] : []))
   .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
@@ -69,7 +72,7 @@ export async function distributeTables(client: Client, schema: string): Promise<
   await client.query('commit');
 }
 
-/** @throws {ConfigError} if a user table is not distributed; names the tables and the remedy */
+/** Checks that all user tables are distributed. @throws {ConfigError} that names the missing tables and the remedy */
 export async function checkDistributed(client: Client, schema: string): Promise<void> {
   const names = await listUndistributed(client, schema);
   if (names.length === 0) return;

@@ -2,18 +2,18 @@ import { STORE_MARK } from '../../core/session.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * jsonb refuses U+0000 and lone surrogates, which JSON allows. They, and the mark itself, are stored as the mark and
- * four hex digits. The escape works on JSON *text*, so that reads need no parsing.
+ * Escapes what jsonb refuses although JSON allows it: U+0000 and lone surrogates. These, and the mark character itself,
+ * are stored as the mark and four hex digits. The escape works on JSON *text*, so that reads need no parsing.
  */
 
-/** A private-use character; escaped itself if it occurs in data. */
+/** The mark: a private-use character, which is itself escaped if it occurs in data. */
 const MARK = STORE_MARK;
 const MARK_CODE = 'e000';
-/** One JSON string escape. JSON.stringify always escapes lone surrogates (ES2019). */
+/** Matches a JSON string escape. JSON.stringify always escapes lone surrogates (ES2019). */
 const REFUSED_ESCAPE = /\\(?:u(0000|d[89a-f][0-9a-f]{2})|[^])/g;
 const MARKED = new RegExp(`${MARK}([0-9a-f]{4})`, 'g');
 
-/** JSON text that PostgreSQL accepts, without U+0000 and lone surrogates. */
+/** Returns a value's JSON text with U+0000 and lone surrogates escaped, which PostgreSQL accepts. */
 export function escapeJson(value: unknown): string {
   const json = JSON.stringify(value);
   const unmarked = json.includes(MARK) ? json.replaceAll(MARK, MARK + MARK_CODE) : json;
@@ -21,7 +21,7 @@ export function escapeJson(value: unknown): string {
   return unmarked.replace(REFUSED_ESCAPE, (escape, code: string | undefined) => (code ? MARK + code : escape));
 }
 
-/** The inverse of {@link escapeJson}, on text. */
+/** Undoes {@link escapeJson} on JSON text. */
 export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
@@ -30,7 +30,7 @@ export function unescapeJson(text: string): string {
 /** Restores a jsonb value that the driver has already parsed. */
 export const unescapeValue = (stored: unknown): unknown => parseExactJson(unescapeJson(JSON.stringify(stored)));
 
-/** Escapes a string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
+/** Escapes a string for a text column, which refuses U+0000 and lone surrogates too; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {
   return JSON.parse(escapeJson(value)) as string;
 }

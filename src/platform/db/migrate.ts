@@ -13,20 +13,20 @@ import { keepAuditRetention, makeRoles, toOutlineSchema, toViewSchema } from './
 const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
 export interface MigrateOptions {
-  /** False: only check; missing migrations are an error. */
+  /** False: check only; a missing migration is an error. */
   applies?: boolean;
-  /** True: with `applies` false, accept the tables of any version. */
+  /** True: if `applies` is false, accept the tables of any version. */
   takesAnyVersion?: boolean;
-  /** Role of the serving process if it differs; it is granted its rights on rows. */
+  /** Role of the serving process if it differs from the migrating role; it is granted the privileges on rows. */
   servingRole?: string | undefined;
-  /** Retention of the audit log, in days and entries; only the owner of the tables may change it. */
+  /** Retention of the audit log, in days and number of entries; only the owner of the tables may change it. */
   audit?: { days: number; count: number } | undefined;
-  /** Directory of applications whose tools may have their own tables; default: none. */
+  /** Directory of applications whose tools may have tables of their own. Default: none. */
   agentsDir?: string | undefined;
 }
 
 /**
- * Migrates a database. If nothing is missing it only reads, so an ordinary start needs no further rights.
+ * Migrates a database. If no migration is missing it only reads, so an ordinary start needs no further privileges.
  * @returns the names of applied migrations
  * @throws {ConfigError} if the database is newer or cannot be migrated
  */
@@ -35,7 +35,7 @@ export async function migrateDatabase(
   { applies = true, takesAnyVersion = false, servingRole, audit, agentsDir }: MigrateOptions = {},
 ): Promise<string[]> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
-  // A replica that starts without a primary serves reads until there is one.
+  // Accepts a read-only server, because a replica that starts without a primary serves reads until there is one.
   const client = await connect(address, config, { acceptsReadOnly: true });
   try {
     const schema = await findSchema(client, address.schema);
@@ -77,7 +77,7 @@ async function findSchema(client: Client, chosen: string | undefined): Promise<s
     [chosen],
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
-  // Also excludes SQL_ASCII: it stores bytes but cannot count or compare characters, and lacks the JSON escapes.
+  // Also excludes SQL_ASCII, which stores bytes but cannot count or compare characters, and lacks the JSON escapes.
   if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;
@@ -99,7 +99,7 @@ function listMigrations(schema: string): Migration[] {
 
 /**
  * Rewrites a migration's statement for another schema. drizzle-kit writes "public" into foreign keys, and each schema
- * of tables has its own schema of views.
+ * of tables has a separate schema of views.
  */
 function inSchema(statement: string, schema: string): string {
   if (schema === 'public') return statement;

@@ -7,7 +7,7 @@ import type { DatabaseAddress } from './connection.ts';
 import { connect, readOnlyServer, type ServerClient } from './client.ts';
 import type { Database } from './database.ts';
 
-/** Notifies the processes that share a database of changes: topics only, never data. */
+/** Tells the processes that share a database about changes: only topics, never data. */
 export interface Notifications {
   /** Wakes a topic's subscribers: in this process at once, elsewhere within tens of milliseconds. */
   publish(topic: string): void;
@@ -21,26 +21,27 @@ export interface Notifications {
 
 const CHANNEL = 'agent_runtime';
 /**
- * Minimum interval between NOTIFY statements. A NOTIFY in each append costs about two thirds of the write rate
- * (measured). The first topic after a pause is sent at once; topics in between are batched.
+ * Minimum interval between NOTIFY statements, in milliseconds. A NOTIFY with each append would cost about two thirds of
+ * the write rate (measured). The first topic after a pause is sent at once; topics that follow within the interval are
+ * batched.
  */
 const FLUSH_MS = 20;
-/** PostgreSQL limits a payload to 8,000 bytes. */
+/** Limited, because a payload of PostgreSQL has at most 8,000 bytes. */
 const MAX_TOPICS_PER_PAYLOAD = 100;
-/** Time-out for connecting and for each answer. */
+/** Time-out for connecting and for each response, in milliseconds. */
 const TIMEOUT_MS = 5_000;
-/** Interval of health checks, because a network may drop a connection silently. */
+/** Interval of health checks in milliseconds; needed because a network may drop a connection silently. */
 const HEARTBEAT_MS = 10_000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2_000;
 
-/** Polling interval behind a pooler, where no notifications arrive. */
+/** Polling interval in milliseconds behind a pooler, where no notifications arrive. */
 const POLL_MS = 1_000;
 
 /**
- * Uses LISTEN and NOTIFY on a connection of its own, reopened when it breaks. Notifications only reduce latency:
- * subscribers must also poll. Behind a pooler in transaction mode, where LISTEN does not work, they are woken every
- * second.
+ * Uses LISTEN and NOTIFY on a separate connection, which is reopened when it breaks. Notifications only reduce latency:
+ * subscribers must also poll. Behind a pooler in transaction mode, where LISTEN does not work, subscribers are woken
+ * every second.
  */
 export const openNotifications = (
   address: DatabaseAddress,
@@ -54,7 +55,7 @@ class Subscribers {
 
   add(topic: string, wake: () => void): () => void {
     const calls = this.#calls.get(topic) ?? new Set();
-    // Run under the subscriber's user, not the publisher's.
+    // Bound to the subscriber's user, so that `wake` does not run under the publisher's.
     const asHere = bindUser(wake);
     this.#calls.set(topic, calls.add(asHere));
     return () => {
@@ -97,7 +98,7 @@ class ListenNotifications implements Notifications {
   readonly #pending = new Set<string>();
   readonly #closing = new AbortController();
   readonly #running: Promise<void>;
-  /** Set while it listens. */
+  /** Set while the connection listens. */
   #client: ServerClient | undefined;
   #isFlushing = false;
 
@@ -141,7 +142,7 @@ class ListenNotifications implements Notifications {
   async #listen(): Promise<void> {
     const { timeoutMs } = this.#times;
     const client = await connect(this.#address, {
-      // Lets operators see which replicas are connected.
+      // The name shows operators which replicas are connected.
       application_name: `agent-runtime/${VERSION} ${hostname()}`,
       connectionTimeoutMillis: timeoutMs,
       query_timeout: timeoutMs,
@@ -153,7 +154,7 @@ class ListenNotifications implements Notifications {
     try {
       const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
       client.on('notification', ({ payload, processId }) => {
-        // Our own notifications have already woken our subscribers.
+        // Notifications of this process are ignored, because `publish` has already woken its subscribers.
         if (processId === rows[0]?.pid) return;
         for (const topic of toTopics(payload)) this.#subscribers.wake(topic);
       });
@@ -163,7 +164,7 @@ class ListenNotifications implements Notifications {
       await this.#stayAlive(client, AbortSignal.any([ended.signal, this.#closing.signal]));
     } finally {
       this.#client = undefined;
-      // If a query was not answered, `end` never settles; the connection is abandoned after the time-out.
+      // If a query was not answered, `end` never settles, so the connection is abandoned after the time-out.
       await Promise.race([client.end(), sleep(timeoutMs, undefined, { ref: false })]).catch(this.#onError);
     }
   }
@@ -186,18 +187,18 @@ class ListenNotifications implements Notifications {
       const client = this.#client;
       await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch((error: unknown) => {
         this.#onError(error);
-        // A connection that cannot send probably cannot listen either.
+        // Closed, because a connection that cannot send probably cannot listen either.
         return client.end().catch(() => undefined);
       });
       await sleep(FLUSH_MS, undefined, { ref: false });
     }
-    // Without a connection nothing is sent; subscribers poll.
+    // Without a connection the topics are dropped, because subscribers also poll.
     this.#pending.clear();
     this.#isFlushing = false;
   }
 }
 
-/** Reads a payload's topics; any role of the database may notify, so invalid payloads are ignored. */
+/** Reads the topics of a payload. Any role of the database may send notifications, so invalid payloads are ignored. */
 function toTopics(payload = ''): string[] {
   try {
     const topics: unknown = JSON.parse(payload);

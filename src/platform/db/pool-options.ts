@@ -2,46 +2,48 @@ import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
 import { FOR_ALL_USERS, type RowSecurity, type SessionSettings } from './row-security.ts';
 
 /**
- * Limits on rows, passed as arguments, because session settings do not reach other nodes or pass a pooler. The named
- * SQL functions enforce them.
+ * Limits on rows. They are passed as arguments of the SQL functions named below, because session settings neither reach
+ * other nodes nor pass a pooler.
  */
 export interface RowLimits {
-  /** State of a session, a user or an application, in bytes of JSON (`assert_state_size`). */
+  /** Maximum size of the state of a session, a user or an application, in bytes of JSON (`assert_state_size`). */
   maxStateBytes: number;
   maxStateKeys: number;
-  /** State that agents write to an application's shared state on behalf of one user (`assert_writer_share`). */
+  /**
+   * Maximum bytes that agents may write to an application's shared state on behalf of a user (`assert_writer_share`).
+   */
   maxAppStateBytesPerUser: number;
-  /** Events of a session, in bytes of JSON (`assert_session_size`). */
+  /** Maximum size of a session's events, in bytes of JSON (`assert_session_size`). */
   maxSessionBytes: number;
-  /** Stored data of a user in an application; null: unlimited (`assert_user_storage`). */
+  /** Maximum bytes that a user may store in an application; null: unlimited (`assert_user_storage`). */
   maxUserBytes: number | null;
-  /** Open tasks of a user in an application (`open_tasks`). */
+  /** Maximum number of open tasks of a user in an application (`open_tasks`). */
   maxOpenTasks: number;
 }
 
 export interface PoolOptions extends DatabaseAddress, RowLimits {
-  /** Connections of this process; a quarter, at least one, is reserved for reads. */
+  /** Maximum number of connections of this process; a quarter, at least one, is reserved for reads. */
   size: number;
   statementTimeoutMs: number;
   lockTimeoutMs: number;
-  /** Pending webhook deliveries of a user (`insert_webhook_delivery`). */
+  /** Maximum number of pending webhook deliveries of a user (`insert_webhook_delivery`). */
   maxPendingDeliveries: number;
-  /** True: use prepared statements; a pooler in between must support them. */
+  /** True: use prepared statements, which a pooler in between must support. */
   preparesStatements: boolean;
-  /** True: the database is the coordinator of a Citus cluster; default: false. */
+  /** True: the database is the coordinator of a Citus cluster. Default: false. */
   isOnCluster?: boolean;
-  /** Time-out for a free connection, and for opening one. */
+  /** Time-out for waiting for a free connection, and for opening a connection, in milliseconds. */
   connectTimeoutMs: number;
-  /** Role for statements restricted to one user; default: the connection's. */
+  /** Role for statements restricted to a single user. Default: the connection's role. */
   security?: RowSecurity;
-  /** Streaming replica for plain reads, with its own pool of the same size; default: none. */
+  /** Streaming replica for plain reads, which gets a pool of the same size. Default: none. */
   replica?: DatabaseAddress | undefined;
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
   /** Called when an idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;
 }
 
-/** Minimum time-out of an idle transaction; the statement time-out applies if it is longer. */
+/** Minimum time-out of an idle transaction, in milliseconds; a longer statement time-out takes precedence. */
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
 export const ownSettings = (options: PoolOptions) => ({
@@ -51,21 +53,25 @@ export const ownSettings = (options: PoolOptions) => ({
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
 });
 
-/** Settings of a new connection; none behind a pooler, which would refuse or drop them. */
+/** Returns the settings of a new connection; none behind a pooler, which would refuse or drop them. */
 export const connectionSettings = (options: PoolOptions): Record<string, string> =>
   options.isPooled
     ? {}
     : {
         ...ownSettings(options),
         ...FOR_ALL_USERS,
-        // An operator's database may have other defaults; our reads and locks must not depend on them.
+        // Set explicitly, because an operator's database may have other defaults, on which reads and locks must not
+        // depend.
         default_transaction_isolation: 'read committed',
         DateStyle: 'ISO',
         TimeZone: 'UTC',
         ...STAY_OPEN,
       };
 
-/** Settings sent with statements and transactions: behind a pooler in transaction mode, all of them. */
+/**
+ * Returns the settings that are sent with each statement and transaction; behind a pooler in transaction mode, all
+ * settings.
+ */
 export function settingsFor(options: PoolOptions): SessionSettings {
   const { schema, isPooled, isOnCluster = false } = options;
   const security = { ...(options.security ?? { role: undefined }), hasNoUsers: isOnCluster };

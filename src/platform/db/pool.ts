@@ -6,7 +6,7 @@ import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState 
 import type { ServerAddress } from './connection.ts';
 import { beginFor, type SessionSettings } from './row-security.ts';
 
-/** A borrowed connection; `release(true)` closes it. */
+/** A borrowed connection. `release(true)` closes it, `release(false)` returns it to the pool. */
 interface Loan {
   client: ServerClient;
   release: (mustEnd: boolean) => void;
@@ -17,7 +17,7 @@ export interface ServerPoolOptions {
   settings: SessionSettings;
   preparesStatements: boolean;
   onLent: (seconds: number) => void;
-  /** If set, no caller may exceed its share; the error message after the time-out. */
+  /** If set, no caller may exceed its share of the pool; the text is the error message after the time-out. */
   busyText?: string;
   /** True: discard session state, such as locks and temporary tables, after each transaction. */
   clears?: boolean;
@@ -25,12 +25,12 @@ export interface ServerPoolOptions {
   onIdleError: (error: Error) => void;
 }
 
-/** The message of node-postgres's pool for the same condition. */
+/** The message that node-postgres's own pool uses when no connection becomes free. */
 const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
-/** Caller under which the process's own work is counted. */
+/** The caller name under which work of the process itself is counted. */
 const OF_PROCESS = '';
 
-/** A connection pool that is fair between callers. */
+/** A connection pool that distributes connections fairly between callers. */
 export class ServerPool {
   readonly #pool: Pool;
   readonly #places: FairSemaphore;
@@ -43,7 +43,7 @@ export class ServerPool {
     this.#pool = new Pool({
       ...config,
       types: EXACT_TYPES,
-      // Sends a statement together with its user restriction in one round trip (row-security.ts).
+      // Allows sending a statement together with its restriction to a user in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {
         constructor(poolConfig: PoolConfig = {}) {
@@ -63,7 +63,7 @@ export class ServerPool {
     });
   }
 
-  /** Borrows a connection when it is the caller's turn. @throws {Error} after the time-out */
+  /** Borrows a connection when the caller's turn has come. @throws {Error} after the time-out */
   async lend(): Promise<Loan> {
     const startedAt = performance.now();
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
@@ -82,7 +82,8 @@ export class ServerPool {
   }
 
   /**
-   * Runs a statement on a connection that is closed if it failed, or if `unfit` says that its server became unsuitable.
+   * Runs a statement. Closes the connection if the statement failed, or if `unfit` says that the server became
+   * unsuitable.
    */
   protected async run(statement: QueryConfig, unfit: (client: ServerClient) => boolean, check?: string) {
     const { client, release } = await this.lend();
@@ -100,7 +101,7 @@ export class ServerPool {
     return (await this.#pool.connect()) as PoolClient & ServerClient;
   }
 
-  /** Sends a statement with the pool's settings, restricted to the current user. */
+  /** Sends a statement with the pool's settings and the restriction to the current user. */
   send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
@@ -109,7 +110,7 @@ export class ServerPool {
     return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), send);
   }
 
-  /** Begins a transaction with the pool's settings, restricted to the current user. */
+  /** Begins a transaction with the pool's settings and the restriction to the current user. */
   async begin(client: ServerClient): Promise<void> {
     const { settings } = this.#options;
     const userId = settings.hasNoUsers ? undefined : currentContext().userId;
@@ -126,9 +127,10 @@ export class ServerPool {
   }
 
   /**
-   * Returns a statement with a name if the server is to keep its plan. Its text must hold no data, because a plan per
-   * value serves nobody twice and shows the data in `pg_prepared_statements`. Texts of drizzle hold none: it makes each
-   * value a parameter, and `sql.raw` gets constants only. Whoever makes SQL of data says so (`Texts` in database.ts).
+   * Adds a name to a statement if the server is to cache its plan. The text must contain no data, because a plan per
+   * value is never reused, and `pg_prepared_statements` would show the data. Texts made by drizzle contain none: each
+   * value becomes a parameter, and `sql.raw` gets only constants. Code that puts data into SQL must declare that
+   * (`Texts` in database.ts).
    */
   named(client: ServerClient, statement: QueryConfig): QueryConfig {
     const { preparesStatements, settings } = this.#options;
@@ -153,20 +155,22 @@ export class PrimaryPool extends ServerPool {
   readonly #servers: ServerChoice;
   readonly #acceptsReadOnly: boolean;
 
-  /** @param acceptsReadOnly - true: fall back to a read-only server */
+  /** @param acceptsReadOnly - true: use a read-only server if no server accepts writes */
   constructor(options: ServerPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
     super(options, () => servers.current);
     this.#servers = servers;
     this.#acceptsReadOnly = acceptsReadOnly;
   }
 
-  /** Runs a statement; retries after a deadlock, which is safe because the statement is a transaction of its own. */
+  /**
+   * Runs a statement and retries it after a deadlock, which is safe because the statement is a transaction by itself.
+   */
   query(statement: QueryConfig): Promise<QueryResult> {
-    // A read-only connection is closed, so that the next read looks for the primary again.
+    // A connection to a read-only server is closed, so that the next read looks for the primary again.
     return withRepeats(() => this.run(statement, ({ isReadOnly }) => isReadOnly));
   }
 
-  /** Connects to the primary, or to a read-only server if accepted. @throws the last server's error */
+  /** Connects to the primary or, if accepted, to a read-only server. @throws the last server's error */
   protected override async connect(): Promise<PoolClient & ServerClient> {
     let readOnly: (PoolClient & ServerClient) | undefined;
     let failure: unknown;
@@ -192,8 +196,8 @@ export class PrimaryPool extends ServerPool {
 }
 
 /**
- * Sends BEGIN, the statement and COMMIT without waiting in between. If one fails, the server skips the rest and COMMIT
- * rolls back.
+ * Sends BEGIN, the statement and COMMIT without waiting in between. If a statement fails, the server skips the rest and
+ * COMMIT rolls back.
  * @throws the first error
  */
 async function sendInTransaction(
@@ -206,7 +210,10 @@ async function sendInTransaction(
   return result;
 }
 
-/** Serialization failure, deadlock, lock not available: nothing was written, and a retry may succeed at once. */
+/**
+ * SQLSTATEs of a serialization failure, a deadlock and an unavailable lock: nothing was written, and a retry may
+ * succeed at once.
+ */
 const REPEATABLE = new Set(['40001', '40P01', '55P03']);
 const MAX_REPEATS = 3;
 const MAX_PAUSE_MS = 200;

@@ -4,12 +4,12 @@ import { sqlState } from './client.ts';
 import type { ServerAddress } from './connection.ts';
 import { ServerPool, type ServerPoolOptions } from './pool.ts';
 
-/** SQLSTATE of the failed position check: a division by zero. */
+/** SQLSTATE of the failed position check, which divides by zero. */
 const BEHIND = '22012';
-/** Pauses before a lagging or failed replica is tried again. */
+/** Pauses after which a replica that lags or has failed is tried again, in milliseconds. */
 const PAUSE_WHEN_BEHIND_MS = 100;
 const PAUSE_AFTER_FAILURE_MS = 2_000;
-/** Longest delay that an unresponsive replica adds to a read, once per pause. */
+/** Maximum delay that an unresponsive replica adds to a read, in milliseconds; a delay occurs once per pause. */
 const MAX_WAIT_MS = 2_000;
 
 /** A streaming replica for plain reads. If it fails, the read goes to the primary. */
@@ -38,6 +38,6 @@ export class Replica extends ServerPool {
   }
 }
 
-/** SQL: divides by zero unless the server is a replica that has replayed up to the position. */
+/** SQL that divides by zero unless the server is a replica that has replayed the log up to the position. */
 const hasGotTo = (position: string) =>
   `1 / (pg_is_in_recovery() and pg_last_wal_replay_lsn() >= ${escapeLiteral(position)}::pg_lsn)::int`;

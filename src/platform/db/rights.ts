@@ -7,21 +7,25 @@ import * as tables from './schema/schema.ts';
 import { connect } from './client.ts';
 
 /**
- * Journal of applied migrations. It is in the schema that it describes, so that both are dumped and restored together.
+ * Name of the table that records applied migrations. It is in the schema that it describes, so that both are dumped and
+ * restored together.
  */
 export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
 /**
- * Role for statements restricted to one user, used if the connection's role bypasses row-level security. It owns
- * nothing and cannot log in.
+ * Role for statements restricted to a single user, used if the connection's role bypasses row-level security. The role
+ * owns nothing and cannot log in.
  */
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
-/** Rights of the serving role that differ from full row access. */
+/** Privileges of the serving role by table, where they differ from full access to rows. */
 const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'] };
-/** Rights of the limited role that differ from full row access; SECURITY DEFINER functions write the rest. */
+/**
+ * Privileges of the limited role by table, where they differ from full access to rows; SECURITY DEFINER functions do
+ * the rest.
+ */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
   agent_versions: ['select'],
@@ -39,17 +43,20 @@ const LIMITED: Record<string, string[]> = {
 };
 const FOR_ALL_USERS = ['delete_old_audit_entries', 'keep_answer'];
 
-/** Rights of a role by table; for both roles row-level security restricts user rows. */
+/** Lists a role's privileges by table. Row-level security restricts both roles to the rows of the current user. */
 const tableRights = (role: string): [table: string, privileges: string[]][] =>
   role === LIMITED_ROLE
     ? TABLE_NAMES.map((name) => [name, LIMITED[name] ?? ROWS])
     : [...TABLE_NAMES.map((name): [string, string[]] => [name, SERVING[name] ?? ROWS]), [JOURNAL, ['select']]];
 /** Advisory lock key for grants, because concurrent grants fail. */
 export const GRANT_LOCK = 7_240_009;
-/** Missing rights named in an error; the rest is counted. */
+/** Maximum number of missing privileges named in an error; the rest is counted. */
 const MAX_NAMED = 3;
 
-/** SQL: the missing rights of a role, on rows and on functions of our tables' owner. Trigger functions need none. */
+/**
+ * SQL that lists a role's missing privileges on tables, and on functions of the tables' owner. Trigger functions need
+ * none.
+ */
 const LACKING = `
   with theirs (role, schema) as (values ($1::name, $2::name))
   select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')
@@ -69,7 +76,7 @@ const LACKING = `
     and not has_function_privilege(role, p.oid, 'execute')
   order by lack`;
 
-/** Lists the missing rights of a role, e.g. `insert, update on events`. */
+/** Lists the missing privileges of a role, e.g. `insert, update on events`. */
 export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
   const each = tableRights(role).flatMap(([name, privileges]) => privileges.map((privilege) => [name, privilege]));
   const [names, privileges] = [each.map(([name]) => name), each.map(([, privilege]) => privilege)];
@@ -79,7 +86,7 @@ export async function listLackingRights(client: Client, schema: string, role: st
 
 const notFor = (role: string) => (role === LIMITED_ROLE ? FOR_ALL_USERS : []);
 
-/** Grants the missing rights; safe for concurrent replicas. @throws if the current role may not grant them */
+/** Grants the missing privileges; safe for concurrent replicas. @throws if the current role may not grant them */
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
   if ((await listLackingRights(client, schema, role)).length === 0) return;
   const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
@@ -110,7 +117,7 @@ export const findRole = (address: DatabaseAddress, config: ClientConfig): Promis
     return rows[0]?.role ?? '';
   });
 
-/** @throws {ConfigError} if tables are missing, or the role lacks rights on them */
+/** Checks the serving role. @throws {ConfigError} if tables are missing, or the role lacks privileges on them */
 export const checkServingRole = (address: DatabaseAddress, config: ClientConfig): Promise<void> =>
   withConnection(address, config, async (client) => {
     const { rows } = await client.query<{ role: string; schema: string | null }>(
@@ -129,7 +136,7 @@ export const checkServingRole = (address: DatabaseAddress, config: ClientConfig)
     );
   });
 
-/** @throws {ConfigError} if a table is missing although the journal lists its migration */
+/** Checks the tables. @throws {ConfigError} if a table is missing although its migration is recorded as applied */
 export async function checkTables(client: Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select name from unnest($2::text[]) name where not exists (

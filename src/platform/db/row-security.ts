@@ -7,12 +7,12 @@ import { LIMITED_ROLE } from './rights.ts';
 import { isLimitedRoleReady } from './shared-roles.ts';
 
 /**
- * Settings that row-level security policies read: a user id, or `on` for all users. If neither is set, no rows are
- * visible.
+ * Settings that row-level security policies read: a user id, or `on` for all users. If neither setting is set, no rows
+ * are visible.
  */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
-/** The user's groups, joined by this character. */
+/** Setting with the user's groups, joined by {@link BETWEEN_GROUPS}. */
 const GROUPS = 'agent_runtime.groups';
 const BETWEEN_GROUPS = '\u001f';
 export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
@@ -23,14 +23,14 @@ export interface RowSecurity {
 }
 
 /**
- * How row-level security was found. `isVoid`: it is not enforced, because the role bypasses it and no other is
- * available, or because the database is distributed.
+ * The result of checking row-level security. `isVoid`: it is not enforced, because the role bypasses it and no other
+ * role is available, or because the database is distributed.
  */
 export type RowSecurityStatus = RowSecurity & { isVoid: boolean; isOnCluster?: true };
 
 /**
- * Determines the role for statements restricted to one user; the migrator creates it if needed. A role that is neither
- * superuser nor BYPASSRLS can be used as it is, even as the owner of the tables.
+ * Determines the role for statements restricted to a single user; the migrator creates the role if needed. A
+ * connection's role that is neither superuser nor BYPASSRLS can be used itself, even if it owns the tables.
  * @throws {ConfigError} if an undeclared pooler drops session settings, so that no rows would be visible
  */
 export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<RowSecurityStatus> {
@@ -48,7 +48,7 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
       const isReady = await isLimitedRoleReady(client, schema, role);
       return { role: isReady ? LIMITED_ROLE : undefined, isVoid: !isReady };
     }
-    // Behind a pooler each statement carries the setting.
+    // Not checked behind a pooler, because there each statement sends the setting.
     if (address.isPooled) return { role: undefined, isVoid: false };
     const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
     if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
@@ -69,8 +69,8 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
 export type SessionSettings = RowSecurity & { local?: Record<string, string>; hasNoUsers?: boolean };
 
 /**
- * SQL that begins a transaction restricted to one user, or open to all, in one message. The settings end with the
- * transaction, so it is safe behind a pooler.
+ * Returns SQL that begins a transaction restricted to a user, or open to all users, in a single message. The settings
+ * end with the transaction, so it is safe behind a pooler.
  * @param check - an SQL expression that fails if the transaction must not continue
  */
 export function beginFor(
@@ -92,7 +92,7 @@ export function beginFor(
 const setting = (name: string, value: string) => `set_config('${name}', ${value}, true)`;
 
 /**
- * Encodes request data as hex digits. A message with a syntax error would begin no transaction, and the pipelined
- * statement after it would run unrestricted. Invalid bytes fail only after `begin`.
+ * Encodes request data as hex digits, so that it cannot cause a syntax error: then no transaction would begin, and the
+ * pipelined statement after it would run unrestricted. Invalid bytes fail only after `begin`.
  */
 const toSafeText = (value: string) => `convert_from('\\x${Buffer.from(value).toString('hex')}', 'UTF8')`;

@@ -14,8 +14,8 @@ export function toOutlineSchema(schema: string): string {
 }
 
 /**
- * Creates missing server-wide roles with their rights: the readers, and the limited role if the serving role bypasses
- * row-level security. Skips what the current role may not do; the start reports a missing limited role.
+ * Creates missing server-wide roles with their privileges: the reader roles, and the limited role if the serving role
+ * bypasses row-level security. Skips what the current role may not do; start-up reports a missing limited role.
  * @param servingRole - default: the current role
  */
 export async function makeRoles(client: Client, schema: string, servingRole: string | undefined): Promise<void> {
@@ -26,7 +26,7 @@ export async function makeRoles(client: Client, schema: string, servingRole: str
     [servingRole],
   );
   const [serving] = rows;
-  // Not attempted without the right, so that the server's log stays free of errors.
+  // Not attempted without the privilege, so that the server's log stays free of errors.
   const toCreate = (role: string) => (serving?.mayCreate ? creating(role) : '');
   if (serving?.isAbove && !(await isLimitedRoleReady(client, schema, serving.role))) {
     await tryTo(client, async () => {
@@ -43,7 +43,7 @@ export async function makeRoles(client: Client, schema: string, servingRole: str
   }
 }
 
-/** True if the limited role exists with its rights and `role` may use it. */
+/** True if the limited role exists with its privileges, and `role` may use it. */
 export async function isLimitedRoleReady(client: Client, schema: string, role: string): Promise<boolean> {
   const { rowCount } = await client.query('select from pg_roles where rolname = $1 and pg_has_role($2, oid, $3)', [
     LIMITED_ROLE,
@@ -64,7 +64,7 @@ async function readsAll(client: Client, role: string, views: string): Promise<bo
   return rowCount === 1;
 }
 
-/** Stores the audit retention in its SQL function, if the current role owns the function. */
+/** Stores the audit log's retention in its SQL function, if the current role owns the function. */
 export async function keepAuditRetention(
   client: Client,
   schema: string,
@@ -86,13 +86,13 @@ async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void
   try {
     await work();
   } catch (error) {
-    // Refusals by the server are ignored. A broken connection is not: the next process repeats everything.
+    // An error of the server is ignored. A broken connection is not, because the next process then repeats everything.
     if (!(error instanceof DatabaseError)) throw error;
     await client.query('rollback').catch(() => undefined);
   }
 }
 
-/** Serialised by an advisory lock, because concurrent grants fail. */
+/** Wraps SQL in a transaction with an advisory lock, because concurrent grants fail. */
 export const inTransaction = (text: string) => `begin; select pg_advisory_xact_lock(${GRANT_LOCK}); ${text} commit`;
 
 /** SQL that creates a role; another database of the server may create it at the same moment. */
@@ -110,8 +110,8 @@ const granting = (role: string, views: string) => `
   end $$;`;
 
 /**
- * SQL that shows all users' rows to a role; only a superuser may set that. Needs no setting for roles that log in
- * directly.
+ * SQL that shows the rows of all users to a role, which then needs no setting when it logs in directly. Only a
+ * superuser may run it.
  */
 const showingAll = (role: string) => `
   do $$ begin

@@ -6,24 +6,27 @@ type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] 
 
 const withCommas = (parts: SQLWrapper[]): SQL => sql.join(parts as SQL[], sql`, `);
 
-/** Unqualified column names, where SQL requires them: conflict targets, columns of a CTE. */
+/** Column names without their table, where SQL requires that: conflict targets, columns of a CTE. */
 export const names = (...columns: AnyPgColumn[]): SQL => withCommas(columns.map(({ name }) => sql.identifier(name)));
 
 export function getKey(table: PgTable): AnyPgColumn[] {
   const columns: AnyPgColumn[] = Object.values(getTableColumns(table));
   const key = getTableConfig(table).primaryKeys[0]?.columns ?? [];
-  // The key columns of drizzle 0.45.4 recurse endlessly when asked for their SQL type, so the table's own are used.
+  // The key's own columns recurse endlessly in drizzle 0.45.4 when asked for their SQL type, so the table's columns are
+  // used.
   return key.flatMap(({ name }) => columns.find((column) => column.name === name) ?? []);
 }
 
 /** The value proposed for insertion, in `on conflict do update`. */
 export const excluded = (column: AnyPgColumn): SQL => sql`excluded.${names(column)}`;
 
-/** `a = 1, b = 2` for an `update` that the builder cannot express. */
+/** Assignments `a = 1, b = 2` for an `update` that the query builder cannot express. */
 export const assignments = <Table extends PgTable>(table: Table, values: Values<Table>): SQL =>
   withCommas(getEntries(table, values).map(([column, value]) => sql`${names(column)} = ${value}`));
 
-/** `insert into t (a, b) select 1, 2`, to be followed by `from`. The builder's version would name every column. */
+/**
+ * `insert into t (a, b) select 1, 2`, to be followed by `from`. The query builder's version would name every column.
+ */
 export function insertSelect<Table extends PgTable>(table: Table, values: Values<Table>): SQL {
   const entries = getEntries(table, values);
   const selected = withCommas(entries.map(([, value]) => sql`${value}`));
@@ -44,17 +47,20 @@ const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 export const exactTime = (column: AnyPgColumn | SQL): SQL<string> =>
   sql<string>`to_char(${column} at time zone 'utc', ${sql.raw(`'${EXACT_TIME}'`)})`;
 
-/** Keyset pagination: rows after a place in a list ordered by time and id, both descending. */
+/** SQL condition for keyset pagination: rows after a position in a list ordered by time and id, both descending. */
 export const isAfterPlace = (
   row: Record<'time' | 'id', AnyPgColumn | SQL>,
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
 
-/** SQL: bytes of the rows before a row. If a limit is compared with it, only the first row may exceed the limit. */
+/**
+ * SQL: total bytes of the rows before the current row. If this is compared with a limit, only the first row can exceed
+ * the limit.
+ */
 export const bytesBefore = (bytes: SQL, order: SQL): SQL<number> =>
   sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - ${bytes}`;
 
-/** Bytes of large values on a page; the first row may exceed it. */
+/** Maximum bytes of large values on a page; the first row may exceed it. */
 const MAX_PAGE_BYTES = 1_048_576;
 
 /** SQL: true while a row still fits on the page; the next page starts at the first row that does not. */

@@ -16,11 +16,13 @@ import { KEEP_ANSWER, TOOLS_ROLE, toToolSchema } from './tool-schema.ts';
 
 type StoreResult<T> = (tx: Database, result: T) => Promise<void>;
 
-/** Runs tool transactions under the tools' role, on separate connections. */
+/** Runs transactions of transactional tools under the role `agent_runtime_tools`, on separate connections. */
 export interface ToolDatabase {
-  /** SQL function that stores a call's answer within its transaction. */
+  /** Name of the SQL function that stores a tool call's result within its transaction. */
   keepFunction: string;
-  /** Runs `work` for a user, stores its result and commits. A throw, an abort or the time limit rolls back. */
+  /**
+   * Runs `work` for a user, stores its result and commits. A throw, an abort or the time limit rolls everything back.
+   */
   transact<T>(
     userId: string,
     signal: AbortSignal,
@@ -32,11 +34,11 @@ export interface ToolDatabase {
 
 /** Share of the service's connections that tools may use. */
 const SHARE = 0.25;
-/** Enough for two users with their maximum share. */
+/** Minimum number of connections for tools, enough for two users with their maximum share. */
 const MIN_CONNECTIONS = 4;
-/** Time limit of a tool transaction, because it holds locks and a connection. */
+/** Time limit of a tool transaction in milliseconds, because it holds locks and a connection. */
 const MAX_TRANSACTION_MS = 30_000;
-/** Opens the pool for tools, with a limited share per user. The first call connects. */
+/** Opens the connection pool for tools, in which each user has a limited share. The first call connects. */
 export function openToolDatabase(options: PoolOptions & { schema: string }): ToolDatabase {
   const places = Math.max(MIN_CONNECTIONS, Math.floor(options.size * SHARE));
   const schema = toToolSchema(options.schema);
@@ -65,7 +67,7 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
       await bounds.hold();
       const result = await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
       isOver = true;
-      // Queued after everything that the tool sent, even without awaiting it.
+      // Queued after all statements that the tool sent, even those that it did not await.
       await bounds.hold();
       return result;
     } catch (error) {
@@ -98,9 +100,9 @@ const NEEDED = 'a tool is `transactional`, and needs';
 
 /**
  * Checks that transactional tools can work in a database.
- * @returns the service's schema, and the `excess` rights that a statement would have if it left the tools' role;
- * undefined if none
- * @throws {ConfigError}
+ * @returns the service's schema, and in `excess` the privileges that a statement would gain by leaving the tools' role;
+ *   undefined if it would gain none
+ * @throws {ConfigError} if transactional tools cannot work
  */
 export const checkToolDatabase = (
   address: DatabaseAddress,
@@ -155,7 +157,7 @@ const FIND = `
     on sessions.relname = 'sessions' and sessions.relnamespace = to_regnamespace(quote_ident(coalesce($1, current_schema())))
   where own.rolname = current_user`;
 
-/** The check creates a temporary function with the statement as its body. */
+/** SQL grant for temporary objects, because statements are checked as the body of a temporary function. */
 const toGrant = (database = '') => `grant temporary on database ${database} to ${TOOLS_ROLE}`;
 
 function describeExcess(role = '', row: Partial<ToolDatabaseRow>): string | undefined {

@@ -15,7 +15,7 @@ export const KEEP_ANSWER = 'keep_answer';
 
 export const toToolSchema = (schema: string): string => (schema === 'public' ? 'agent_tools' : `${schema}_tools`);
 
-/** Lists applications' SQL files, `<name>/migrations/*.sql`, by name. */
+/** Lists the SQL files of applications, `<name>/migrations/*.sql`, sorted by name. */
 const listFiles = (directory: string): Migration[] =>
   globSync('*/migrations/*.sql', { cwd: directory })
     .toSorted()
@@ -24,7 +24,7 @@ const listFiles = (directory: string): Migration[] =>
       return { name, hash: createHash('sha256').update(text).digest('hex'), statements: [text] };
     });
 
-/** Applies missing migrations of tools, in their own schema. @throws {ConfigError} if impossible */
+/** Applies missing migrations of tools in the tools' schema. @throws {ConfigError} if that is impossible */
 export async function migrateTools(
   client: Client,
   schema: string,
@@ -44,7 +44,7 @@ export async function migrateTools(
   return applyMissing(client, own, files, granting(escapeIdentifier(schema), escapeIdentifier(own)));
 }
 
-/** SQL: the role's rights. A migration may revoke some for its tables. */
+/** SQL that grants the tools' role its privileges. A migration may revoke some of them for its tables. */
 const granting = (schema: string, own: string) => `
   grant usage on schema ${schema}, ${own} to ${TOOLS_ROLE};
   grant select on ${own}.${JOURNAL} to ${TOOLS_ROLE};

@@ -5,7 +5,10 @@ import type { Database } from './database.ts';
 
 type Send = (text: string, values?: unknown[]) => Promise<QueryResult>;
 
-/** Allowed first words, for a clear error message. PREPARE verifies that it is a single statement of these kinds. */
+/**
+ * Allowed first words, checked only for a clear error message. PREPARE verifies that the text is a single such
+ * statement.
+ */
 const FIRST_WORD = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b/i;
 const ONLY = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed';
 
@@ -36,13 +39,13 @@ const HARMLESS = [
  * name.
  */
 const SHOWING = ['pg_stat_get_activity', 'pg_stat_get_backend_activity', '%_to_xml%'];
-/** Views that allow changing settings, or reveal other sessions' statements. */
+/** Views that allow changing settings, or reveal the statements of other sessions. */
 const REFUSED_VIEWS = ['pg_settings', 'pg_stat_activity'];
 
 const NAME = 'agent_runtime_look';
 /**
- * SQL: functions and views of a statement that tools may not use. They are taken from the parse tree that PostgreSQL
- * built, so that no spelling can hide one. Objects in the tools' schema are allowed, because the operator wrote them.
+ * SQL that lists a statement's functions and views that tools may not use. They are taken from PostgreSQL's parse tree,
+ * so that no spelling can hide them. Objects in the tools' schema are allowed, because the operator wrote them.
  */
 const REFUSED = `
   with tree as (
@@ -58,14 +61,14 @@ const REFUSED = `
   where n.nspname = 'pg_catalog' and c.relname = any($4)
   order by name`;
 
-/** Check results by hash of the text; '' means allowed. */
+/** Hash of a statement's text → result of its check; '' means allowed. */
 const results = new BoundedCache<string>();
 
 /**
- * Refuses a statement that could do more than read and write rows. It is not executed: PostgreSQL parses it as the body
- * of a function, which is rolled back. Invalid statements fail as they would when run.
+ * Refuses a statement that could do more than read and write rows. The statement is not executed: PostgreSQL parses it
+ * as the body of a function, which is rolled back. Invalid statements fail as they would when executed.
  * @param schema - the tools' schema
- * @throws {Error} names the function or view that is not allowed
+ * @throws {Error} that names the function or view that is not allowed
  */
 export async function checkStatement(tx: Database, text: string, schema: string): Promise<void> {
   if (!FIRST_WORD.test(text)) throw new Error(`${ONLY}.`);

@@ -10,12 +10,12 @@ interface User extends Record<string, unknown> {
 /** A table whose primary key begins with application and user. */
 type OfUsers = PgTable & { appName: AnyPgColumn; userId: AnyPgColumn };
 
-/** Rows per range; a user's rows are never split. */
+/** Target number of rows per range; the rows of a user are never split. */
 const RANGE_ROWS = 10_000;
 
 /**
- * Splits a table into ranges of users, in primary key order, as SQL conditions. A statement per range reads about
- * `rows` rows (default: 10,000), or one user's if that is more. Stops when `signal` aborts.
+ * Splits a table into ranges of users, in primary key order, as SQL conditions. A statement for a range reads about
+ * `rows` rows (default: 10,000), or all rows of a single user if there are more. Stops when `signal` aborts.
  */
 export async function* userRanges(
   db: Database,
@@ -23,7 +23,7 @@ export async function* userRanges(
   { rows = RANGE_ROWS, signal }: { rows?: number; signal?: AbortSignal | undefined } = {},
 ): AsyncGenerator<SQL, void, void> {
   const user = sql`(${table.appName}, ${table.userId})`;
-  // The start: no application has an empty name.
+  // Start before every application, because no application has an empty name.
   let after: User | undefined = { appName: '', userId: '' };
   while (after && !signal?.aborted) {
     const { appName, userId } = after;

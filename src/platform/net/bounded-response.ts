@@ -1,27 +1,27 @@
 import { JsonScan } from '../../core/json-scan.ts';
 import type { JsonLimits } from '../../core/limits.ts';
 
-/** Limits on an answer, checked while it arrives. */
+/** Limits on an HTTP response, checked while it arrives. */
 export interface AnswerBounds extends JsonLimits {
   bytes: number;
-  /** Messages in one JSON array; default: no limit. */
+  /** Maximum number of messages in a JSON array. Default: no limit. */
   elements?: number;
-  /** Counts a message, or a stream line without data. @returns what exceeds its limit, if anything */
+  /** Counts a message, or a line of the stream without data. @returns the limit that is exceeded, if any */
   note?: (kind: 'message' | 'other line') => string | undefined;
-  /** Awaited before each larger portion is passed on, so that its reader does not block the event loop. */
+  /** Awaited before each larger portion is passed on, so that parsing it does not block the event loop for long. */
   turn?: () => Promise<void>;
 }
 
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
 const DATA = Buffer.from('data:');
-/** Bytes between two turns, and the extra cost of a message in bytes. */
+/** Number of bytes after which `turn` is awaited, and the number of bytes as which a message counts in addition. */
 const TURN_BYTES = 65_536;
 const MESSAGE_BYTES = 2_048;
 
 /**
- * A response whose body (JSON, or server-sent events with JSON) fails when it exceeds its bounds: 400,000 members would
- * keep a schema parser busy for a second.
+ * Limits a response whose body is JSON, or server-sent events with JSON. The body fails when it exceeds a limit,
+ * because for example 400,000 members would keep a schema parser busy for a second.
  * @param isStream - true for server-sent events
  * @param toError - makes the error from a text like `more than 10 bytes`
  */
@@ -53,15 +53,15 @@ async function* counted(body: AsyncIterable<Uint8Array>, counter: AnswerCounter,
   if (counter.isLarge) await turn?.();
 }
 
-/** Counts an answer's bytes and JSON structure without parsing it. */
+/** Counts a response's bytes and JSON structure without parsing it. */
 class AnswerCounter {
   readonly #isStream: boolean;
   readonly #bounds: AnswerBounds;
   readonly #toError: (excess: string) => Error;
   #scan: JsonScan;
   /**
-   * Matched bytes of the `data:` prefix. Starts as matched, so that a byte order mark before the first line counts as
-   * data.
+   * Number of matched bytes of the `data:` prefix. Initially all, so that a byte order mark before the first line
+   * counts as data.
    */
   #matched = DATA.length;
   #lineLength = 0;
@@ -76,12 +76,12 @@ class AnswerCounter {
     this.#scan = new JsonScan(bounds);
   }
 
-  /** True for a large non-stream body, which is parsed only at its end. */
+  /** True for a large response that is no stream, which is parsed only at its end. */
   get isLarge(): boolean {
     return !this.#isStream && this.#bytes > TURN_BYTES;
   }
 
-  /** Counts a chunk. @returns offsets of message ends after which a turn is due */
+  /** Counts a chunk. @returns the offsets of message ends at which `turn` must be awaited */
   add(piece: Uint8Array): number[] {
     const { bytes, elements = Infinity } = this.#bounds;
     this.#bytes += piece.length;
@@ -109,7 +109,7 @@ class AnswerCounter {
     return ends;
   }
 
-  /** Counts part of a line; comments and other fields are no JSON. */
+  /** Counts a part of a line; comments and fields other than `data` contain no JSON. */
   #addToLine(piece: Uint8Array): void {
     let at = 0;
     while (this.#matched === this.#lineLength + at && at < piece.length && piece[at] === DATA[at + this.#lineLength]) {
@@ -119,7 +119,7 @@ class AnswerCounter {
     if (this.#matched >= DATA.length) this.#scanOn(piece.subarray(at));
   }
 
-  /** An empty line, with any kind of line ending, ends the message. */
+  /** Ends a line; an empty line, whatever its line ending, ends the message. */
   #endLine(byte: number): void {
     const isSecondHalf = byte === LINE_FEED && this.#last === CARRIAGE_RETURN && this.#lineLength === 0;
     this.#last = byte;

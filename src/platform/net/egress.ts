@@ -7,23 +7,24 @@ import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { CallerCounts } from '../work/fair-semaphore.ts';
 
-/** Rules for URLs chosen by a request, a model or a tool. */
+/** Rules for outgoing requests to URLs that a request, a model or a tool chose. */
 export interface EgressPolicy {
   /** True in local mode: allows loopback addresses, also by http. */
   allowLoopback: boolean;
   /**
-   * If set, only these are reachable: a host (`mcp.example.com`), its subdomains (`*.example.com`), or an origin
-   * (`http://mcp:3000`) that the operator vouches for: there http and private addresses are allowed.
+   * If set, only these hosts are reachable: a host (`mcp.example.com`), its subdomains (`*.example.com`), or an origin
+   * (`http://mcp:3000`). For an origin http and private addresses are allowed, because the operator vouches for it.
    */
   allowedHosts?: string[];
   /** Resolves a host name; default: the system's resolver. */
   resolve?: (hostname: string) => Promise<string[]>;
 }
 
-/** Outgoing HTTP under a policy. Connections are made only to checked addresses. */
+/** An HTTP client under an egress policy. It connects only to checked addresses. */
 export interface Egress {
   /**
-   * Like `fetch`. Redirects are followed up to 3 times, each checked again, or not at all with `redirect: 'manual'`.
+   * Like the global `fetch`. Redirects are followed up to 3 times, and each target is checked; with `redirect:
+   * 'manual'` none is followed.
    * @throws {AgentError} `egress_denied` if the policy forbids the address
    */
   fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -32,10 +33,10 @@ export interface Egress {
 }
 
 const MAX_REDIRECTS = 3;
-/** Maximum idle time of a connection, whatever the server suggests. */
+/** Maximum idle time of a connection in milliseconds, whatever the server suggests. */
 const MAX_IDLE_MS = 30_000;
 const MAX_RESPONSE_BYTES = INPUT_LIMITS.fetchedAnswer.bytes;
-/** Azure's host agent: serves instance secrets at an address that looks public. */
+/** Address of Azure's host agent, which serves an instance's secrets although the address looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
@@ -44,7 +45,10 @@ export interface Sockets {
   close: () => Promise<void>;
 }
 
-/** Limits connections per origin to `maximum`; idle ones close after 4 s or when the server says so. */
+/**
+ * Creates shared connections, at most `maximum` per origin. Idle ones close after 4 s, or earlier if the server says
+ * so.
+ */
 export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
   let opening: Promise<Agent> | undefined;
   return {
@@ -54,9 +58,9 @@ export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
 }
 
 /**
- * Creates a client; close it after use.
+ * Creates an HTTP client, which must be closed after use.
  * @param userId - the user whose limit on concurrent responses applies
- * @param shared - shared connections that outlive the client; default: its own
+ * @param shared - connections that outlive the client. Default: the client has its own.
  */
 export function createEgress(policy: EgressPolicy, userId = '', shared?: Sockets): Egress {
   const sockets = shared ?? createSockets(policy);
@@ -77,10 +81,10 @@ export function createEgress(policy: EgressPolicy, userId = '', shared?: Sockets
   };
 }
 
-/** Bytes (decoded) of unfinished responses, by user, in this process. */
+/** Decoded bytes of unfinished responses in this process, by user. */
 const incomingBytes = new CallerCounts(INPUT_LIMITS.fetchedAnswersOfAUser.bytes);
 
-/** One client's share of its user's incoming bytes. */
+/** The bytes of unfinished responses of a single client, counted for its user. */
 class Incoming {
   readonly #userId: string;
   #bytes = 0;
@@ -90,7 +94,9 @@ class Incoming {
     this.#userId = userId;
   }
 
-  /** Adds bytes that arrived; negative when a response has ended. @throws {AgentError} above the user's limit */
+  /**
+   * Counts bytes that arrived; a negative number when a response has ended. @throws {AgentError} above the user's limit
+   */
   add(bytes: number): void {
     if (this.#isClosed) return;
     this.#bytes += bytes;
@@ -99,14 +105,14 @@ class Incoming {
       throw denied(`The responses that are coming for this user are together larger than ${maximum} bytes`);
   }
 
-  /** Releases the bytes of responses that were not read to the end. */
+  /** Subtracts the bytes of responses that were not read to the end. */
   close(): void {
     this.add(-this.#bytes);
     this.#isClosed = true;
   }
 }
 
-/** Loads undici with the first request: it has 109 modules, a fifth of all at start-up. */
+/** Loads undici with the first request, because its 109 modules are a fifth of all modules that a start would load. */
 async function openAgent(policy: EgressPolicy, connections: number | null = null): Promise<Agent> {
   const undici = await import('undici');
   const connect = { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 };
@@ -142,7 +148,10 @@ async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Res
   }
 }
 
-/** As in browsers: 303, and 301 or 302 after POST, become GET. Headers are not sent to another origin. */
+/**
+ * Adapts a request to a redirect as browsers do: 303, and 301 or 302 after POST, become GET. Headers are not sent to
+ * another origin.
+ */
 function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean): RequestInit {
   const keepsBody = status === 307 || status === 308 || (init.method ?? 'GET') === 'GET';
   const { body: _body, headers, ...rest } = init;
@@ -152,7 +161,9 @@ function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean)
   return { ...redirected, headers: accept === null ? {} : { accept } };
 }
 
-/** Fails the body when it, or all of the user's incoming bytes, exceed the limit. */
+/**
+ * Limits a response: its body fails if its bytes, or those of all the user's unfinished responses, exceed the limit.
+ */
 function capped(response: Response, incoming: Incoming): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
@@ -173,7 +184,9 @@ async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): As
   }
 }
 
-/** Why an address may not be called, as far as known without resolving its name; otherwise `undefined`. */
+/**
+ * Returns why the policy forbids a URL, as far as can be told without resolving its host name; otherwise `undefined`.
+ */
 export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
   try {
     checkUrl(url, policy);
@@ -198,7 +211,7 @@ function checkUrl(url: URL, policy: EgressPolicy): void {
   if (isIP(host) !== 0) checkAddress(host, url.host, policy);
 }
 
-/** The host without IPv6 brackets and trailing dot; `URL` has made it lower case. */
+/** Returns the host without IPv6 brackets and trailing dot; `URL` has already made it lower case. */
 const bareHost = (url: URL) => url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 
 const isLoopbackName = (host: string) =>
@@ -213,12 +226,15 @@ function matchesHost(host: string, allowed: string): boolean {
   return name.startsWith('*.') ? host.endsWith(name.slice(1)) : host === name;
 }
 
-/** `public`, `loopback`, or another range of ipaddr.js. An IPv4 address mapped into IPv6 is classified as IPv4. */
+/**
+ * Classifies an IP address: `public`, `loopback`, or another range of ipaddr.js. IPv4 mapped into IPv6 is classified as
+ * IPv4.
+ */
 function toRange(address: string): string {
   const parsed = ipaddr.process(address);
   const range = parsed.range();
   if (range !== 'unicast' || METADATA_ADDRESSES.has(parsed.toString())) return range === 'unicast' ? 'metadata' : range;
-  // ipaddr.js calls unassigned IPv6 `unicast`, even `::7f00:1`; only 2000::/3 is assigned (RFC 4291, section 2.4).
+  // ipaddr.js calls unassigned IPv6 addresses `unicast`, even `::7f00:1`; only 2000::/3 is assigned (RFC 4291 §2.4).
   return parsed instanceof ipaddr.IPv6 && !parsed.match(GLOBAL_IPV6) ? 'unassigned' : 'public';
 }
 
@@ -229,8 +245,8 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
 }
 
 /**
- * The resolver of every connection. The checked addresses are those connected to, so DNS cannot change in between. All
- * addresses of a name must pass; with `autoSelectFamily` Node always requests all.
+ * Resolves host names for all connections. A connection uses the very addresses that were checked, so DNS cannot change
+ * in between. All addresses of a name must be allowed; with `autoSelectFamily` Node always requests all of them.
  */
 function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;

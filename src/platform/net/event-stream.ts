@@ -1,7 +1,7 @@
 /**
  * Rewrites the data of server-sent events in a text stream; other lines pass unchanged.
- * @param toData - returns the events that replace one: `[]` drops it, `undefined` ends the stream
- * @param atEnd - events to append at the end; a final event without its empty line still counts
+ * @param toData - returns the events that replace an event: `[]` drops it, `undefined` ends the stream
+ * @param atEnd - events appended at the end; a last event without an empty line after it still counts
  */
 export async function* mapEvents(
   text: AsyncIterable<string>,
@@ -41,7 +41,7 @@ export async function* mapEvents(
 const toEvents = (texts: string[]) => texts.map((text) => `data: ${text}\n\n`).join('');
 
 export function withBody({ status, statusText, headers }: Response, body: AsyncIterable<string>): Response {
-  // Length and encoding belong to the old body.
+  // The headers for length and encoding are dropped, because they describe the old body.
   const { 'content-length': _length, 'content-encoding': _encoding, ...left } = Object.fromEntries(headers);
   const bytes = ReadableStream.from(body).pipeThrough(new TextEncoderStream());
   return new Response(bytes, { status, statusText, headers: left });

@@ -5,12 +5,12 @@ import { BoundedCache } from '../work/bounded-cache.ts';
 
 const PREFIX_BYTES = 8;
 
-/** Longest address that is cached; addresses with a zone name may be longer. */
+/** Maximum length of a cached address, in characters; addresses with a zone name may be longer. */
 const MAX_ADDRESS_LENGTH = 45;
-/** Cached networks by address, because parsing takes 5 µs. */
+/** Address → its network, cached because parsing an address takes 5 µs. */
 const networks = new BoundedCache<string>();
 
-/** The network counted as one client: an IPv4 address, or the /64 of an IPv6 address. */
+/** Returns the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address. */
 export function toNetwork(address: string | undefined): string {
   if (address === undefined) return '';
   const cached = networks.get(address);
@@ -30,7 +30,9 @@ function readNetwork(text: string): string {
   return ipaddr.fromByteArray(bytes).toString();
 }
 
-/** Listens. @returns the URL, e.g. `http://127.0.0.1:8000` @throws {ConfigError} with the text of `toReason` */
+/**
+ * Starts listening. @returns the URL, e.g. `http://127.0.0.1:8000` @throws {ConfigError} with the text of `toReason`
+ */
 export async function listenAt(
   server: Server,
   host: string,

@@ -1,9 +1,9 @@
-/** Counts what each caller holds in this process: slots or bytes. */
+/** Counts the slots or bytes that each caller uses in this process. */
 export class CallerCounts {
   readonly maximum: number;
   readonly #counts = new Map<string, number>();
 
-  /** @param maximum - per caller */
+  /** @param maximum - maximum count per caller; default: unlimited */
   constructor(maximum = Infinity) {
     this.maximum = maximum;
   }
@@ -12,7 +12,7 @@ export class CallerCounts {
     return this.#counts.get(caller) ?? 0;
   }
 
-  /** Adds to a caller's count; may be negative. @returns the new count, which may exceed the maximum */
+  /** Adds to a caller's count; `count` may be negative. @returns the new count, which may exceed the maximum */
   add(caller: string, count: number): number {
     const all = this.get(caller) + count;
     if (all > 0) this.#counts.set(caller, all);
@@ -21,7 +21,8 @@ export class CallerCounts {
   }
 
   /**
-   * Takes some for a caller. @returns a function that releases them once; `undefined` if the maximum would be exceeded
+   * Adds `count` (default: 1) to a caller's count.
+   * @returns a function that subtracts it once; `undefined` if the maximum would be exceeded
    */
   take(caller: string, count = 1): (() => void) | undefined {
     if (this.add(caller, count) > this.maximum) {
@@ -36,29 +37,29 @@ export class CallerCounts {
   }
 }
 
-/** Share of the slots that one caller may hold while others wait. */
+/** Maximum share of the slots that a caller may hold while others wait. */
 const MAX_SHARE_PER_CALLER = 0.25;
-/** At least two, or nested acquires would deadlock. */
+/** Minimum number of slots of a caller's share: two, because with a single slot nested acquires would deadlock. */
 const MIN_PLACES_PER_CALLER = 2;
 
-/** Time-out of a wait, and the message of its error. */
+/** Time-out of waiting for a slot, and the message of the error. */
 interface WaitLimit {
   timeoutMs: number;
   message: string;
-  /** True: the share applies always; default: only while others wait. */
+  /** True: the share per caller always applies. Default: only while others wait. */
   isStrict?: boolean;
 }
 
 /**
- * A semaphore that is fair between callers. A single caller may hold all slots. While others wait, a released slot goes
- * to callers round-robin, first to those below their share.
+ * A semaphore that is fair between callers. A caller alone may hold all slots. While others wait, a released slot goes
+ * to callers round-robin, first to those who hold less than their share.
  */
 export class FairSemaphore {
   #free: number;
   readonly #share: number;
   readonly #limit: WaitLimit | undefined;
   readonly #counts = new CallerCounts();
-  /** Waiters by caller; the first caller is next in turn. */
+  /** Waiters by caller; the first caller in the map is next. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
   constructor(places: number, limit?: WaitLimit) {
@@ -114,7 +115,7 @@ export class FairSemaphore {
     const next = callers.find((each) => this.#counts.get(each) < this.#share) ?? callers[0];
     if (next === undefined || this.#isOver(next)) return;
     const [serve, ...others] = this.#waiting.get(next) ?? [];
-    // Re-inserted at the end: the other callers' turns come first.
+    // The caller is re-inserted at the end, so that the other callers' turns come first.
     this.#waiting.delete(next);
     this.#keep(next, others);
     serve?.();

@@ -4,16 +4,19 @@ import type { Log } from '../log.ts';
 import { FAILURE_PAUSE_MS, hourly, runPollLoop } from './poll-loop.ts';
 
 /**
- * Pause while due jobs are blocked by limits shared with other processes, which send no notification when a job ends.
+ * Pause in milliseconds while due jobs are blocked by limits shared with other processes, which send no notification
+ * when a job ends.
  */
 const BLOCKED_PAUSE_MS = 1_000;
 
-/** Give up after this many crashed holders: a poison job, which may be what crashes them. */
+/**
+ * Number of crashed holders after which a job is given up as a poison job, because the job may be what crashes them.
+ */
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
 export interface ClaimRequest<Job> {
-  /** Maximum number of jobs; 0 if the process is at its limit. */
+  /** Maximum number of jobs to claim; 0 if the process is at its limit. */
   slots: number;
   held: readonly Job[];
   wake: () => void;
@@ -43,19 +46,19 @@ export interface Claim<Job> {
  * so a process that lost a job cannot write. `claim` enforces limits across processes and takes users in turn.
  */
 export interface LeasedQueue<Job> {
-  /** Plural of the job, for log messages. */
+  /** Plural name of the jobs, for log messages. */
   name: string;
-  /** Published when there may be jobs. */
+  /** Notification topic that is published when there may be new jobs. */
   topic: string;
   maxJobs: number;
-  /** Shortest pause between two claims; default: 0. */
+  /** Minimum pause between two claims, in milliseconds. Default: 0. */
   minPauseMs?: number;
   claim: (request: ClaimRequest<Job>) => Promise<Claim<Job>>;
   /** Lease renewal; needed if a job may run longer than its lease. */
   lease?: {
-    /** Renewal interval; at most a third of the lease, so that two renewals may fail. */
+    /** Renewal interval in milliseconds; at most a third of the lease, so that two renewals may fail. */
     renewalMs: number;
-    /** Published when jobs are cancelled; triggers a renewal at once. */
+    /** Notification topic that is published when jobs are cancelled; it triggers a renewal at once. */
     cancelTopic: string;
     /**
      * Renews all leases in one statement; stops jobs that were cancelled or lost to another holder.
@@ -64,17 +67,17 @@ export interface LeasedQueue<Job> {
     renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<Job[]>;
   };
   /**
-   * Crash counter in the job's row, increased when an expired lease is claimed. Without it poison jobs are retried
-   * forever.
+   * Crash counter in the job's row, increased when an expired lease is claimed. Without a counter poison jobs are
+   * retried forever.
    */
   losses?: {
     count: (job: Job) => number;
     /**
-     * Ends a claimed poison job instead of running it, or waits for what it already started, with a time limit of its
-     * own.
+     * Ends a claimed poison job instead of running it, or waits for the work that the job already started, with a
+     * separate time limit.
      */
     giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
-    /** Undoes one crash count: the holder stalled, it did not die. One statement. */
+    /** Subtracts a crash from the counter, in one statement, because the holder had only stalled. */
     takeBack: (job: Job) => Promise<unknown>;
   };
   /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */
@@ -87,14 +90,14 @@ export interface LeasedQueue<Job> {
 export interface QueueContext {
   notifications: { subscribe(topic: string, listener: () => void): () => void };
   log: Log;
-  /** Aborted when the process starts to stop: no more claims. */
+  /** Aborted when the process starts to stop, after which no more jobs are claimed. */
   draining: AbortSignal;
 }
 
 interface ActiveJob {
   stopping: AbortController;
   ended: Promise<void>;
-  /** True after its crash count was undone. */
+  /** True after the job's crash count was corrected. */
   lives?: boolean;
 }
 
@@ -103,7 +106,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
-  // First at a random time within the hour, because replicas start together.
+  // The first clean-up runs at a random time within the hour, because replicas start together.
   const clean = queue.deleteOld && hourly(queue.deleteOld, Math.random());
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
@@ -175,17 +178,17 @@ function keepRenewing<Job>(
 }
 
 /**
- * Pause until the earliest of several due times, each in milliseconds from now by the database's clock. A time in the
- * past means that the job is due but blocked.
- * @param maxMs - longest pause, for jobs that no notification announced
+ * Returns the pause until the earliest of several due times, each in milliseconds from now by the database's clock. A
+ * time in the past means that the job is due but blocked.
+ * @param maxMs - maximum pause, for jobs that no notification announced
  */
 export const pauseUntil = (maxMs: number, ...times: (number | undefined)[]): number =>
   Math.min(maxMs, ...times.map((ms = maxMs) => (ms > 0 ? ms : BLOCKED_PAUSE_MS)));
 
 /**
- * Back-off before the next attempt, in milliseconds: exponential up to a limit, with jitter between half and full, so
- * that many jobs do not return at once.
- * @param attempt - starts at 1
+ * Returns the back-off before the next attempt in milliseconds: exponential up to a limit, with jitter between half and
+ * full, so that many failed jobs are not retried at the same moment.
+ * @param attempt - number of the failed attempt, starting at 1
  */
 export function backOffMs(
   attempt: number,

@@ -1,18 +1,18 @@
 import { FairSemaphore } from './fair-semaphore.ts';
 
 const turns = new FairSemaphore(1);
-/** Longest time that one piece of work may block the event loop. */
+/** Maximum time that work may block the event loop without a pause, in milliseconds. */
 const SLICE_MS = 10;
 
-/** Waits for an exclusive turn of the event loop for large work; callers take turns. */
+/** Waits for an exclusive turn of the event loop before large synchronous work; callers take turns. */
 export async function ownTurn(caller: string): Promise<void> {
   const release = await turns.acquire(caller);
   setImmediate(release);
 }
 
 /**
- * Returns a function that long work awaits between steps; it yields to the event loop if the last yield is too long
- * ago.
+ * Returns a function that long work awaits between its steps. It yields to the event loop if the last yield is longer
+ * ago than {@link SLICE_MS}.
  */
 export function newPauses(): () => Promise<void> {
   let since = performance.now();

@@ -4,13 +4,13 @@ import { isPassingFailure } from '../../core/errors.ts';
 /** Pause after a failed poll, in milliseconds. */
 export const FAILURE_PAUSE_MS = 1_000;
 
-/** Ends a pause early. `wake` is remembered until `reset`, so that a call before the pause is not lost. */
+/** Ends a pause early. A call of `wake` is remembered until `reset`, so that a call before the pause is not lost. */
 export class Wakeup {
   #woken = Promise.withResolvers<void>();
 
   readonly wake = (): void => this.#woken.resolve();
 
-  /** Forgets earlier calls; call it before reading the state they announced. */
+  /** Forgets earlier calls of `wake`. Must be called before reading the state that those calls announced. */
   reset(): void {
     this.#woken = Promise.withResolvers();
   }
@@ -25,21 +25,21 @@ export class Wakeup {
   }
 }
 
-/** Maximum delay of a Node timer. */
+/** Maximum delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const pause = (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }).catch(() => undefined);
 
 export interface PollLoop {
-  /** Polls once. @returns milliseconds until the next poll, unless woken; 0 polls again at once */
+  /** Polls. @returns milliseconds until the next poll, unless woken; 0: poll again at once */
   poll: (wake: () => void) => Promise<number>;
   /** Subscribes to notifications, which reduce latency but may be lost. */
   notify?: ((wake: () => void) => () => void) | undefined;
-  /** Shortest pause between two polls; default: 0. */
+  /** Minimum pause between two polls, in milliseconds. Default: 0. */
   minPauseMs?: number | undefined;
   /** Ends the loop after the current poll. */
   signal: AbortSignal;
-  /** Called with failures that are not temporary. */
+  /** Called with errors that are not temporary failures. */
   onError: (error: unknown) => void;
 }
 
@@ -61,7 +61,9 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
 
 export const HOUR_MS = 3_600_000;
 
-/** Limits work to once an hour, however often it is called. @param wait - hours until the first time */
+/**
+ * Limits work to once an hour, however often the returned function is called. @param wait - hours until the first run
+ */
 export function hourly(work: () => Promise<unknown>, wait = 0): () => Promise<void> {
   let next = performance.now() + wait * HOUR_MS;
   return async () => {

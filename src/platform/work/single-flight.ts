@@ -1,4 +1,4 @@
-/** Runs work once for all concurrent callers with the same key; they share its failure too. */
+/** Runs work once for all concurrent callers with the same key; they share its result, even a failure. */
 export class SingleFlight<Result> {
   readonly #running = new Map<string, Promise<Result>>();
 
@@ -10,7 +10,8 @@ export class SingleFlight<Result> {
 }
 
 /**
- * Shares runs of `work`. A call during a run waits for the next one, so that its result is never older than the call.
+ * Returns a function that shares runs of `work` between callers. A call during a run waits for the next run, so that
+ * its result is never older than the call.
  */
 export function shareNextRun<Result>(work: () => Promise<Result>): () => Promise<Result> {
   let running: Promise<Result> | undefined;

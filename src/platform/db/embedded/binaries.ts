@@ -15,7 +15,7 @@ export interface Account {
 }
 
 /**
- * Root's directory for files that the server's account cannot reach elsewhere. Only root may write to it: in a
+ * Directory of root for files that the server's account cannot reach elsewhere. Only root may write to it, because in a
  * world-writable parent such as /var/tmp another user could replace a program.
  */
 export const SYSTEM_DIR = process.platform === 'darwin' ? '/var/db/agent-runtime' : '/var/lib/agent-runtime';
@@ -26,8 +26,8 @@ export function embeddedError(message: string, cause?: unknown): ConfigError {
 }
 
 /**
- * The account to run the server as; undefined: the current one. PostgreSQL refuses to run as root, so root uses the
- * owner of existing data, else `postgres`, else `nobody`.
+ * Returns the account that runs the server; `undefined`: the current account. PostgreSQL refuses to run as root, so
+ * root uses the owner of existing data, else `postgres`, else `nobody`.
  */
 export async function chooseAccount(dir: string): Promise<Account | undefined> {
   if (process.getuid?.() !== 0) return undefined;
@@ -69,7 +69,7 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   return createHome(join(SYSTEM_DIR, `${basename(requested).replace(/^\./, '')}-${digest}`), account);
 }
 
-/** The directory belongs to root and the account may only traverse it, so it cannot plant links where root writes. */
+/** Creates the directory as root's. The account may only traverse it, so it cannot plant links where root writes. */
 async function createHome(home: string, account: Account): Promise<string> {
   const created = await mkdir(home, { recursive: true });
   if (created !== undefined)
@@ -94,7 +94,7 @@ async function requireRootOnly(path: string): Promise<void> {
     throw embeddedError(`${path} must be a directory that belongs to root and that only root may write to.`);
 }
 
-/** Finds the directory of `bin`, `lib` and `share`; copies it if the account cannot reach it. */
+/** Finds the directory that contains `bin`, `lib` and `share`; copies it if the account cannot reach it. */
 export async function locateBinaries(account: Account | undefined): Promise<string> {
   const packageDir = findPackage();
   const native = join(packageDir, 'native');
@@ -138,7 +138,7 @@ function modeFor(isDirectory: boolean, parent: string): number {
   return isDirectory || basename(parent) === 'bin' ? 0o755 : 0o644;
 }
 
-/** Restores symbolic links of libraries: npm drops them from packages, and install scripts may be disabled. */
+/** Creates symbolic links of libraries that npm drops from packages, because install scripts may be disabled. */
 async function addMissingLinks(native: string): Promise<void> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {

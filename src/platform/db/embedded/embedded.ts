@@ -20,9 +20,11 @@ import {
 
 /** An embedded PostgreSQL server on 127.0.0.1. */
 export interface EmbeddedDatabase {
-  /** Contains the password: never log it. */
+  /** Connection URL. It contains the password: never log it. */
   url: string;
-  /** Directory of cluster and log; differs from the requested one if the server's account could not reach that. */
+  /**
+   * Directory of cluster and log. It differs from the requested directory if the server's account could not reach that.
+   */
   home: string;
   /** Stops the server. Never throws; takes up to about 15 s. */
   stop(): Promise<void>;
@@ -31,16 +33,19 @@ export interface EmbeddedDatabase {
 const DATABASE = 'agent_runtime';
 const START_TIMEOUT_MS = 60_000;
 const ELSEWHERE = 'Stop it, or choose another DATA_DIR for this process.';
-/** Start failures to retry: port in use, another process starting, backends of a killed server still alive. */
+/**
+ * Matches start-up failures that are retried: port in use, another process starting, backends of a killed server still
+ * alive.
+ */
 const PASSING_FAILURE =
   /Address already in use|lock file "postmaster.pid" (already exists|is empty)|pre-existing shared memory block/;
 
 /**
- * Starts the PostgreSQL server of `dir`, which is created if missing. One process at a time may use a directory; a
+ * Starts the PostgreSQL server of `dir`, which is created if missing. Only one process at a time may use a directory; a
  * server left by a killed process is stopped first. `url` names the database `agent_runtime`. With `ephemeral` it names
- * `postgres` on a server without crash safety, whose directory is deleted at the end.
- * @throws {ConfigError} if another process uses it, no embedded PostgreSQL exists for this machine, or it does not
- * start
+ * the database `postgres` of a server without crash safety, whose directory is deleted at the end.
+ * @throws {ConfigError} if another process uses the directory, no embedded PostgreSQL exists for this machine, or the
+ *   server does not start
  */
 export async function startEmbedded(options: { dir: string; ephemeral?: boolean }): Promise<EmbeddedDatabase> {
   try {
@@ -79,7 +84,8 @@ async function startServer(cluster: Cluster): Promise<EmbeddedDatabase> {
 }
 
 /**
- * Runs initdb in a temporary directory, then renames it: a kill leaves no partial cluster, and the first process wins.
+ * Runs initdb in a temporary directory, then renames the directory: a killed process leaves no partial cluster, and of
+ * concurrent processes the first wins.
  */
 async function createCluster(cluster: Cluster): Promise<void> {
   const { home, account } = cluster;
@@ -100,7 +106,7 @@ async function createCluster(cluster: Cluster): Promise<void> {
   });
 }
 
-/** Removes remains of processes killed during initdb. */
+/** Removes the temporary directories of processes that were killed during initdb. */
 async function sweepHalfMade({ home }: Cluster): Promise<void> {
   const abandoned = (await readdir(home)).filter(
     (name) => name.startsWith('init-') && livingPid(name.slice('init-'.length)) === undefined,

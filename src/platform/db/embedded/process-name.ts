@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** A process's start time in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` off Linux. */
+/**
+ * Reads a process's start time in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` on other systems
+ * than Linux.
+ */
 function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
   if (process.platform !== 'linux') return undefined;
   try {
@@ -14,12 +17,12 @@ function readStart(pid: number): { ticks: string; isZombie: boolean } | undefine
   }
 }
 
-/** A unique name `<pid>-<start>-<random>`. The start time detects a reused pid. */
+/** Creates a unique name `<pid>-<start>-<random>` for this process. The start time detects a reused pid. */
 export function newProcessName(): string {
   return `${process.pid}-${readStart(process.pid)?.ticks ?? '0'}-${randomBytes(4).toString('hex')}`;
 }
 
-/** The pid in a name of `newProcessName` if that process still lives; otherwise `undefined`. */
+/** Returns the pid in a name of `newProcessName` if that process still lives; otherwise `undefined`. */
 export function livingPid(processName: string): number | undefined {
   const [, digits, ticks] = /^(\d+)-(\d+)-[0-9a-f]{8}/.exec(processName) ?? [];
   const pid = Number(digits);

@@ -14,23 +14,24 @@ export interface Cluster {
   home: string;
   data: string;
   binaries: string;
-  /** Account that runs the programs; undefined: the current one. */
+  /** Account that runs PostgreSQL's programs; `undefined`: the current account. */
   account: Account | undefined;
-  /** No crash safety; deleted when stopped. */
+  /** True: the cluster has no crash safety and is deleted when the server stops. */
   isEphemeral: boolean;
 }
 
 export interface RunningServer {
   pid: number;
   port: number;
-  /** Name of the process that launched it (process-name.ts); empty if a person did. */
+  /** Name of the process that launched the server (process-name.ts); empty if a person launched it. */
   owner: string;
 }
 
 export interface LaunchedServer {
   port: number;
   /**
-   * Stops the server; never throws. A clean stop takes up to 10 s; then it is immediate, and the next start recovers.
+   * Stops the server; never throws. After 10 s without a clean stop the server is stopped immediately, and its next
+   * start recovers.
    */
   stop(): Promise<void>;
 }
@@ -50,7 +51,7 @@ const OWNER = 'agent_runtime.owner';
 /** No process can have this pid (Linux: at most 2^22). */
 const NO_PID = '2147483646';
 
-/** Connection URL; `sslmode` is explicit because PGSSLMODE would apply otherwise. */
+/** Returns a connection URL. `sslmode` is explicit, because otherwise the variable PGSSLMODE would apply. */
 export function connectionUrl(port: number, password: string, database = 'postgres'): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
 }
@@ -60,7 +61,9 @@ export async function runProgram(cluster: Cluster, name: string, args: string[],
   await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
 }
 
-/** A minimal environment: PGDATA or an unknown locale of ours must not reach the programs. */
+/**
+ * Options with a minimal environment, because PGDATA or an unknown locale of this process must not reach the programs.
+ */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
   return { cwd: cluster.home, ...env, ...cluster.account };
@@ -85,12 +88,14 @@ const pidFile = (cluster: Cluster) => join(cluster.data, 'postmaster.pid');
 
 async function readPidFile(cluster: Cluster) {
   const text = await readFile(pidFile(cluster), 'utf8').catch(() => '');
-  const lines = text.split('\n'); // 1: pid, 4: port, 8: status
+  const lines = text.split('\n'); // line 1: pid, line 4: port, line 8: status
   const pid = Number(lines[0]);
   return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
 }
 
-/** False only if the process certainly is no server of this cluster: a zombie, or another command line. */
+/**
+ * False only if the process is certainly no server of this cluster: a zombie, or a process with another command line.
+ */
 export async function mayBeServer(pid: number, data: string): Promise<boolean> {
   if (process.platform === 'win32') return true;
   if (process.platform === 'linux') {
@@ -104,10 +109,10 @@ export async function mayBeServer(pid: number, data: string): Promise<boolean> {
 }
 
 /**
- * Makes a stale pid file harmless. PostgreSQL refuses to start if the pid in it is alive, even as a foreign process.
- * The pid is replaced instead of deleting the file, because its shared memory key lets PostgreSQL detect surviving
- * backends of the killed server. The file is moved aside first, so that one written by a starting server is noticed and
- * restored.
+ * Makes a stale pid file harmless. PostgreSQL refuses to start if the pid in the file is alive, even if the pid now
+ * belongs to a foreign process. The pid is replaced instead of deleting the file, because the shared memory key in the
+ * file lets PostgreSQL detect surviving backends of the killed server. The file is moved aside first, so that a file
+ * written by a starting server is noticed and restored.
  */
 async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
   const path = pidFile(cluster);
@@ -218,14 +223,14 @@ async function stopServer(cluster: Cluster, server: ChildProcess): Promise<void>
 
 /**
  * Signals the server to stop, without waiting; never throws. `pg_ctl kill` also works on Windows. It addresses the pid,
- * because `pg_ctl stop` might stop a server launched meanwhile by another process.
+ * because `pg_ctl stop` might stop another server that a different process launched meanwhile.
  */
 export async function signalServer(cluster: Cluster, pid: number, mode: 'fast' | 'immediate'): Promise<void> {
   const args = ['kill', mode === 'fast' ? 'INT' : 'QUIT', String(pid)];
   await runProgram(cluster, 'pg_ctl', args, 5_000).catch(() => undefined);
 }
 
-/** An error as one line; for a failed program its output instead of the command line. */
+/** Formats an error as a single line; for a failed program, its output without the command line. */
 export function describe(error: unknown): string {
   const { stderr, message } = error as { stderr?: string; message?: string };
   return (stderr?.trim() || message || String(error)).replaceAll('\n', ' ').slice(0, 500);

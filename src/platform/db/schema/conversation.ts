@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { type ExtraConfigColumn, check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
 import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time, timeOfChange } from './columns.ts';
 
-/** Conversations. `lease_token` identifies the current writer. */
+/** Conversations. `lease_token` identifies the invocation that may write. */
 export const sessions = pgTable(
   'sessions',
   (c) => ({
@@ -63,7 +63,7 @@ export const events = pgTable(
   ],
 );
 
-/** Streamed text of events not yet complete. Valid while `lease_token` equals the session's. */
+/** Streamed text of incomplete events. Valid while `lease_token` equals the session's. */
 export const eventDeltas = pgTable(
   'event_deltas',
   (c) => ({
@@ -98,7 +98,7 @@ export const appStates = pgTable('app_states', (c) => ({
   updateTime: timeOfChange('update_time'),
 }));
 
-/** Names of artifacts; the row assigns version numbers. */
+/** Names of artifacts; an artifact's row assigns its version numbers. */
 export const artifacts = pgTable(
   'artifacts',
   (c) => ({
@@ -109,7 +109,7 @@ export const artifacts = pgTable(
   (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
 );
 
-/** Versions of artifacts, with content or its location. */
+/** Versions of artifacts, with their content or the location of it. */
 export const artifactVersions = pgTable(
   'artifact_versions',
   (c) => ({
@@ -181,7 +181,7 @@ export const memoryJobs = pgTable(
   ],
 );
 
-/** Stored answers for retries, except those of invocations. */
+/** Stored responses for idempotent retries of all operations except invocations. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
   (c) => ({

@@ -187,7 +187,7 @@ export const evalRunCases = pgTable(
   ],
 );
 
-/** People's verdicts on turns: one per person, turn and metric. */
+/** People's verdicts on turns, unique by person, turn and metric. */
 export const evalVerdicts = pgTable(
   'eval_verdicts',
   (c) => ({
@@ -209,7 +209,7 @@ export const evalVerdicts = pgTable(
   ],
 );
 
-/** Scores of sessions outside of runs, as of one of their events. */
+/** Scores of sessions outside of evaluation runs, each as of an event. */
 export const evalSessionScores = pgTable(
   'eval_session_scores',
   (c) => ({

@@ -6,7 +6,7 @@ import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 export interface Push {
   sessionId: string;
   invocationId: string;
-  /** True: use the messages of A2A 0.3. */
+  /** True: send messages of A2A version 0.3. */
   isOld: boolean;
   /** The configuration as shown to the client. */
   shown: { id: string; taskId: string; token?: string | undefined; authentication?: { scheme: string } | undefined };
