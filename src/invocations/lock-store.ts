@@ -232,7 +232,8 @@ export async function putBack(
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(isHandedOver)}`;
-  // Uses immutable functions only, as Citus demands here; to_jsonb and the epoch of a timestamptz are not.
+  // Citus accepts only immutable functions here. The functions to_jsonb and extract(epoch from timestamptz) are not
+  // immutable.
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;

@@ -8,14 +8,17 @@ import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/** Longest pause between two polls: notifications only save time, because they may be lost. */
+/**
+ * Maximum pause in milliseconds between two polls. Polls are necessary because the database's notifications may be
+ * lost.
+ */
 const LOOK_MS = 1_000;
 
 /**
- * Finds the invocation of an idempotency key. If the process of that invocation is dead, the invocation is first ended
- * or put back for another process.
- * @returns `undefined` if the earlier request was abandoned before it began: its key is free
- * @throws {KeyReusedError} if the key was used for another request
+ * Finds the invocation that an idempotency key started. If the process of that invocation is dead, the invocation is
+ * first ended or put back in the queue for another process.
+ * @returns `undefined` if the earlier request was abandoned before it began, so that its key is free
+ * @throws {KeyReusedError} if the key was used for a different request
  */
 export async function findRepeated(
   context: TakeOverContext,
@@ -36,13 +39,13 @@ export async function findRepeated(
 
 export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 
-/** Error of a retry whose first request is abandoned at this moment. */
+/** Error of a retry if the first request with its key is being abandoned at this moment. */
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
 /**
- * Runs `work`. If the idempotency key was used before, or another process resumes the invocation, waits for that answer
- * instead, as long as for a busy session.
+ * Runs `work`, which invokes and returns the result. If the idempotency key was used before, or another process resumes
+ * the invocation, waits for the result of that invocation instead, as long as for a busy session.
  * @throws {BusyError} (`rejected`) if the invocation still runs after the wait
  */
 export async function answerOnce(
@@ -56,7 +59,8 @@ export async function answerOnce(
     try {
       return await work();
     } catch (error) {
-      // A run that this process had to hand over is awaited like a run of another process.
+      // Another process continues a run that this process handed over, so its result is awaited like that of any other
+      // process.
       const isLeft = error instanceof HandedOverError && !context.stopping.aborted;
       if (!(error instanceof RepeatedInvocationError || isLeft) || !request) throw error;
       const invocation = await findEnded(context, user, request);
@@ -74,7 +78,10 @@ export async function answerOnce(
   }
 }
 
-/** Waits for the invocation of a retry to end. @returns it, still active if the wait timed out */
+/**
+ * Waits until the invocation of a retry has ended.
+ * @returns the invocation, which is still active if the wait timed out
+ */
 async function findEnded(
   context: InvocationContext,
   user: SessionKey,

@@ -14,9 +14,9 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 
 /**
- * Rewinds a session to before an invocation. Appends an event that models read as the new end of the history, restores
- * the session's own state keys, and saves the earlier artifacts as new versions. No event is deleted. The `user:` and
- * `app:` scopes stay as they are.
+ * Rewinds a session to the moment before an invocation. Appends an event that tells models where the history continues,
+ * restores the session's own state keys, and saves the earlier artifacts as new versions. No event is deleted. State
+ * keys with the prefixes `user:` and `app:` stay as they are.
  * @throws {NotFoundError} if the session or the invocation does not exist
  * @throws {BusyError} if the session stays busy
  */
@@ -43,7 +43,7 @@ export async function rewind(
     return stored?.text ?? 'null';
   } catch (error) {
     await finishOnce(database.db, lease, [], { status: 'failed' });
-    // Nothing was done, so the idempotency key is freed for a retry.
+    // The rewind changed nothing, so the idempotency key is freed for a retry.
     if (request) await forgetKey(database.db, key, lease.invocationId);
     throw error;
   }
@@ -66,7 +66,7 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
-/** Returns the values that the changed state keys had before event `from`; `null` for absent ones. */
+/** Returns the values that the changed state keys had before event `from`; `null` for keys that did not exist. */
 function stateBefore(initial: JsonObject, history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
   const before = new Map([...Object.entries(initial), ...deltas.slice(0, from).flat()]);
@@ -77,7 +77,7 @@ function stateBefore(initial: JsonObject, history: Event[], from: number): JsonO
   return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
 }
 
-/** Returns the versions that the changed artifacts had before event `from`; `null` for absent ones. */
+/** Returns the versions that the changed artifacts had before event `from`; `null` for artifacts that did not exist. */
 function artifactsBefore(history: Event[], from: number): Record<string, number | null> {
   const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
   const before = new Map(saved.slice(0, from).flat());

@@ -20,18 +20,18 @@ interface LimitedRun {
   limitReached: AbortController;
 }
 
-/** Aborts the loop when a limit is reached; open calls are answered first. */
+/** Aborts the loop when a limit is reached. Open calls get a response first. */
 export function abortIfOverLimit(
   { context, usage, limitReached, handOver }: LimitedRun,
   over?: OverBudget | null,
 ): void {
   const { toolCalls } = context.limits;
-  // An invocation that waits for a budget pauses at its next model call, because no tool call is open there.
+  // An invocation that may wait for a budget pauses at its next model call instead, because no tool call is open there.
   if (over && !handOver.waitsForBudget) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
   else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
 }
 
-/** Charges the events of an agent-as-tool, which are not stored, to the invocation. */
+/** Charges the model usage of an agent-as-tool to the invocation. The events of an agent-as-tool are not stored. */
 export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): Promise<void> {
   const { context, lease, usage } = running;
   usage.used.toolCalls += getFunctionCalls(event.content).length;
@@ -41,7 +41,10 @@ export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): 
   abortIfOverLimit(running, over || null);
 }
 
-/** Reserves the tokens of a model call, if the user has budgets. @throws {AgentError} if a budget has too few left */
+/**
+ * Reserves the tokens of a model call, if the user has budgets.
+ * @throws {AgentError} if a budget has too few tokens left
+ */
 export async function reserve({ context, lease, usage, limitReached, handOver }: LimitedRun, request: ModelRequest) {
   if (lease.hasBudgets === false) return undefined;
   const { db } = context.database;
@@ -49,14 +52,15 @@ export async function reserve({ context, lease, usage, limitReached, handOver }:
   if ('what' in reserved) {
     const error = new AgentError('budget_exceeded', budgetText(reserved));
     handOver.stopFor(reserved);
-    // Abort here too: an agent-as-tool may be the caller, and its error alone does not end the invocation.
+    // The loop is aborted too, because the caller may be an agent-as-tool, whose error alone does not end the
+    // invocation.
     limitReached.abort(error);
     throw error;
   }
   const { reservation } = reserved;
   const end = () => {
     reserved.end();
-    // The next count adds what the call used and returns the reservation in the same statement.
+    // The statement that stores the usage of this call also returns the reservation.
     usage.add({ model: request.modelName, promptTokens: 0, outputTokens: 0, reservation });
   };
   return { request: reserved.request, end };

@@ -11,7 +11,8 @@ import type { SessionClaim, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
 /**
- * How long the start of an invocation retries while the database is away. Short, because the caller can retry itself.
+ * Time in milliseconds for which the start of an invocation is retried while the database is not available. It is
+ * short, because the client can retry the request.
  */
 export const CLAIM_PATIENCE_MS = 1_000;
 
@@ -25,7 +26,7 @@ export function findAgent(
   return agent;
 }
 
-/** Returns the version name for the invocation's row, with a suffix if the request overrode the agent. */
+/** Returns the version of the agent for the invocation's row, with a suffix if the request overrode the agent. */
 function toVersionName(
   version: AgentVersion | undefined,
   {
@@ -41,7 +42,7 @@ function toVersionName(
   return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
 }
 
-/** Returns a lease with a new token, to be claimed. */
+/** Returns a lease with a new token. The session is not claimed yet. */
 export const newLease = (
   {
     agents,
@@ -68,7 +69,8 @@ export const newLease = (
 });
 
 /**
- * Returns the claim of a request. It includes the user event unless the request may still turn out invalid.
+ * Returns the claim with which a request acquires its session. The claim contains the user event, unless the request
+ * may still turn out invalid.
  * @throws {TooLargeError} if the user event exceeds the size limit
  */
 export function toClaim(

@@ -17,11 +17,11 @@ import type { Invocation } from './invocation.ts';
 import { findInvocationText, listInvocationStates } from './invocation-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Events per read. */
+/** Maximum number of events per read. */
 const PAGE = 100;
-/** Time between two polls: notifications only save time, because they may be lost. */
+/** Time in milliseconds between two polls. Polls are necessary because the database's notifications may be lost. */
 const POLL_MS = 1_000;
-/** Time in which a notification arrives, unless it is lost. */
+/** Maximum time in milliseconds that a notification takes to arrive. */
 const NOTICE_MS = 100;
 
 interface FeedContext {
@@ -29,13 +29,16 @@ interface FeedContext {
   notifications: Pick<Notifications, 'subscribe'>;
 }
 
-/** One follower's view of a session. */
+/** The subscription of one stream to a session. */
 export interface Feed {
   /**
-   * Reads at most 100 events after a sequence; `undefined` if there is no session. Concurrent followers share the read.
+   * Reads at most 100 events after a sequence; `undefined` if there is no session. Concurrent streams share the read.
    */
   read(after: number): Promise<EventsAfter | undefined>;
-  /** Reads the deltas of incomplete events; `undefined` if there is no session. All followers share the read. */
+  /**
+   * Reads the deltas of incomplete events; `undefined` if there is no session. All streams of the session share the
+   * read.
+   */
   readText(): Promise<SessionText | undefined>;
   end(): void;
 }
@@ -44,13 +47,15 @@ interface Watcher {
   key: SessionKey;
   invocationId: string;
   wake: () => void;
-  /** Status at the last poll. `undefined` before the first poll, which therefore always wakes. */
+  /**
+   * Status of the invocation at the last poll. `undefined` before the first poll, which therefore always calls `wake`.
+   */
   state?: string;
 }
 
 /**
- * The sessions and invocations that the streams of this process follow. Once a second one statement polls all sessions
- * and one all invocations; followers of a session share each read.
+ * The sessions and invocations that the streams of this process follow. Once a second, one SQL statement polls all
+ * these sessions and another statement all these invocations. The streams of one session share each read.
  */
 export class SessionFeeds {
   readonly #context: FeedContext;
@@ -63,7 +68,10 @@ export class SessionFeeds {
     this.#context = context;
   }
 
-  /** Follows a session. `wake` is called when the session may have changed; with `withText` also for new deltas. */
+  /**
+   * Subscribes to a session. `wake` is called when the session may have changed, and with `withText` also when there
+   * are new deltas.
+   */
   follow(key: SessionKey, wake: () => void, withText = false): Feed {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
@@ -77,13 +85,13 @@ export class SessionFeeds {
         session.followers.delete(wake);
         if (session.followers.size > 0) return;
         session.unsubscribe();
-        // Another follower may have replaced the entry by now.
+        // Another stream may have replaced the entry by now.
         if (this.#byTopic.get(topic) === session) this.#byTopic.delete(topic);
       },
     };
   }
 
-  /** Reads an invocation; concurrent followers share the read. `undefined` if there is none. */
+  /** Reads an invocation; `undefined` if it does not exist. Concurrent streams share the read. */
   readInvocation(key: SessionKey, invocationId: string): Promise<Invocation | undefined> {
     return this.#invocations.run(`${sessionTopic(key)} ${invocationId}`, async () => {
       const text = await findInvocationText(this.#context.database.db, key, invocationId);
@@ -104,7 +112,8 @@ export class SessionFeeds {
     this.#isPolling = true;
     while (this.#byTopic.size + this.#watchers.size > 0) {
       await sleep(POLL_MS, undefined, { ref: false });
-      // The poll serves followers of all users, so it must not run in the context of the user who started it.
+      // The poll serves the streams of all users, so it must not run in the context of the user whose stream started
+      // it.
       await runAsSystem(() => Promise.all([this.#pollSessions(), this.#pollInvocations()]));
     }
     this.#isPolling = false;
@@ -135,7 +144,8 @@ export class SessionFeeds {
 }
 
 /**
- * After a passing failure the next poll retries. Any other error wakes the followers, whose own reads will throw it.
+ * After a passing failure the next poll retries. After any other error the streams are woken: their own reads will
+ * throw that error.
  */
 const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) => {
   if (!isPassingFailure(error)) for (const follower of followers) follower.wake();
@@ -144,10 +154,10 @@ const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) =>
 
 class FollowedSession {
   readonly key: SessionKey;
-  /** By `wake`; true for followers that read text too. */
+  /** The subscribed streams by their `wake` function; the value is true for streams that also read deltas. */
   readonly followers = new Map<() => void, boolean>();
   readonly #database: DatabasePool;
-  /** Reads in progress, by the sequence they start after. */
+  /** Reads in progress, by the sequence after which they start. */
   #reads = new SingleFlight<EventsAfter | undefined>();
   #lastEnd: SessionEnd | undefined;
   #textReads = new SingleFlight<SessionText | undefined>();
@@ -168,13 +178,13 @@ class FollowedSession {
     for (const unsubscribe of this.#subscriptions) unsubscribe();
   }
 
-  /** True while text streams. Followers then poll it too, because a notification may be lost. */
+  /** True while the model streams text. The deltas are then polled too, because a notification may be lost. */
   get hasText(): boolean {
     return this.#text.length > 0;
   }
 
   wake(): void {
-    // A read that began earlier may miss the change.
+    // A read that began before the change may not contain the change.
     this.#reads = new SingleFlight();
     this.#textReads = new SingleFlight();
     for (const follower of this.followers.keys()) follower();
@@ -185,7 +195,10 @@ class FollowedSession {
     for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
-  /** Wakes the followers a moment later if the session has changed, because the notification may still arrive. */
+  /**
+   * Wakes the streams if the session has changed since the last read. Waits briefly first, because the notification of
+   * the change may still arrive.
+   */
   compare(end: SessionEnd | undefined): void {
     const before = this.#lastEnd;
     if (end?.lastSequence === before?.lastSequence && end?.createTime === before?.createTime) return;

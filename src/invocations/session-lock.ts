@@ -26,31 +26,48 @@ import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
 
 export interface LeaseTimes {
-  /** How long a lease lasts without a renewal, which is how long a killed process blocks its session. */
+  /**
+   * Time in milliseconds that a lease lasts without a renewal. A process that is killed blocks its session for this
+   * time.
+   */
   durationMs: number;
-  /** Time between renewals. At most a third of the duration, so that two may fail. */
+  /**
+   * Time in milliseconds between two renewals. At most a third of the duration, so that two renewals in a row may fail.
+   */
   renewalMs: number;
   waitMs: number;
 }
 
-/** Longest pause between two polls of a busy session: notifications only save time, because they may be lost. */
+/**
+ * Maximum pause in milliseconds between two polls of a busy session. Polls are necessary because the database's
+ * notifications may be lost.
+ */
 const POLL_MS = 1_000;
 
 export interface SessionClaim {
   lease: Lease;
-  /** The first events of the invocation, stored with the claim. */
+  /** The first events of the invocation, which are stored together with the claim. */
   events: NewEvent[];
-  /** True: create the session if it is absent. `new`: fail if it exists. */
+  /** True: create the session if it is absent. `new`: create the session, and fail if it exists. */
   createSession: boolean | 'new';
   busyPolicy: BusyPolicy;
-  /** True for an ended invocation that resumes. It never queues, because its row records how it ended. */
+  /**
+   * True if the request resumes an ended invocation. Such a request never queues, because the invocation's row already
+   * records an end.
+   */
   resumes: boolean;
   times: LeaseTimes;
   /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /** Aborted with an `AgentError` when the client leaves (`cancelled`) or the process stops (`interrupted`). */
+  /**
+   * Aborted with an `AgentError`: code `cancelled` when the client disconnects, code `interrupted` when the process
+   * stops.
+   */
   signal: AbortSignal;
-  /** The stored request of a background start. If the session is busy it waits in the database, not in this process. */
+  /**
+   * The request of a background invocation, to be stored. If the session is busy, the invocation then waits in the
+   * database, not in this process.
+   */
   body?: unknown;
   onQueued?: (() => void) | undefined;
 }
@@ -61,9 +78,10 @@ export interface LockContext extends TakeOverContext {
 }
 
 /**
- * Acquires a session for one invocation. A dead holder is taken over. If the holder is alive, `busyPolicy` decides:
- * wait first come, first served (`enqueue`), fail (`reject`), or stop the holder and wait (`interrupt`).
- * @returns false for a background start that is queued now, or that another process has begun
+ * Acquires a session for one invocation. If the process of the session's holder is dead, the session is taken over. If
+ * the holder is alive, `busyPolicy` decides: wait, first come, first served (`enqueue`); fail (`reject`); or stop the
+ * holder and wait (`interrupt`).
+ * @returns false for a background invocation that is queued now, or that another process has begun
  * @throws {NotFoundError} if the session is absent and may not be created
  * @throws {SessionExistsError} if the session must be new but exists
  * @throws {BusyError} if the wait timed out, the queue is full or the policy is `reject`
@@ -81,14 +99,15 @@ export async function acquireSession(context: LockContext, request: SessionClaim
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
-    // Free: the dead holder has just ended, or the session is reserved for a waiter.
+    // The session is free if a dead holder has just ended, or if the session is reserved for the first queued
+    // invocation.
     if (holder.kind === 'free') return (await claim()) || waitForTurn(context, request, undefined);
     if (!createSession) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
     await refuseForgotten(context.database.db, lease);
   }
 }
 
-/** True if an earlier claim succeeded although its result was lost: the session holds this very token. */
+/** True if an earlier claim of this lease succeeded although its result was lost: the session has the lease's token. */
 const isMine = (holder: LockHolder, { token }: Lease) => holder.kind === 'live' && holder.token === token;
 
 async function waitForTurn(
@@ -114,9 +133,11 @@ async function waitForTurn(
 }
 
 /**
- * Queues behind other requests of this process without reading the holder. That read locks the session row, which the
- * holder needs to finish; the first waiter reads it from time to time.
- * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded unseen
+ * Queues the request behind other requests of this process without reading the session's holder. That read locks the
+ * session row, which the holder needs to finish, so only the first request in the queue reads the holder from time to
+ * time.
+ * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded without
+ * confirmation
  */
 async function waitBehindOthers(context: LockContext, request: SessionClaim): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
@@ -130,7 +151,10 @@ async function waitBehindOthers(context: LockContext, request: SessionClaim): Pr
   return true;
 }
 
-/** Waits for the turn of a queued request. Leaves the queue if the wait fails. */
+/**
+ * Waits until a queued request is the first in the queue and holds the session. Removes the request from the queue if
+ * the wait fails.
+ */
 async function waitInQueue(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
@@ -141,21 +165,21 @@ async function waitInQueue(context: LockContext, request: SessionClaim, createTi
     recordWait('claimed');
   } catch (error) {
     recordWait('refused');
-    // If the database is away the request still leaves the queue, because its lease expires.
+    // If the database is not available, the request still leaves the queue, because its lease expires.
     await dequeueInvocation(context.database.db, lease).catch(() => undefined);
     for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
     throw error;
   }
 }
 
-/** Refuses the retry of a request whose session was deleted: it must not recreate the session. */
+/** Refuses the retry of a request whose session was deleted, because the retry would create the session again. */
 const refuseForgotten = async (db: Database, { key, request }: Lease) =>
   request && refuseForgottenKey(db, key, request.idempotencyKey);
 
-/** Throws if the request is a retry, answers no open call, or may not wait for a busy session. */
+/** Throws an error if the request is a retry, responds to no open call, or may not wait for a busy session. */
 async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionClaim): Promise<void> {
   const earlier = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
-  // A resumed invocation already has a row, which may hold this key only if this is a retry.
+  // A resumed invocation already has a row. That row has this idempotency key only if the request is a retry.
   if (earlier && (resumes || earlier.invocationId !== lease.invocationId)) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
@@ -170,7 +194,9 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionC
 const queueFull = ({ lease, queueDepth }: SessionClaim) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/** Returns why a request lost its place: stopped, not renewed in time, or its row deleted. */
+/**
+ * Returns the error of a request that is no longer queued: it was stopped, its lease expired, or its row was deleted.
+ */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
   const { sessionId } = lease.key;
   const waiter = await findWaiter(db, lease);
@@ -180,8 +206,8 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
 }
 
 /**
- * Waits until it is this request's turn, and renews its place meanwhile. Only the first waiter of this process polls
- * the session; it looks for a dead holder once per lease renewal.
+ * Waits until the request is the first in the queue, and renews its lease meanwhile. Only the first waiting request of
+ * this process polls the session. That request checks once per lease renewal whether the holder's process is dead.
  */
 async function takeTurn(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
@@ -199,7 +225,7 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
   let holds = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
-    // Renewing the lease reads the requested stop status.
+    // The renewal of the lease also reads whether a stop is requested.
     notifications.subscribe(stopTopic(lease.invocationId), () => {
       renewAt = 0;
       wake();
@@ -208,7 +234,7 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
   try {
     for (;;) {
       wakeup.reset();
-      // Nothing may begin on behalf of an expired credential.
+      // No invocation may begin on behalf of an expired credential.
       ended?.throwIfAborted();
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
@@ -235,7 +261,8 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
 }
 
 /**
- * Ends the holder of the session if it is dead, and wakes the waiters. @returns true if this request holds the session
+ * Ends the invocation that holds the session if its process is dead, and wakes the waiting requests.
+ * @returns true if this request holds the session
  */
 async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolean> {
   const holder = await takeOver(context, lease.key);
@@ -246,15 +273,14 @@ async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolea
 const waitedInVain = ({ key }: Lease) =>
   new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
-/** Claims the session for a queued invocation if it is its turn. */
+/** Claims the session for a queued invocation if that invocation is the first in the queue. */
 export async function claimTurn(context: TakeOverContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
   return isMine(await takeOver(context, lease.key), lease);
 }
 
 /**
- * Returns the error of an aborted wait. Nothing is stored yet, so during shutdown a client may retry at another
- * replica.
+ * Returns the error of an aborted wait. Nothing was stored, so a client may retry at another replica during shutdown.
  */
 const waitEnded = (reason: unknown): Error =>
   reason instanceof AgentError && reason.code === 'cancelled'

@@ -7,10 +7,13 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
 
-/** Raised when the format changes. An invocation stored in an older format ends with an error and is not misread. */
+/**
+ * Version of the stored format. An invocation that is stored in another version ends with an error instead of being
+ * misread.
+ */
 const VERSION = 1;
 
-/** Why a request cannot be resumed: ends of sentences. */
+/** Reasons why a request cannot be resumed, as ends of sentences. */
 const MADE_HERE = 'it answers in a live conversation with sound, or with stored answers, which no other can go on with';
 const HAS_CREDENTIALS = 'its MCP servers have credentials, which are not stored';
 const UNREADABLE = 'its request was stored by another version and cannot be read';
@@ -18,13 +21,13 @@ const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET
 
 const object = z.record(z.string(), z.unknown());
 
-/** Authenticated context of the encrypted secrets, so that they decrypt in this invocation only. */
+/** Authenticated context of the encrypted secrets, so that they can be decrypted for this invocation only. */
 const toPlace = ({
   key: { appName, userId, sessionId },
   invocationId,
 }: Pick<InvocationRequest, 'key' | 'invocationId'>): string[] => [appName, userId, sessionId, invocationId];
 
-/** A request as stored in its invocation's row, for the process that begins or resumes it. */
+/** A request as it is stored in the invocation's row, for the process that begins or resumes the invocation. */
 const storedRequestSchema = z.object({
   version: z.literal(VERSION),
   content: contentSchema.optional(),
@@ -40,14 +43,17 @@ const storedRequestSchema = z.object({
       z.object({ kind: z.literal('output') }),
     ])
     .optional(),
-  /** The MCP servers of the overrides, encrypted, if they have credentials. */
+  /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */
   secrets: z.string().optional(),
-  /** The user to whose rows the request is restricted. */
+  /** The user to whose rows the database restricts the request. */
   userId: z.string().optional(),
   /** Id of the API key that made the request. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
-  /** Added by the claim: the last sequence and the row's counters when the run began, and the time spent since. */
+  /**
+   * Added by the claim: the session's last sequence and the row's counters when the run began, and the time spent since
+   * then.
+   */
   began: z
     .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
     .optional(),
@@ -55,15 +61,15 @@ const storedRequestSchema = z.object({
 
 const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overrides: {}, streaming: false };
 
-/** The state of a session and an invocation when a run began. */
+/** What the session and the invocation contained when a run began. */
 export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began']>;
 
-/** Form of the answer to store with an invocation. */
+/** Format of the result that is stored with an invocation. */
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
 /**
- * Returns the complete request for the row of a queued invocation. MCP servers with credentials are encrypted;
- * `undefined` if no key is configured for that.
+ * Returns the complete request to store with a queued invocation. MCP servers with credentials are encrypted.
+ * @returns `undefined` if they cannot be encrypted, because no encryption key is configured
  */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
   const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
@@ -82,8 +88,8 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
 }
 
 /**
- * Returns what another process needs to resume a request, without the parts that the claim stores as an event. If the
- * request cannot be resumed it contains the reason, `endsBecause`.
+ * Returns the members of a request that another process needs to resume the invocation, without the members that the
+ * claim stores as an event. If the invocation cannot be resumed, `endsBecause` contains the reason.
  */
 export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): JsonObject {
   if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
@@ -98,7 +104,10 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
   return Object.keys(headers).length > 0 || Boolean(username || password || search);
 }
 
-/** Parses a stored request. `refusal` is the reason why it cannot run here, the end of a sentence. */
+/**
+ * Parses a stored request. `refusal` is the reason why the request cannot run in this process, as the end of a
+ * sentence.
+ */
 export function readStoredRequest(
   stored: unknown,
   secrets: Secrets,

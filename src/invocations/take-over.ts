@@ -29,7 +29,8 @@ function toError(run: DeadRun, attempts: number): InvocationError | undefined {
 }
 
 /**
- * Returns the back-off in milliseconds. None after the first death; exponential then, because it may be a poison job.
+ * Returns the back-off in milliseconds: none after the first death of a process, then exponential, because the
+ * invocation may be a poison job.
  */
 const toPause = ({ attempt }: DeadRun, { durationMs }: TakeOverContext['leaseTimes']) =>
   attempt === 1 ? 0 : durationMs * 2 ** (attempt - 1);
@@ -44,10 +45,11 @@ export interface TakeOverContext {
 }
 
 /**
- * Takes a session from its dead invocation, if it has one. The invocation is put back before all waiters, for any
- * process to resume. If it cannot be resumed, its open calls are answered and it ends. One transaction locks the
- * session row, so that of several processes one wins, and a late writer finds another token.
- * @returns the holder afterwards; `absent` also if `skipLocked` is set and the row is locked
+ * Takes a session from its invocation if the invocation's process is dead. The invocation is put back at the front of
+ * the queue, and any process may resume it. If it cannot be resumed, its open calls get a response and it ends. One
+ * transaction locks the session row: if several processes try, only one wins, and the old process finds another token
+ * if it still tries to write.
+ * @returns the holder of the session afterwards; `absent` also if `skipLocked` is set and the session row is locked
  */
 export async function takeOver(
   context: TakeOverContext,
@@ -62,8 +64,9 @@ export async function takeOver(
 }
 
 /**
- * Puts a running invocation back for any process, at once or when a person has answered the task for its exhausted
- * budget. Does nothing if another process has it.
+ * Puts a running invocation back in the queue for any process. If its budget is exhausted, it is resumed after a person
+ * has answered the task for the budget; otherwise at once. Does nothing if another process has taken the invocation
+ * over.
  */
 export async function leaveRun(
   { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
@@ -113,12 +116,15 @@ interface EndingContext extends TakeOverContext {
   log: Log;
 }
 
-/** Sessions per page. */
+/** Maximum number of sessions per page. */
 const PAGE_SIZE = 100;
 
-/** Takes over all sessions with a dead invocation. Skips locked and unreadable ones until the next sweep. */
+/**
+ * Takes over all sessions whose invocation has a dead process. Skips sessions that are locked or cannot be read until
+ * the next call.
+ */
 export async function takeOverAll(context: EndingContext): Promise<void> {
-  // Ended invocations leave the list, so the offset of the next page is the number of skipped ones.
+  // Ended invocations disappear from the list, so the offset of the next page is the number of skipped sessions.
   for (let skipped = 0; ; ) {
     const keys = await listDeadHolders(context.database.db, PAGE_SIZE, skipped);
     for (const key of keys) if (!(await takeOverOne(context, key))) skipped += 1;

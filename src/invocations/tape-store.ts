@@ -8,17 +8,22 @@ import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Maximum size of a stored prompt, in characters of JSON. Of a larger one only the hash is stored. */
+/** Maximum size of a stored prompt, in characters of JSON. Of a larger prompt only the hash is stored. */
 const MAX_PROMPT = 262_144;
-/** How long a process assumes that a prompt is stored. Far shorter than any retention time. */
+/**
+ * Time in milliseconds for which a process assumes that a prompt is still stored. Far shorter than any retention time.
+ */
 const KNOWN_MS = 3_600_000;
 const MAX_KNOWN = 1_000;
 
-/** When this process last stored each prompt, by application and hash. Saves writes, because prompts rarely change. */
+/**
+ * Times at which this process last stored each prompt, by application and hash. They save writes, because prompts
+ * rarely change.
+ */
 const storedTimes = new WeakMap<Database, Map<string, number>>();
 const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
-/** Returns the prompts of a tape that this process has not stored lately, in locking order. */
+/** Returns the prompts of a tape that this process has not stored lately, in an order that prevents deadlocks. */
 function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { hash: string; payload: AgentPrompt }[] {
   const times = storedTimes.get(db);
   const isKnown = (hash: string) => (times?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
@@ -28,7 +33,10 @@ function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { has
     .toSorted((one, other) => (one.hash < other.hash ? -1 : 1));
 }
 
-/** Remembers the prompts of a tape as stored. To be called after the statement with {@link toTapeParameters}. */
+/**
+ * Remembers that the prompts of a tape are stored. Must be called after the statement that used {@link
+ * toTapeParameters}.
+ */
 export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
   if (!tape) return;
   const times = storedTimes.get(db) ?? new Map<string, number>();
@@ -40,7 +48,7 @@ export function markKept(db: Database, key: SessionKey, tape: Tape | undefined):
   }
 }
 
-/** The SQL parameters for a tape and its possibly new prompts. */
+/** Returns the SQL parameters for a tape and for those of its prompts that may not be stored yet. */
 export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | undefined): Record<string, unknown> {
   const prompts = tape ? unknownPrompts(db, key, tape) : [];
   return {
@@ -50,7 +58,10 @@ export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | und
   };
 }
 
-/** Returns the tapes of an invocation, ordered by start, each with the prompts that still exist. Two statements. */
+/**
+ * Returns the tapes of an invocation, ordered by start, each with those of its prompts that are still stored. Two
+ * statements.
+ */
 export async function listTapes(db: Database, key: SessionKey, invocationId: string): Promise<Tape[]> {
   const rows = await db
     .select({ start: invocationTapes.start, text: sql<string>`${invocationTapes.payload}::text` })
@@ -72,7 +83,10 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 
-/** Samples ended invocations with a tape of the last minutes. The order by digest is random but repeatable. */
+/**
+ * Returns a sample of the invocations that ended in the last minutes and have a tape. The order by digest is random but
+ * repeatable.
+ */
 export const sampleTapes = (db: Database, appName: string, minutes: number, limit: number) => {
   const { userId, sessionId, id, agentVersion } = invocations;
   const tape = db
@@ -100,7 +114,10 @@ export const sampleTapes = (db: Database, appName: string, minutes: number, limi
     .limit(limit);
 };
 
-/** Deletes prompts unused for `days`, in small batches. @returns how many were deleted */
+/**
+ * Deletes prompts that were not used for `days`, in small batches.
+ * @returns the number of deleted prompts
+ */
 export function deleteOldPrompts(db: Database, days: number, signal?: AbortSignal): Promise<number> {
   const isOld = lt(agentPrompts.useTime, sql`statement_timestamp() - ${days} * interval '1 day'`);
   const isNext = isInBatch(agentPrompts, isOld, agentPrompts.useTime);

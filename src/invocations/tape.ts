@@ -6,42 +6,48 @@ import { findPlaceholders } from '../agent/loop/instruction.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
-/** What an agent gave its model beside the conversation. */
+/** What an agent passes to its model in addition to the conversation. */
 export interface AgentPrompt {
   agent: string;
-  /** The instruction template; absent if the request overrode it. */
+  /** The template of the instruction; absent if the request overrode the instruction. */
   instruction?: string;
   appendedInstruction: string;
   tools: (ToolDeclaration & { calls?: 'server' | 'agent' })[];
   modelName: string;
   sampling: Sampling;
   outputSchema?: JsonObject;
-  /** The hooks as `name.hook`, plugins first; absent if there are none. */
+  /** The hooks as `name.hook`, those of plugins first; absent if there are none. */
   hooks?: string[];
 }
 
-/** What a replay of one run needs beside the stored events. Kept small: large values are stored elsewhere, once. */
+/**
+ * What the replay of one run needs in addition to the stored events. The tape is small, because large values are stored
+ * elsewhere, once.
+ */
 export interface Tape {
-  /** Number of events in the session when the run began, its prompt included. */
+  /** Number of events in the session when the run began, the run's prompt included. */
   start: number;
   payload: TapePayload;
   /** The prompts of the model calls, by hash. */
   prompts: ReadonlyMap<string, AgentPrompt>;
 }
 
-/** The part of a tape that no other invocation shares. */
+/** The part of a tape that belongs to one invocation only. */
 export interface TapePayload {
   version: 1;
-  /** Overrides of the request without MCP servers, whose addresses and headers may hold secrets. */
+  /** Overrides of the request without MCP servers, because their addresses and headers may contain secrets. */
   overrides: AgentOverrides;
   hasOwnServers: boolean;
-  /** Initial values of the state keys that instructions name; null for an absent key. */
+  /** Values that the state keys named in instructions had when the run began; null for a key that did not exist. */
   values: JsonObject;
   /** State keys whose values were too large to store. */
   unkept: string[];
   /** The agents that called a model, each with the hash of its prompt. */
   prompts: [agent: string, hash: string][];
-  /** One entry per model call: index in `prompts`, digest of the contents, digest of the resolved instruction. */
+  /**
+   * One entry per model call: index in `prompts`, digest of the conversation's contents, digest of the rendered
+   * instruction.
+   */
   calls: [prompt: number, contents: string, instruction: string][];
 }
 
@@ -49,7 +55,9 @@ export interface TapePayload {
 export const MAX_CALLS = 1_000;
 /** Maximum size of the stored state values, in characters of JSON. */
 const MAX_VALUES = 16_384;
-/** Length of a digest in hexadecimal digits. It may be short, because it is only compared with one other digest. */
+/**
+ * Length of a digest in hexadecimal digits. It may be short, because a digest is compared with only one other digest.
+ */
 const DIGEST_LENGTH = 16;
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
@@ -61,15 +69,15 @@ interface KnownDigest {
   hash: Hash;
 }
 
-/** Running hashes by the last content they cover. Frozen contents are shared by all invocations of a session. */
+/** Running hashes by the last content that they cover. All invocations of a session share its frozen contents. */
 const knownDigests = new WeakMap<Content, KnownDigest>();
 /** Maximum number of contents to search backwards for a cached hash. */
 const MAX_ADDED = 400;
 
 /**
- * Returns a digest of the conversation that a model was shown: who spoke, how many characters, which calls and
- * responses. It leaves the text out, because that comes from stored events and the digest is computed for each model
- * call. It continues from the cached hash of frozen contents.
+ * Returns a digest of the conversation that a model received: authors, number of characters, calls and responses. The
+ * text itself is left out, because it comes from stored events, and because the digest is computed for each model call.
+ * Starts from the cached hash of the frozen contents.
  */
 export function contentsDigest(contents: Content[]): string {
   const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;
@@ -161,7 +169,7 @@ export class TapeRecorder implements RunObserver {
   }
 
   event(): void {
-    // Not recorded, because events are stored anyway.
+    // The tape does not record events, because events are stored anyway.
   }
 
   toTape(): Tape {
@@ -179,12 +187,12 @@ export class TapeRecorder implements RunObserver {
   #keep(key: string): void {
     const { values, unkept } = this.#payload;
     if (Object.hasOwn(values, key) || unkept.includes(key)) return;
-    // An absent key is stored as null, because an instruction renders both alike.
+    // A key that does not exist is stored as null, because an instruction renders both alike.
     const next = { ...values, [key]: Object.hasOwn(this.#state, key) ? this.#state[key] : null };
     if (JSON.stringify(next).length <= MAX_VALUES) this.#payload.values = next;
     else unkept.push(key);
   }
 }
 
-/** Keeps an empty list of servers, which removed the agent's own servers; it holds no secret. */
+/** Keeps an empty list of MCP servers: it overrides the agent's own servers, and it contains no secret. */
 const noServers = (servers: AgentOverrides['mcpServers']) => (servers?.length === 0 ? { mcpServers: [] } : {});

@@ -35,14 +35,14 @@ export type ToolCallRow = Pick<
   'operationId' | 'callId' | 'sessionId' | 'invocationId' | 'tool' | 'effect' | 'state' | 'attempt'
 > & { createTime: number; updateTime: number };
 
-/** Unescapes the names, which models chose and may be any text. */
+/** Unescapes tool names, which models choose and which may therefore be any text. */
 const toRow = <Row extends ToolCallRow>(row: Row): Row => ({
   ...row,
   callId: unescapeText(row.callId),
   tool: unescapeText(row.tool),
 });
 
-/** Lists a user's tool calls with an unknown outcome, newest first, after a position. */
+/** Returns a page of the user's tool calls with an unknown outcome after a position, the newest first. */
 export async function listUnknownCalls(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -66,7 +66,7 @@ export async function listUnknownCalls(
   return rows.map(toRow);
 }
 
-/** Locks the newest call with this call id or operation id, and reads the status of its invocation. */
+/** Locks the newest tool call with this call id or operation id, and reads the status of its invocation. */
 export async function lockCall(
   tx: Database,
   key: SessionKey,
@@ -92,7 +92,10 @@ export async function lockCall(
   return invocation && { ...toRow(row), ...invocation };
 }
 
-/** Stores a person's decision about a call: its response, or, without one, that it is to be repeated. */
+/**
+ * Stores a person's decision about a tool call: the response of the call, or, without a response, that the call is to
+ * be repeated.
+ */
 export async function settleCall(
   tx: Database,
   key: SessionKey,
@@ -110,7 +113,7 @@ export async function settleCall(
     .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));
 }
 
-/** Lists tool responses of an invocation that no event has yet, by call id. */
+/** Lists the tool responses of an invocation that no event contains yet, by call id. */
 export async function listKeptResponses(
   db: Database,
   key: SessionKey,

@@ -14,17 +14,18 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
-/** Maximum number of memories that one search gives the model. */
+/** Maximum number of memories that one search returns to the model. */
 const MEMORY_LIMIT = 20;
 /**
- * How long a tool's read retries while the database is away. A save is never retried, because it may have succeeded.
+ * Time in milliseconds for which a tool's read is retried while the database is not available. A save is never retried,
+ * because it may have succeeded.
  */
 const READ_PATIENCE_MS = 2_000;
 
 const NO_NAME =
   'The artifact cannot have this name: 1 to 256 characters, none of control, no `.` or `..` between slashes.';
 
-/** Returns the services that tools may use on behalf of the invocation's user. Writes require the lease. */
+/** Returns the services that tools may use on behalf of the invocation's user. Writes require the session's lease. */
 export function newToolServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
   { key, token }: { key: SessionKey; token: string },
@@ -53,7 +54,7 @@ export function newToolServices(
   };
 }
 
-/** Throws an error that is safe for the model and the session: no SQL and no values. */
+/** Throws an error that is safe for the model and the session: without SQL text and values. */
 function fail(error: unknown, log: Log): never {
   if (error instanceof AppError) throw error;
   const full = sizeRefusal(error);

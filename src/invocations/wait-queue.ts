@@ -1,20 +1,21 @@
 interface Waiter {
-  /** Sort key, the same order as in the database. */
+  /** Sort key. The queue in the database has the same order. */
   position: [createTime: string, invocationId: string];
-  /** Called when the waiter becomes the first of this process. */
+  /** Called when the request becomes the first of this process. */
   moveUp: () => void;
 }
 
-/** A request's place in this process's queue for one session. */
+/** A request in this process's queue for one session. */
 export interface QueuePlace {
   /** True if no other request of this process is ahead. */
   isFirst(): boolean;
-  /** Leaves the queue. Wakes the next waiter unless this one `holds` the session now. */
+  /** Removes the request from the queue. Wakes the next request, unless this request `holds` the session now. */
   leave(holds: boolean): void;
 }
 
 /**
- * The requests of this process that wait for busy sessions. Only the first per session asks the database at a release.
+ * The requests of this process that wait for busy sessions. Only the first request per session tries to claim the
+ * session in the database when it becomes free.
  */
 export class WaitQueue {
   readonly #byTopic = new Map<string, Waiter[]>();
@@ -34,7 +35,10 @@ export class WaitQueue {
     };
   }
 
-  /** True if requests of this process wait for the session. The first of them watches for a dead holder. */
+  /**
+   * True if requests of this process wait for the session. The first of them checks whether the session's holder has
+   * died.
+   */
   has(topic: string): boolean {
     return this.#byTopic.has(topic);
   }

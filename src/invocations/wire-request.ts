@@ -13,7 +13,10 @@ import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
-/** Maximum length of `customMetadata` as JSON. It is small because every event and every streamed delta repeats it. */
+/**
+ * Maximum length of `customMetadata`, in characters of JSON. It is small because every event and every streamed delta
+ * contains a copy.
+ */
 const MAX_NOTES = 16_384;
 
 const prompt = {
@@ -53,7 +56,7 @@ export const runRequestSchema = z
   })
   .describe('One prompt, as the ADK clients send it.');
 
-/** Returns the extra scopes that a prompt needs, depending on its overrides and state keys. */
+/** Returns the additional scopes that a prompt needs because of its overrides and state keys. */
 export const promptDemands = ({ body }: { body: z.input<typeof startInvocationSchema> }): Demand[] => [
   ...overrideDemands(body.harness),
   ...sharedStateDemands(body.stateDelta),
@@ -63,7 +66,7 @@ export const rewindSchema = z
   .looseObject({ rewindBeforeInvocationId: identifierSchema.describe('The first invocation to undo.') })
   .describe('Takes a session back to before an invocation.');
 
-/** Body of `POST /harness/invoke`, with the specification's field names. */
+/** Body of `POST /harness/invoke`, with the field names of the harness specification. */
 export const harnessInvokeSchema = z
   .looseObject({
     prompt: bodyText.describe(
@@ -106,10 +109,10 @@ export const harnessResultSchema = z
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
 /**
- * Converts a body to an invocation request.
- * @throws {InvalidError} if it has neither a message nor an invocation to resume
- * @throws {TooLargeError} if its `customMetadata` is too large
- * @throws {NotFoundError} if there is no such invocation
+ * Converts the body of an HTTP request to an invocation request.
+ * @throws {InvalidError} if the body has neither a message nor an invocation to resume
+ * @throws {TooLargeError} if the body's `customMetadata` is too large
+ * @throws {NotFoundError} if the invocation to resume does not exist
  */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
@@ -131,7 +134,10 @@ export async function toInvocation(
   return { ...request, resumes: invocationId != null, ...headers };
 }
 
-/** Marks a request as background work. With a webhook the answer is stored, because the delivery may carry it. */
+/**
+ * Marks a request as a background invocation. If the request names a webhook, the result is stored, because the
+ * delivery may contain it.
+ */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
   ...request,
   inBackground: true,
@@ -161,7 +167,7 @@ export const invocationHeaders = idempotencyHeaders.extend({
     .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
 });
 
-/** Error statuses for a session that cannot be claimed now. */
+/** HTTP errors of a request whose session cannot be claimed now. */
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
@@ -170,7 +176,10 @@ export const BUSY_ERRORS = {
     'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 
-/** Reads the options from the headers. `requested` is the content that two requests with one key must share. */
+/**
+ * Reads the options of an invocation from the HTTP headers. `requested` is the content that must be equal in two
+ * requests with the same idempotency key.
+ */
 export const toInvocationOptions = (
   headers: z.output<typeof invocationHeaders>,
   requested: unknown,
@@ -179,7 +188,10 @@ export const toInvocationOptions = (
   busyPolicy: headers['x-double-texting'],
 });
 
-/** Returns a signal that aborts when the client disconnects before its answer; `undefined` if that shall not cancel. */
+/**
+ * Returns a signal that aborts when the client disconnects before the HTTP response is complete; `undefined` if a
+ * disconnection shall not cancel the invocation.
+ */
 export function disconnectSignal(
   { cancelOnDisconnect }: { cancelOnDisconnect: boolean },
   response: Response,

@@ -140,8 +140,8 @@ interface Playing {
 }
 
 /**
- * Consumes the loop as an invocation does, with the same limit of tool calls, but compares events instead of storing
- * them.
+ * Consumes the loop as an invocation does, with the same maximum number of tool calls, but compares the events instead
+ * of storing them.
  */
 async function playLoop(
   { newId, limits }: ReplayContext,

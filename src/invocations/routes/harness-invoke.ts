@@ -18,13 +18,15 @@ import { invoke } from '../invoke.ts';
 import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';
 
-/** Returns the answer for an invocation that was stopped in the queue: the same as if it had been stopped later. */
+/**
+ * Returns the result of an invocation that was stopped while it was queued: the same result as of one stopped later.
+ */
 function toStoppedEnd(error: unknown): InvocationEnd {
   if (!(error instanceof StoppedError)) throw error;
   return { output: '', error: { code: error.code, message: error.message } };
 }
 
-/** `POST /harness/invoke`: runs one invocation and answers when it has ended. */
+/** The operation `POST /harness/invoke`: runs one invocation and responds when the invocation has ended. */
 export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',

@@ -45,7 +45,7 @@ interface BackgroundContext extends InvocationContext {
 
 const room = area<BackgroundContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });
 
-// No `find`: cancelling an invocation finds it, and reading one answers the text of its row.
+// The resource has no `find`: cancelling an invocation finds it, and reading one returns the text of its row.
 const invocation = room.resource({
   noun: 'invocation',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations',
@@ -113,7 +113,7 @@ export const invocationOperations = [
     handler: async (context, { path, notFound }) => {
       const { invocationId } = path;
       if (!(await cancel(context, path, invocationId))) throw notFound();
-      // Read from the primary, because a replica may lag behind the end.
+      // Read from the primary database, because a replica may not have received the end of the invocation yet.
       const text = await findInvocationText(context.database.db, path, invocationId);
       if (text === undefined) throw notFound();
       return { kind: 'json', text };

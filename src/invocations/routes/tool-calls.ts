@@ -88,7 +88,7 @@ const settleToolCall = room.operation({
       const questionId = status === 'paused' ? await findQuestion(tx, key, row) : undefined;
       const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, row.invocationId, questionId);
       if (task?.shown.kind === 'effect') {
-        // Whoever may answer the task may settle the call; if not, this throws and nothing is written.
+        // Only a person who may answer the task may settle its call. Otherwise this throws and nothing is written.
         const answer = { response: { confirmed: true }, via: 'tasks' };
         await changeTask(tx, task, toPerson(principal, body.by, key), undefined, 'settle', answer);
       } else if (body.outcome === 'run_again') throw new ConflictError('Nothing waits that could run it again.');
@@ -101,14 +101,17 @@ const settleToolCall = room.operation({
   },
 });
 
-/** Returns the response for the model; `undefined` if the call is repeated. */
+/** Returns the response that the model receives; `undefined` if the call is to be repeated. */
 function toSettled({ outcome, response }: z.output<typeof settleSchema>): JsonObject | undefined {
   if (outcome === 'run_again') return undefined;
   if (outcome === 'not_done') return { error: 'This call did not take effect: a person has looked.' };
   return toResponse(response ?? 'done');
 }
 
-/** Finds the confirmation request about a call. @returns its id, or `undefined` */
+/**
+ * Finds the confirmation request that asks about a call.
+ * @returns the request's call id, or `undefined`
+ */
 async function findQuestion(
   tx: Database,
   key: SessionKey,

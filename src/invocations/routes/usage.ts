@@ -8,10 +8,12 @@ import { type Answer, type Operation, operation } from '../../platform/http/oper
 import { appPath, userPath } from '../../platform/http/operation/parameters.ts';
 
 const DAY_MS = 86_400_000;
-/** Longest period of a report: a year; by hours: a month. */
+/** Maximum period of a usage report in days: a year. A report by hours covers at most a month. */
 const MAX_DAYS = 366;
 const MAX_DAYS_BY_HOUR = 31;
-/** From the year 10000 on, JavaScript writes dates in a format that PostgreSQL cannot read. */
+/**
+ * The end of the year 9999. From the year 10000 on, JavaScript writes dates in a format that PostgreSQL cannot read.
+ */
 const END_OF_TIME = Date.UTC(10_000, 0);
 const GROUPS = ['user', 'model', 'version', 'day', 'hour'] as const;
 
@@ -163,7 +165,7 @@ const findUsage = async (db: Database, parameters: Record<string, unknown>): Pro
 
 const getPlace = ({ period = '', userId = '', model = '', version = '' }: UsageRow) => [period, userId, model, version];
 
-/** @throws {InvalidError} if it is no cursor of a report */
+/** @throws {InvalidError} if the cursor is not one of a usage report */
 function toPlace(cursor: string): string[] {
   try {
     return z
@@ -175,7 +177,7 @@ function toPlace(cursor: string): string[] {
   }
 }
 
-/** Converts a row to CSV cells. Prefixes text that a spreadsheet would run as a formula. */
+/** Converts a row to CSV cells. Adds a prefix to text that a spreadsheet program would run as a formula. */
 const toCells = (row: UsageRow): string[] =>
   COLUMNS.map((name) => {
     const value = row[name];

@@ -5,19 +5,22 @@ import { takeSignal } from './signal-store.ts';
 import { checkAnswer } from './task.ts';
 import { changeTask, findTask, mayAnswer, type Person, type TaskRow } from './task-store.ts';
 
-/** Sender of a signal that the operator's credential sent, not a person. */
+/** The sender of a signal that was sent with the operator's credential and not by a person. */
 export const SYSTEM: Person = { by: 'a system', groups: [], isVouchedFor: true };
 
 /**
- * Answers a task with a signal. @throws {InvalidError} if the payload does not match the task's schema; see also {@link
- * changeTask}
+ * Answers a task with the payload of a signal.
+ * @throws {InvalidError} if the payload does not match the task's schema; further errors as of {@link changeTask}
  */
 export async function signal(db: Database, task: TaskRow, sender: Person, payload: JsonObject): Promise<void> {
   await checkAnswer(task, payload);
   await changeTask(db, task, sender, undefined, 'answer', { response: payload, via: 'signal' });
 }
 
-/** Answers a new task with the first stored signal that matches and whose sender may answer. Discards all others. */
+/**
+ * Answers a new task with the first stored signal of its name that matches and whose sender may answer. Discards the
+ * stored signals that came before and do not match.
+ */
 export const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
   database.transaction(async (tx) => {
     const task = await findTask(tx, { userId: undefined, groups: [] }, id);

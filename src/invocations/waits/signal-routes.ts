@@ -11,7 +11,10 @@ import { MAX_WAIT_SECONDS } from './task.ts';
 import { tasks, type TaskContext, toPerson } from './task-routes.ts';
 import { changeTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
-/** How often a signal retries while an invocation begins or ends to wait for it at the same moment. */
+/**
+ * Maximum number of tries to deliver a signal while an invocation begins or ends its wait for the signal at the same
+ * moment.
+ */
 const TRIES = 3;
 const TOKEN_BYTES = 32;
 const DAY_SECONDS = 86_400;
@@ -137,7 +140,7 @@ const sendTokenSignal = operation({
     const sender = { by: undefined, groups: [], isVouchedFor: false };
     await answer(context, task, { sender, payload: body }).catch((error: unknown) => {
       const refusal = answerRefusal(error);
-      // Hide who answered first, because anybody with the address can ask.
+      // The error does not name who answered first, because anybody with the public address can call this operation.
       throw refusal ? new ConflictError(refusal.message.replace(/by .*, through/, 'through')) : error;
     });
     return { kind: 'value', value: { kept: false } };

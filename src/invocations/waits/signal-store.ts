@@ -21,7 +21,7 @@ export async function findWaitingTask(db: Database, key: SessionKey, name: strin
   return row;
 }
 
-/** Finds a task by the hash of its public token, unless the token has expired. */
+/** Finds a task by the hash of its public token; `undefined` if the token has expired. */
 export async function findTaskByToken(db: Database, tokenHash: string): Promise<TaskRow | undefined> {
   const [row] = await db
     .select(TASK_COLUMNS)
@@ -32,8 +32,9 @@ export async function findTaskByToken(db: Database, tokenHash: string): Promise<
 }
 
 /**
- * Stores a signal for a later task, with the groups of the user who sent it (`null`: the operator vouches for it).
- * Stores nothing if the session is absent, a task waits for it already, or the session is full.
+ * Stores a signal for a task that does not exist yet, with the groups of the user who sent it (`null`: the operator
+ * vouches for the signal). Stores nothing if the session is absent, if a task already waits for the signal, or if the
+ * session has the maximum number of stored signals.
  */
 export async function keepSignal(
   db: Database,
@@ -54,13 +55,13 @@ export async function keepSignal(
   return outcome;
 }
 
-/** A stored signal. `groups` are those of the sending user; `null`: the operator vouched for it. */
+/** A stored signal. `groups` are the groups of the user who sent it; `null`: the operator vouches for the signal. */
 interface KeptSignal {
   payload: JsonObject;
   groups: string[] | null;
 }
 
-/** Deletes and returns the oldest stored signal of a name, in a transaction. */
+/** Deletes and returns the oldest stored signal of a name. Must run in a transaction. */
 export async function takeSignal(tx: Database, key: SessionKey, name: string): Promise<KeptSignal | undefined> {
   const oldest = tx
     .select({ id: signals.id })

@@ -101,7 +101,7 @@ export const taskOperations = [
       413: 'The answer is too large.',
     },
     run: async ({ database: { db }, notifications }, { path, headers, body, principal, response }, row) => {
-      // Budgets need the scope `admin`, for the requesting user too (`excludesRequester`).
+      // Budget tasks need the scope `admin`, even for the user who started the invocation (`excludesRequester`).
       if (row.shown.kind === 'budget' && body.action !== 'comment')
         requireScope(principal, { scope: 'admin', because: 'the task is about a budget.' });
       const versions = toVersions(headers['if-match']);
@@ -124,13 +124,13 @@ const toViewer = (principal: Principal): Viewer => ({
   groups: (principal.kind === 'user' && principal.groups) || [],
 });
 
-/** Adds the session, invocation and call for callers who may read that session. */
+/** Returns the task as JSON. Adds the ids of session, invocation and call for callers who may read that session. */
 const toWire = (principal: Principal, { userId, sessionId, invocationId, callId, shown }: TaskRow): Task =>
   mayActFor(principal, userId) ? { ...shown, sessionId, invocationId, callId } : shown;
 
 /**
- * Returns who answers: a user answers for itself; a key, or an anonymous caller, for the person it names. A key that is
- * bound to users or applications answers as the user of the session.
+ * Returns the person who answers a task. A user answers for itself. An API key or an anonymous caller answers for the
+ * person whom the request names. A key that is bound to users or applications answers as the user of the session.
  */
 export function toPerson(
   principal: Principal,
@@ -143,7 +143,11 @@ export function toPerson(
   return { by: own ?? by ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
 }
 
-/** Validates a change. @returns what is written @throws {InvalidError} if something is missing or does not match */
+/**
+ * Validates the request to change a task.
+ * @returns the column values to write
+ * @throws {InvalidError} if a member is missing or does not match the task
+ */
 async function toChange(task: TaskRow, { action, answer, text, ...more }: TaskChange): Promise<object> {
   const { users = [], groups = [], seconds } = more;
   if (action === 'comment' && text === undefined) throw new InvalidError('A comment needs `text`.');

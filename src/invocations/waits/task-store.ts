@@ -15,10 +15,10 @@ import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts'
 import type { Task, TaskChange } from './task.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Published when a task is due. The database function that stores tasks uses the same name. */
+/** Channel that is notified when a task is due. The database function that stores tasks uses the same name. */
 export const TASKS_TOPIC = 'tasks';
 
-/** Who sees tasks. Without a user all tasks are visible. */
+/** The user and groups for whom tasks are listed. Without a user all tasks are visible. */
 export interface Viewer {
   userId: string | undefined;
   groups: readonly string[];
@@ -30,11 +30,11 @@ export interface TaskRow extends SessionKey {
   callId: string;
   callName: string;
   version: number;
-  /** The members that every viewer sees. */
+  /** The members of a task that every viewer may see. */
   shown: Task;
 }
 
-/** Sort key of lists; tasks without a deadline come last. */
+/** Sort key of lists: the deadline; tasks without a deadline come last. */
 const deadline = sql`coalesce(${tasks.expireTime}, timestamptz '9999-12-31 00:00:00Z')`;
 const seconds = (column: SQL | typeof tasks.createTime) => sql`extract(epoch from ${column})::float8`;
 
@@ -58,7 +58,7 @@ export const TASK_COLUMNS = {
   shown: shown.mapWith((text: string) => parseExactJson(unescapeJson(text)) as Task),
 };
 
-/** SQL condition: the viewer sees the task. Row-level security applies in addition. */
+/** SQL condition: the viewer may see the task. Row-level security applies in addition. */
 const isVisibleTo = ({ userId, groups }: Viewer): SQL | undefined =>
   userId === undefined
     ? undefined
@@ -77,7 +77,10 @@ export interface TaskFilter {
   text?: string | undefined;
 }
 
-/** Lists tasks visible to a viewer, the next deadline first, then by id, after a position. */
+/**
+ * Returns a page of the tasks that a viewer may see, after a position. The next deadline comes first; equal deadlines
+ * are ordered by id.
+ */
 export async function listTasks(
   db: Database,
   viewer: Viewer,
@@ -87,8 +90,8 @@ export async function listTasks(
 ): Promise<Listed<TaskRow>[]> {
   const { appName, ownerId, sessionId, kind, state, assignee, group, olderThan, text } = filter;
   const pattern = text && `%${escapeText(text).replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
-  // Filters that match few tasks: the added interval makes the planner use their index and sort, because the deadline's
-  // index would pass all tasks of others first.
+  // The added interval makes the planner use the index of a filter that matches few tasks, and sort these. The index on
+  // the deadline would read all tasks of other users first.
   const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
   const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
   const time = sql<string>`to_char(${deadline} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
@@ -129,7 +132,7 @@ export async function findTask(db: Database, viewer: Viewer, id: string): Promis
   return row;
 }
 
-/** Finds the newest task of a call. */
+/** Finds the newest task that belongs to a function call. */
 export async function findTaskOfCall(
   db: Database,
   key: SessionKey,
@@ -146,14 +149,14 @@ export async function findTaskOfCall(
 }
 
 export interface Person {
-  /** The person's name. `undefined`: anybody who has the public address of the task. */
+  /** Name of the person. `undefined`: anybody who has the public address of the task. */
   by: string | undefined;
   groups: readonly string[];
-  /** True if a credential of the operator vouches for the person. */
+  /** True if a credential of the operator vouches for the person's name. */
   isVouchedFor: boolean;
 }
 
-/** Tells whether a person may answer a task. {@link changeTask} checks it again. */
+/** Tells whether a person may answer a task. {@link changeTask} checks this again in its statement. */
 export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVouchedFor }: Person): Promise<boolean> {
   if (isVouchedFor) return true;
   const { userId, rules, assignedUsers, assignedGroups } = tasks;
@@ -168,8 +171,9 @@ export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVou
 }
 
 /**
- * Changes an open task, if its `version` matches. @throws {ConflictError} if it was answered before
- * @throws {ForbiddenError} if others must answer it
+ * Changes an open task if its `version` matches.
+ * @throws {ConflictError} if the task was answered before
+ * @throws {ForbiddenError} if only other people may answer the task
  */
 export async function changeTask(
   db: Database,
@@ -195,8 +199,8 @@ export async function changeTask(
 }
 
 /**
- * Opens a task for an invocation that an exhausted budget has paused. The invocation resumes when the budget's period
- * ends, or when somebody who may change budgets answers.
+ * Opens a task for an invocation that an exhausted budget has paused. The invocation resumes when the period of the
+ * budget ends, or when a person who may change budgets answers the task.
  * @throws an error that {@link sizeRefusal} recognizes, if the user has too many tasks
  */
 export async function openBudgetTask(
@@ -220,7 +224,10 @@ export async function openBudgetTask(
   });
 }
 
-/** Lists the answers to questions of a session, by call id. Imported tasks do not count; they have no `decidedVia`. */
+/**
+ * Lists people's answers to the questions of a session, by call id. Imported tasks have no `decidedVia` and are left
+ * out.
+ */
 export async function listTaskAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<TaskAnswers> {
   if (callIds.length === 0) return new Map();
   const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
@@ -244,7 +251,7 @@ export async function listTaskAnswers(db: Database, key: SessionKey, callIds: st
   );
 }
 
-/** @throws {ConflictError} with the first answer, if one of the calls is answered already */
+/** @throws {ConflictError} with the first answer, if one of the calls has already been answered */
 export async function refuseAnswered(db: Database, key: SessionKey, callIds: string[]): Promise<void> {
   const { id, state, decidedBy, decidedVia, decideTime } = tasks;
   const answerText = sql<string>`answered_text(${id}, ${state}, ${decidedBy}, ${decidedVia}, ${decideTime})`;
@@ -258,11 +265,11 @@ export async function refuseAnswered(db: Database, key: SessionKey, callIds: str
   if (row) throw new ConflictError(row.text);
 }
 
-/** A task with a reminder, a deadline or an answer to process. */
+/** A task whose reminder, deadline or answer must be processed at a certain time. */
 export interface DueTask extends SessionKey {
   id: string;
   kind: Task['kind'];
-  /** Milliseconds until it is due; negative if it is overdue. */
+  /** Milliseconds until the task is due; negative if the task is overdue. */
   inMs: number;
 }
 
@@ -286,7 +293,10 @@ export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
     .orderBy(tasks.dueTime)
     .limit(limit);
 
-/** Processes due tasks in one statement. @returns true if that queued an invocation */
+/**
+ * Processes due tasks in one statement.
+ * @returns true if at least one invocation was queued
+ */
 export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolean> {
   const column = (name: 'appName' | 'userId' | 'sessionId' | 'id') =>
     sql`${sql.param(due.map((task) => task[name]))}::text[]`;
@@ -298,8 +308,9 @@ export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolea
 }
 
 /**
- * Makes answered tasks due again whose invocation is paused without an open task, because nothing else would resume it.
- * Harmless if another process is about to do it. @returns how many
+ * Makes an answered task due again if its invocation is paused and has no open task, because otherwise nothing would
+ * resume the invocation. Harmless if another process resumes the invocation at the same time.
+ * @returns the number of tasks
  */
 export async function wakeForgotten(db: Database): Promise<number> {
   const other = alias(tasks, 'other');
@@ -323,7 +334,8 @@ export async function wakeForgotten(db: Database): Promise<number> {
 }
 
 /**
- * Removes a user's name from other users' tasks: assignees, answers, approvals and comments. @returns how many tasks
+ * Removes a user's name from the tasks of other users: from assignees, answers, approvals and comments.
+ * @returns the number of changed tasks
  */
 export async function forgetInTasks(db: Database, { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) {
   const byUser = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;

@@ -10,21 +10,21 @@ import { escapeJson } from '../../platform/db/json-escape.ts';
 export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
 
-/** Longest deadline: a year. */
+/** Maximum time until a task's deadline, in seconds: a year. */
 export const MAX_WAIT_SECONDS = 31_622_400;
-/** Maximum number of assigned users, and of assigned groups. */
+/** Maximum number of assigned users of a task, and maximum number of its assigned groups. */
 const MAX_ASSIGNEES = 20;
-/** Maximum size of an answer, in characters of JSON. */
+/** Maximum size of a person's answer, in characters of JSON. */
 const MAX_ANSWER = 65_536;
 /** Maximum length of a comment, in characters. */
 const MAX_COMMENT = 2_000;
-/** Maximum size of the arguments that a form shows, in characters of JSON. */
+/** Maximum size of the function call's arguments that a form shows, in characters of JSON. */
 const MAX_ARGS = 16_384;
 
 const seconds = (meaning: string) => z.number().describe(`${meaning}, Unix seconds.`);
 const names = (meaning: string) => z.array(z.string().min(1).max(256)).max(MAX_ASSIGNEES).describe(meaning);
 
-/** Members of an approval or a comment. */
+/** Members that an approval and a comment have in common. */
 const signed = {
   by: z.string().describe('The user, or the id of a key.'),
   at: z.number().describe('When, in Unix seconds.'),
@@ -118,7 +118,7 @@ export const changeTaskSchema = strictObject('A change of a task.', {
 
 export type TaskChange = z.output<typeof changeTaskSchema>;
 
-/** Converts calls that wait to the JSON parameter of the database function; null for none. */
+/** Converts the function calls that wait to the JSON parameter of the database function; null if there are none. */
 export function toTasksParameter(waits: readonly OpenWait[] = []): string | null {
   return waits.length > 0 ? escapeJson(waits.map(toTask)) : null;
 }
@@ -161,8 +161,9 @@ export function toCallResponse(
 }
 
 /**
- * @throws {InvalidError} if an answer does not match the schema of its form
- * @throws {TooLargeError}
+ * Validates a person's answer.
+ * @throws {InvalidError} if the answer does not match the schema of the task's form
+ * @throws {TooLargeError} if the answer is too large
  */
 export async function checkAnswer(
   { shown, callName }: { shown: Task; callName: string },
@@ -171,7 +172,7 @@ export async function checkAnswer(
   if (answer && JSON.stringify(answer).length > MAX_ANSWER)
     throw new TooLargeError(`The answer has more than ${MAX_ANSWER} characters as JSON.`);
   const { schema } = shown.form;
-  // A tool may be confirmed without filling in its form.
+  // A person may confirm a tool call without filling in its form.
   if (!schema || (!answer && callName === CONFIRMATION_CALL)) return;
   if (!answer) throw new InvalidError('The task asks for an `answer` that fits the `schema` of its form.');
   const problem = await new SchemaSandbox().check(schema, answer, new AbortController().signal, 'answer');

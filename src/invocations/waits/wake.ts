@@ -5,17 +5,24 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { deliverKept } from './deliver.ts';
 import { type DueTask, listDueTasks, TASKS_TOPIC, wakeDueTasks } from './task-store.ts';
 
-/** Longest pause between two polls: notifications only save time, because they may be lost. */
+/**
+ * Maximum pause in milliseconds between two polls. Polls are necessary because the database's notifications may be
+ * lost.
+ */
 const MAX_PAUSE_MS = 5_000;
-/** Shortest pause between two polls, so that connections stay free for others. */
+/** Minimum pause in milliseconds between two polls, so that database connections stay free for other work. */
 const MIN_PAUSE_MS = 20;
 const MAX_JOBS = 4;
-/** Tasks per statement. Small, because the invocations it wakes need connections too. */
+/**
+ * Maximum number of tasks per statement. It is small, because the invocations that these tasks wake need database
+ * connections too.
+ */
 const BATCH = 25;
 
 /**
- * Processes due tasks until the process drains: reminders, deadlines, and invocations whose tasks are answered. One
- * query finds the next tasks, however many wait. The row decides which process wins.
+ * Processes due tasks until the process begins to shut down: sends reminders, enforces deadlines, and resumes
+ * invocations whose tasks are answered. One query finds the next tasks, however many wait. If several processes see the
+ * same task, an update of its row decides which of them processes it.
  * @returns a promise that settles when the last task is processed
  */
 export const wakeTasks = (
@@ -32,7 +39,8 @@ export const wakeTasks = (
       const due = next.filter(({ id, inMs }) => inMs <= 0 && !heldIds.has(id));
       const laterMs = next.find(({ inMs }) => inMs > 0)?.inMs;
       const jobs = Array.from({ length: slots }, (_, n) => due.slice(n * BATCH, (n + 1) * BATCH));
-      // A task that another process has just taken stays due for a moment.
+      // If tasks are due, poll again soon but not at once: a task that another process is just processing is still
+      // listed as due.
       return {
         jobs: jobs.filter(({ length }) => length > 0),
         pauseMs: due.length > 0 ? MIN_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, laterMs),
@@ -51,7 +59,7 @@ async function wake(
     if (await wakeDueTasks(context.database.db, batch)) context.notifications.publish(QUEUE_TOPIC);
   } catch (error) {
     if (batch.length === 1) throw error;
-    // A failing task must not block the others.
+    // If the batch fails, each task is processed on its own, so that one failing task does not block the others.
     await Promise.all(batch.map((one) => wake(context, [one])));
   }
 }

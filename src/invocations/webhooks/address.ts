@@ -4,7 +4,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
 import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 
-/** Returns the egress policy of deliveries: public https addresses, and hosts that the operator allows. */
+/** Returns the egress policy of webhook deliveries: public https addresses, and the hosts that the operator allows. */
 export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
   ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
 
@@ -12,11 +12,11 @@ const refused = (place: string, message: string, input: unknown) =>
   new ValidationFailedError([valueError(['body', place], message, input)]);
 
 /**
- * Parses and checks an address. Where its host name resolves to is checked at each delivery. @throws
- * {ValidationFailedError}
+ * Parses and checks the address of a webhook. The IP addresses of its host name are checked at each delivery.
+ * @throws {ValidationFailedError} if the policy does not allow the address
  */
 export function toAddress(text: string, policy: EgressPolicy): URL {
-  // URL silently drops these characters, so that two different texts would register one address.
+  // The class URL silently drops these characters, so two different texts would register the same address.
   const url = /[\u0000-\u0020\u007f\\]/.test(text) ? null : URL.parse(text);
   if (!url) throw refused('url', 'this is no address, for example https://example.com/hooks', text);
   if (url.hash !== '') throw refused('url', 'an address of a webhook has no part after #', text);
@@ -25,7 +25,10 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
   return url;
 }
 
-/** Returns the registered address that a request named. @throws {ValidationFailedError} if there is none */
+/**
+ * Returns the webhook address that a request named, if the user has registered it.
+ * @throws {ValidationFailedError} if the address is not registered
+ */
 export async function requireWebhook(
   db: Database,
   { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,

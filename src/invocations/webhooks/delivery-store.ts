@@ -13,7 +13,7 @@ import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
 
-/** Published when a delivery is due. The triggers that fill the outbox use the same name. */
+/** Channel that is notified when a delivery is due. The triggers that fill the outbox use the same name. */
 export const WEBHOOKS_TOPIC = 'webhooks';
 
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
@@ -39,7 +39,9 @@ export async function insertDelivery(
   await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
 }
 
-/** Returns the milliseconds until the next delivery is due, by the database's clock; `undefined` if none waits. */
+/**
+ * Returns the milliseconds until the next delivery is due, by the database's clock; `undefined` if no delivery waits.
+ */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {
   const { rows } = await db.execute<{ ms: string | null }>(sql`
     select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
@@ -54,7 +56,7 @@ export interface SendLimits {
   perHost: number;
   /** Maximum number of concurrent deliveries per user, over all processes. */
   perUser: number;
-  /** Time after which the process of an attempt counts as dead. */
+  /** Time in milliseconds after which the process of a delivery attempt counts as dead. */
   leaseMs: number;
 }
 
@@ -66,8 +68,8 @@ export interface ClaimedDelivery {
 }
 
 /**
- * Claims due deliveries, in a transaction. An advisory lock (a statement of its own) serializes the senders, because
- * uncommitted claims of other senders for the same host would be invisible.
+ * Claims due deliveries. Must run in a transaction. An advisory lock, taken by its own statement, lets only one process
+ * claim at a time, because a process could not see the uncommitted claims of others for the same host.
  */
 export async function claimDeliveries(tx: Database, limits: SendLimits): Promise<ClaimedDelivery[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('webhook deliveries', 0))`);
@@ -92,11 +94,11 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * Claims due deliveries, fairly among hosts and users. `n` numbers a user's deliveries to one host. `user_n` numbers
- * those of a user that remain, alternating hosts. `host_n` numbers those to a host that remain, alternating users.
- * Deliveries in progress come first in each. A host whose last attempt got no answer has one slot; no host has all
- * slots of a user; no user has more slots than the others are left. An expired lease is claimed again, because its
- * process died.
+ * Claims due deliveries, fairly among hosts and users. In the query, `n` numbers a user's deliveries to one host;
+ * `user_n` numbers the remaining deliveries of a user, alternating between hosts; `host_n` numbers the remaining
+ * deliveries to a host, alternating between users. Deliveries in progress come first in each numbering. A host that did
+ * not respond to the last attempt gets only one slot. No host gets all slots of a user, and no user gets more slots
+ * than are left for all other users. A delivery whose lease has expired is claimed again, because its process has died.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
   const lease = sql`${leaseMs} * interval '1 millisecond'`;
@@ -137,7 +139,10 @@ const isHeld = (delivery: DeliveryRow) => and(isDelivery(delivery), eq(d.status,
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/** Ends a claimed delivery. @throws {LeaseLostError} if another process has claimed it; it stays as it is then */
+/**
+ * Ends a claimed delivery.
+ * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
+ */
 export async function endDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -152,7 +157,7 @@ export async function endDelivery(
   if (rows.length === 0) throw lost();
 }
 
-/** Undoes one crash count: the holder stalled, it did not die. */
+/** Undoes one increment of the crash counter, because the process was only slow and did not die. */
 export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow): Promise<void> {
   const isCounted = or(hasToken(delivery), gt(d.losses, 0));
   await db
@@ -162,8 +167,9 @@ export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow):
 }
 
 /**
- * Schedules the next attempt of a claimed delivery, or fails it if the retry time is over by then.
- * @throws {LeaseLostError} if another process has claimed it; it stays as it is then
+ * Schedules the next attempt of a claimed delivery. Ends the delivery as failed if its time for retries would be over
+ * by then.
+ * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
  */
 export async function postponeDelivery(
   db: Database,
@@ -188,7 +194,7 @@ export async function postponeDelivery(
   return row.status === 'failed' ? 'failed' : 'postponed';
 }
 
-/** Lists deliveries of a webhook, newest first, then by id, after a position. */
+/** Returns a page of a webhook's deliveries after a position. The newest comes first; equal times are ordered by id. */
 export async function listDeliveries(
   db: Database,
   webhook: WebhookKey,
@@ -220,7 +226,7 @@ export async function findDelivery(db: Database, webhook: WebhookKey, id: string
 export const countPending = (db: Database, user: WebhookKey): Promise<number> =>
   db.$count(d, and(isOfUser(user), eq(d.status, 'pending')));
 
-/** Schedules an ended delivery again and wakes the senders; a waiting one stays as it is. */
+/** Schedules an ended delivery again and wakes the senders. A waiting delivery stays unchanged. */
 export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promise<void> {
   await tx
     .update(d)
@@ -237,8 +243,8 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
 }
 
 /**
- * Deletes the deliveries about sessions, waiting ones too, and the webhooks that A2A clients registered for their
- * tasks.
+ * Deletes all deliveries about these sessions, waiting ones included, and the webhooks that A2A clients registered for
+ * tasks of these sessions.
  */
 export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.delete(webhooks).where(isOneOfUsers(keys, webhooks, sql`${webhooks.push} ->> 'sessionId'`));
@@ -246,7 +252,8 @@ export async function deleteSessionDeliveries(tx: Database, keys: readonly Sessi
 }
 
 /**
- * Deletes at most `limit` deliveries that ended more than `days` ago, or that exceed the newest `count` of a webhook.
+ * Deletes at most `limit` ended deliveries: those that ended more than `days` ago, and those beyond the newest `count`
+ * of a webhook.
  */
 export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
   const old = sql`

@@ -7,8 +7,8 @@ import type { WebhookRow } from './webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * Maximum number of waiting deliveries per user and application. Later ones are stored but not sent. One every 86 s for
- * a day reaches it.
+ * Maximum number of waiting deliveries per user and application. Further deliveries are stored but not sent. The
+ * maximum is reached by one delivery every 86 seconds if nothing can be sent for a day.
  */
 export const MAX_PENDING_DELIVERIES = 1_000;
 
@@ -16,17 +16,20 @@ const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
 const MAX_ANSWERS = 20;
 
-/** Returns the pause after an attempt (from 1) in milliseconds, with jitter. 24 hours take 17 to 23 attempts. */
+/**
+ * Returns the pause in milliseconds after an attempt (numbered from 1), with jitter. 24 hours of retries take 17 to 23
+ * attempts.
+ */
 export const retryPauseMs = (attempt: number, random?: () => number): number =>
   backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
 
-/** Appends an answer, and drops the oldest beyond the maximum. */
+/** Appends the result of an attempt, and drops the oldest results beyond the maximum. */
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
   [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
 
 const getAnswers = ({ answers }: DeliveryRow) => unescapeValue(answers) as DeliveryAnswer[];
 
-/** Returns the body that is signed and sent. Its bytes are the same at every attempt. */
+/** Returns the body that is signed and sent. It has the same bytes at every attempt. */
 export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);
 
 export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema> => ({
@@ -41,7 +44,7 @@ export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema>
   ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),
 });
 
-/** Leaves the secrets out. */
+/** Returns the webhook as JSON, without its secrets. */
 export const toWebhookWire = (row: WebhookRow): z.infer<typeof webhookSchema> => ({
   webhookId: row.id,
   ownerId: row.userId,

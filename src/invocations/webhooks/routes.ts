@@ -49,7 +49,7 @@ const webhook = room.resource({
   find: (db, path, principal) => findWebhook(db, path.webhookId, visibleTo(principal)),
 });
 
-// No `find`: one transaction reads a delivery, counts the waiting ones and replays it.
+// The resource has no `find`: one transaction reads a delivery, counts the waiting deliveries and schedules it again.
 const delivery = room.resource({
   noun: 'webhook delivery',
   plural: 'deliveries',

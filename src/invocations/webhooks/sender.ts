@@ -20,12 +20,18 @@ import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 
-/** Longest pause between two polls; it covers lost notifications, for instance through a pooler without LISTEN. */
+/**
+ * Maximum pause in milliseconds between two polls. Polls are necessary because notifications may be lost, for instance
+ * behind a connection pooler without LISTEN.
+ */
 const MAX_PAUSE_MS = 60_000;
-/** Time for database work before and after an attempt, until its process counts as dead. */
+/**
+ * Time in milliseconds for the database work before and after an attempt. It is added to the lease, after which the
+ * process counts as dead.
+ */
 const LEASE_SLACK_MS = 10_000;
 const CLEANING_BATCH = 10_000;
-/** Status with which a receiver refuses all further attempts (Standard Webhooks). */
+/** HTTP status with which a receiver refuses all further deliveries, by the specification Standard Webhooks. */
 const GONE = 410;
 
 export interface SenderSettings {
@@ -35,7 +41,7 @@ export interface SenderSettings {
   perHost: number;
   perUser: number;
   timeoutMs: number;
-  /** How long ended deliveries are kept, and how many per webhook. */
+  /** Number of days for which ended deliveries are kept, and maximum number of them per webhook. */
   retentionDays: number;
   retentionCount: number;
 }
@@ -44,16 +50,17 @@ export interface SenderContext {
   database: DatabasePool;
   notifications: Notifications;
   log: Log;
-  /** Aborted when shutdown begins: nothing new is sent. */
+  /** Aborted when shutdown begins: no further delivery is sent. */
   draining: AbortSignal;
-  /** Aborted when the process must end: attempts in progress are left to other processes. */
+  /** Aborted when the process must end: deliveries in progress are left to other processes. */
   stopping: AbortSignal;
   metrics?: Metrics | undefined;
 }
 
 /**
- * Sends deliveries until the process drains. Rows are claimed, so that several replicas can send. @returns a promise
- * that settles after the last attempt
+ * Sends deliveries until the process begins to shut down. Each delivery's row is claimed, so that several replicas can
+ * send.
+ * @returns a promise that settles after the last attempt
  */
 export async function sendDeliveries(context: SenderContext, settings: SenderSettings): Promise<void> {
   const { database, draining } = context;
@@ -61,12 +68,12 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
   const egress = createEgress(settings.policy);
   const claim = async ({ slots }: ClaimRequest<ClaimedDelivery>): Promise<Claim<ClaimedDelivery>> => {
     const dueMs = await findNextDueMs(database.db);
-    // Without a free slot wait for an attempt to end, which wakes this loop.
+    // Without a free slot, the end of an attempt wakes this loop.
     if (dueMs === undefined || slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
     if (dueMs > 0) return { jobs: [], pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs) };
     const jobs = await database.transaction(async (tx) => {
       const deliveries = await claimDeliveries(tx, { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS });
-      // If shutdown has begun meanwhile, roll back so that another process claims them.
+      // If shutdown has begun meanwhile, roll the claim back, so that another process claims these deliveries.
       draining.throwIfAborted();
       return deliveries;
     });
@@ -118,10 +125,13 @@ async function deliver(
   }
 }
 
-/** Maximum length of the stored beginning of a response, in characters. At most four times as many bytes are read. */
+/**
+ * Maximum length of the beginning of an HTTP response that is stored, in characters. At most four times as many bytes
+ * are read.
+ */
 const MAX_EXCERPT = 1_024;
 
-/** Makes one attempt and never throws. `error` tells why there was no response, without the resolved address. */
+/** Makes one attempt to deliver. Never throws: `error` tells why there was no HTTP response, without the IP address. */
 async function sendOnce(
   egress: Egress,
   claimed: ClaimedDelivery,
@@ -146,7 +156,7 @@ async function post(egress: Egress, claimed: ClaimedDelivery, url: string, signa
     body: getBody(claimed.delivery),
     signal,
   });
-  // The status counts even if the body is cut off.
+  // The HTTP status counts even if the body breaks off.
   const body = await readBeginning(response).catch(() => '');
   return { status: response.status, ...(body === '' ? {} : { body }) };
 }
@@ -162,7 +172,7 @@ async function readBeginning({ body }: Response): Promise<string> {
   return text.slice(0, MAX_EXCERPT);
 }
 
-/** Returns why there was no response: the sentence of the egress policy, or the error code. */
+/** Returns the reason why there was no HTTP response: the message of the egress policy, or the error code. */
 function toReason(error: unknown): string {
   const causeList = [...causes(error)];
   const denied = causeList.find((cause) => cause instanceof AgentError);
@@ -172,8 +182,8 @@ function toReason(error: unknown): string {
 }
 
 /**
- * Returns the headers of Standard Webhooks and those that the client configured. A replaced secret signs too until it
- * expires.
+ * Returns the headers of Standard Webhooks and the headers that the webhook's owner configured. A replaced secret also
+ * signs until it expires.
  */
 function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
   const { secret, oldSecret, oldSecretExpireTime } = webhook;

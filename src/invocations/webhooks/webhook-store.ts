@@ -3,18 +3,19 @@ import { ConflictError } from '../../core/errors.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { webhooks } from '../../platform/db/schema/schema.ts';
 
-/** A row with its secrets. */
+/** A row of a webhook, including its secrets. */
 export type WebhookRow = typeof webhooks.$inferSelect;
 export type WebhookKey = Pick<WebhookRow, 'appName' | 'userId' | 'id'>;
 
 const isWebhook = ({ appName, userId, id }: WebhookKey) =>
   and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.id, id));
-/** SQL condition: the user registered the webhook; it does not belong to one A2A task. */
+/** SQL condition: the user registered the webhook. False for a webhook that an A2A client registered for one task. */
 const isRegistered = isNull(webhooks.push);
 
 /**
- * Inserts a webhook, in a transaction. Concurrent inserts of one user are serialized, so that the limit holds.
- * @throws {ConflictError} if the user has `limit` webhooks, or this address already
+ * Inserts a webhook. Must run in a transaction. Concurrent inserts of one user run one after the other, so that the
+ * maximum holds.
+ * @throws {ConflictError} if the user has `limit` webhooks, or already has a webhook with this address
  */
 export async function insertWebhook(
   tx: Database,
@@ -83,14 +84,15 @@ export const listPushes = (
     )
     .orderBy(webhooks.createTime, webhooks.id);
 
-/** Registers a webhook of an A2A client for one task; it replaces the one with the same id. */
+/** Registers a webhook of an A2A client for one task. Replaces the webhook with the same id. */
 export async function replacePush(tx: Database, webhook: typeof webhooks.$inferInsert): Promise<void> {
   await deleteWebhook(tx, webhook);
   await tx.insert(webhooks).values(webhook);
 }
 
 /**
- * Replaces the secret of a webhook. The old one signs too for `graceSeconds`. @returns `undefined` if it was deleted
+ * Replaces the secret of a webhook. The old secret also signs for another `graceSeconds`.
+ * @returns `undefined` if the webhook was deleted
  */
 export async function replaceSecret(
   db: Database,
@@ -111,7 +113,7 @@ export async function replaceSecret(
   return updated;
 }
 
-/** Records whether the last attempt at this host, for this user, got no answer. */
+/** Records for all webhooks of the user at this host whether the last attempt got no HTTP response. */
 export async function setSilent(db: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
   const isOther = and(eq(webhooks.userId, userId), eq(webhooks.host, host), ne(webhooks.isSilent, isSilent));
   await db.update(webhooks).set({ isSilent }).where(isOther);

@@ -4,7 +4,7 @@ import { identifierSchema } from '../../core/session.ts';
 import { looseObject, strictObject } from '../../core/members.ts';
 
 const MAX_URL_LENGTH = 1_024;
-/** Longest time that a replaced secret stays valid (a week), and the default (a day). */
+/** Time in seconds for which a replaced secret stays valid: the maximum (a week) and the default (a day). */
 const MAX_GRACE_SECONDS = 604_800;
 export const DEFAULT_GRACE_SECONDS = 86_400;
 
@@ -51,7 +51,7 @@ export const webhookListSchema = looseObject('Webhooks, newest first.', {
   items: z.array(webhookSchema).describe('The webhooks, without their secrets.'),
 });
 
-/** The result of one attempt, stored and on the wire. */
+/** The result of one attempt to deliver, as stored and as returned by the HTTP API. */
 const answerSchema = looseObject('What an attempt came to.', {
   at: isoTime('When it was sent'),
   attempt: z.int().optional().describe('Which attempt, from 1.'),
@@ -86,7 +86,7 @@ export const deliveryPageSchema = looseObject('A page of deliveries, newest firs
 
 const SECRET_BYTES = 32;
 
-/** Returns a new secret in the format of Standard Webhooks. */
+/** Returns a new secret in the format of the specification Standard Webhooks. */
 export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
 
 export const WEBHOOK_EXAMPLE = {
