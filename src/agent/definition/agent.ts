@@ -33,7 +33,7 @@ export type HarnessFile = z.output<typeof harnessSchema>;
 
 /**
  * An agent application defined in code; its directory gives its name. An omitted member has the same default as in
- * {@link AgentDefinition}.
+ * `AgentDefinition`.
  */
 export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
   tools?: (string | Tool)[];
