@@ -41,7 +41,7 @@ export function newChatReader(app: string, user: string, sessionId: string): Doo
     text: '',
     isOver: false,
     faults: [],
-    next: () => ({ path: `/ai-sdk/${app}/chat/${sessionId}/stream?user_id=${user}&startIndex=0` }),
+    next: () => ({ path: `/ai-sdk/${app}/chat/${sessionId}/stream?user_id=${user}&startIndex=0&version=7` }),
     begin: () => texts.clear(),
     take({ type, id, delta }) {
       const name = String(id);
