@@ -47,7 +47,7 @@ export class SchemaSandbox {
     return this.#isRefused;
   }
 
-  /** Makes all later checks of this sandbox fail at once. */
+  /** Closes the sandbox: each later validation in it fails immediately. */
   refuse(): void {
     this.#isRefused = true;
   }

@@ -121,7 +121,7 @@ export interface Wait {
   /** Deadline as local time `YYYY-MM-DDThh:mm` in `timeZone`. Default time zone: UTC. */
   expiresAt?: string;
   timeZone?: string;
-  /** When to remind, in seconds from the call; one number per reminder, ascending. */
+  /** Seconds after the tool call at which the person who has to answer is reminded; one number per reminder, ascending. */
   remindAfter?: number[];
   /**
    * Groups that may reply after the deadline, during a second period of the same length. After that the default

@@ -55,7 +55,7 @@ export const listShown = (history: Event[], audience: Audience): Event[] =>
 /** The contents built from the first `length` events of a history, in the cache. */
 interface CachedContents extends Audience {
   length: number;
-  /** Frozen contents. The list only grows, because later invocations share it. */
+  /** The contents of the events so far, each frozen. Contents are only appended, because later invocations share the list. */
   contents: Content[];
 }
 

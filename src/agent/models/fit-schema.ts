@@ -253,8 +253,8 @@ class Fitting {
       const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
       if (parts.length > 1) args.alternatives.push(...sets);
       if (parts.length === 1) for (const name of sets[0] ?? []) args.required.add(name);
-      // If no alternative allows additional arguments, neither does the whole; it allows all arguments of any
-      // alternative.
+      // The merged schema has the arguments of all alternatives. It refuses other arguments only if each alternative
+      // does.
       if (parts.length > 0 && parts.every((part) => part?.isClosed)) args.isClosed = true;
       const all = sets.length === parts.length ? sets : [];
       for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) args.required.add(name);

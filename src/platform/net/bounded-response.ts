@@ -4,7 +4,7 @@ import type { JsonLimits } from '../../core/limits.ts';
 /** Limits on an HTTP response, checked while it arrives. */
 export interface AnswerBounds extends JsonLimits {
   bytes: number;
-  /** Maximum number of messages in a JSON array. Default: no limit. */
+  /** Maximum number of elements if the response body is a JSON array. Default: no limit. */
   elements?: number;
   /** Counts a message, or a line of the stream without data. @returns the limit that is exceeded, if any */
   note?: (kind: 'message' | 'other line') => string | undefined;

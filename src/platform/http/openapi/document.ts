@@ -25,8 +25,8 @@ export interface DocumentOptions {
   publicUrl?: string | undefined;
   components: Components;
   /**
-   * True: include operations that repeat another one at a different path, because bodies are validated by this
-   * document. Default: false.
+   * True: include operations that repeat another one at a different path. The validator of bodies needs them; the
+   * published document leaves them out. Default: false.
    */
   hasCopies?: boolean;
 }

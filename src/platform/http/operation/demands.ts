@@ -3,7 +3,7 @@ import type { Scope } from './principal.ts';
 /** A scope that a request requires because of its content, in addition to its operation's scope. */
 export interface Demand {
   scope: Scope;
-  /** The reason, a full sentence in the error message. */
+  /** Why the scope is required: a full sentence of the error message. */
   because: string;
 }
 

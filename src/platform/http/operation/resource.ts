@@ -98,8 +98,9 @@ interface VerbRow {
 }
 
 /**
- * Returns the verbs of a resource, functions that each declare an operation with defaults from the table of verbs.
- * @param defaults the members of an operation that its feature's area determines by method
+ * Returns the verbs of a resource (list, read, save …). Each is a function that declares one operation; what a
+ * declaration leaves out comes from the table of verbs.
+ * @param defaults returns what the area says for all operations of a method: heading, scope, owner
  */
 export function declareResource<
   Context,

@@ -19,7 +19,7 @@ export interface UnknownName {
   counts?: string;
   /** True for a parameter with a single value that was sent several times. */
   isRepeated?: boolean;
-  /** The names known in another part of the request, and that part. */
+  /** Parameter names that are valid in another part of the request (query or body), to name that part in the error. */
   elsewhere?: { known: Iterable<string>; place: string };
 }
 
