@@ -18,10 +18,7 @@ export const listAgents = (agent: AgentDescription): AgentDescription[] => [
   ...agent.subAgents.flatMap(listAgents),
 ];
 
-/**
- * Describes an agent as deployed; tools that are only known during an invocation are missing.
- * @param modelName - the model of agents that name none and whose parents name none
- */
+/** @param modelName - the model of agents that name none and whose parents name none */
 export function describeAgent(
   definition: AgentDefinition,
   known: ReadonlyMap<string, Tool>,

@@ -10,10 +10,7 @@ export interface AgentVersion {
   definition: JsonObject;
 }
 
-/**
- * Computes the version of an agent definition. @param root - the agent tree prepared from the definition, without MCP
- * servers
- */
+/** @param root - the agent tree prepared from the definition, without MCP servers */
 export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent, runtime: string): AgentVersion {
   const nodes = new Map(listNodes(root).map((node) => [node.name, node]));
   const agents = listDefinitions(definition).flatMap((agent) => {

@@ -36,7 +36,6 @@ export interface HostedAgent {
   /** The agent's own evaluation metrics, and the masking of sessions that become evaluation cases. */
   evals?: EvalModule;
   /**
-   * Prepares the agent for an invocation of a user.
    * @param serverTools - descriptions of MCP tools; if given, no MCP server is contacted
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer
    */

@@ -8,7 +8,6 @@ import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor
 import { appPath, pageSize, versionPath } from '../../platform/http/operation/parameters.ts';
 import { findVersions, listVersions } from './version-store.ts';
 
-/** Dependencies of the operations on agent versions. */
 interface VersionContext {
   database: DatabasePool;
 }

@@ -13,10 +13,7 @@ const { appName, digest, definition, createTime } = agentVersions;
 /** Maximum number of stored versions per application: enough for three years with a deployment each day. */
 const MAX_VERSIONS = 1_000;
 
-/**
- * Stores the versions of the deployed applications. A version that another replica has stored already is left
- * unchanged.
- */
+/** Leaves a version that another replica has stored already unchanged. */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
   // Sorted, so that replicas that start at the same time lock rows in the same order and cannot deadlock.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
@@ -55,7 +52,6 @@ export async function findVersions(db: Database, app: string, digests: string[])
   return new Map(rows.map((row) => [row.digest, parseExactJson(unescapeJson(row.text)) as JsonObject]));
 }
 
-/** Deletes all but the newest {@link MAX_VERSIONS} versions of each application. */
 export const deleteOldVersions = (db: Database): Promise<unknown> =>
   db.execute(sql`
     delete from ${agentVersions} where (app_name, digest) in (

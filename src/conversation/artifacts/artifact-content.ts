@@ -14,8 +14,7 @@ export interface ArtifactContent {
 export const USER_ARTIFACT_PREFIX = 'user:';
 
 /**
- * Splits a part into its bytes and the rest. The MIME type comes from `inlineData` or `fileData`; that of text is
- * `text/plain`. Text that is not well-formed Unicode stays in the part, because UTF-8 cannot represent it.
+ * Text that is not well-formed Unicode stays in the part, because UTF-8 cannot represent it.
  * @throws {InvalidError} if the part has no `text`, `inlineData` or `fileData`, or `data` is not base64
  */
 export function toArtifactContent(part: Part): ArtifactContent {

@@ -43,9 +43,7 @@ const versionText = sql<string>`
   case when ${artifactVersions.mimeType} is null then ''
        else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
 
-/**
- * Common prefix of the URIs of an artifact's versions. Segments are escaped so that two artifacts never share a URI.
- */
+/** Common prefix of the URIs of an artifact's versions, escaped so that two artifacts never share a URI. */
 export function canonicalUriPrefix(key: ArtifactKey): string {
   const segment = encodeURIComponent;
   const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
@@ -59,11 +57,10 @@ export const NEXT_NUMBER = sql`
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
 
 /**
- * Saves a new version of an artifact and returns its ArtifactVersion as JSON. The bytes go into the row unless they are
- * stored as `object`. A single statement: the upsert of the artifact's row locks it and assigns the number, so that
- * concurrent saves get unique, increasing numbers.
- * @param leaseToken - session lease of the saving invocation
- * @throws {LeaseLostError} if the session has another lease
+ * The bytes go into the row unless they are stored as `object`. A single statement: the upsert of the artifact's row
+ * locks it and assigns the version number, so that concurrent saves get unique, increasing numbers.
+ * @returns the ArtifactVersion as JSON
+ * @throws {LeaseLostError} if `leaseToken` is not the session's lease
  */
 export async function saveArtifactVersion(
   db: Database,
@@ -176,10 +173,7 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
-/**
- * Streams an artifact's versions as a JSON array in ascending order. Read by page, because custom metadata may be
- * large.
- */
+/** An artifact's versions as a JSON array, ascending; read by page, because custom metadata may be large. */
 export const listArtifactVersionsText = (db: Database, key: ArtifactKey): Promise<JsonStream> =>
   toArrayStream((after?: number) => readVersionsPage(db, key, after));
 
@@ -199,10 +193,7 @@ async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Pro
   return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
-/**
- * Deletes all versions of an artifact; their numbers are never reused. @returns keys of the objects that must be
- * removed
- */
+/** The numbers of deleted versions are never reused. @returns keys of the objects that must be removed */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
@@ -216,10 +207,7 @@ const isVersion = (version: number) => Number.isInteger(version) && version >= 0
 
 const PAGE_NAMES = 1_000;
 
-/**
- * Lists a page of the artifact names of a session and its user, sorted by code point, starting after a given name.
- * Deleted artifacts are left out.
- */
+/** A page of the names of a session's and its user's artifacts, sorted by code point, starting after a name. */
 export async function listArtifactNames(
   db: Database,
   { appName, userId, sessionId }: SessionKey,
@@ -264,7 +252,6 @@ export async function listArtifactsOfUser(
   return rows;
 }
 
-/** Streams all artifact names as a JSON array, see {@link listArtifactNames}. */
 export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<JsonStream> =>
   toArrayStream(async (after?: string) => {
     const page = await listArtifactNames(db, key, after);

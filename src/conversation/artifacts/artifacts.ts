@@ -8,9 +8,8 @@ import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
 /**
- * Saves a new version of an artifact and returns its ArtifactVersion as JSON. Bytes are stored before the row, so a
- * crash in between leaves an unreferenced object but never an incomplete version. After a connection failure the object
- * is kept, because the row may have been committed.
+ * Stores the bytes before the row, so a crash in between leaves an unreferenced object, never an incomplete version.
+ * After a connection failure the object is kept, because the row may have been committed.
  * @throws {InvalidError} for a part without content
  * @throws {TooLargeError} if the content exceeds the size limit
  * @throws {LeaseLostError} if `leaseToken` is no longer the session's lease
@@ -38,11 +37,7 @@ export interface LoadedArtifact {
   mimeType: string | undefined;
 }
 
-/**
- * Loads a version of an artifact, by default the latest.
- * @returns `undefined` if the version does not exist
- * @throws {TooLargeError} if the content exceeds `maxBytes`; then it is not read
- */
+/** By default the latest version. @throws {TooLargeError} if the content exceeds `maxBytes`; then it is not read */
 export async function loadArtifact(
   db: Database,
   contentStore: ContentStore,

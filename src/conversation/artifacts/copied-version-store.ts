@@ -55,10 +55,7 @@ export async function listVersionsToCopy(
   return rows;
 }
 
-/**
- * An artifact version to insert. Without `version` an empty version is inserted. `object` is set if the bytes are in the
- * object store.
- */
+/** Without `version` an empty version is inserted; `object` is set if the bytes are in the object store. */
 export interface VersionCopy {
   name: string;
   version: number | undefined;
@@ -68,7 +65,6 @@ export interface VersionCopy {
 /**
  * Copies artifact versions of a session in a single statement: into another session of the user with unchanged numbers,
  * or, with an invocation's `leaseToken`, as new versions in the same session.
- * @returns names and new version numbers
  * @throws {ConflictError} if the other session already has an artifact of such a name
  * @throws {LeaseLostError} if the session has another lease
  */

@@ -41,7 +41,6 @@ export const copyArtifacts = <T>(
 /**
  * Saves earlier artifact versions as new versions: for each name the given version, or an empty version if the number
  * is null or the version was deleted.
- * @returns the new version numbers by name
  * @throws like {@link copyArtifacts}
  */
 export async function restoreArtifacts(
@@ -61,9 +60,7 @@ export async function restoreArtifacts(
   return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
 }
 
-/**
- * Copies objects outside of any transaction, then writes rows. If no rows were written, the new objects are removed.
- */
+/** Copies objects outside of any transaction, then writes rows. If that fails, removes the new objects. */
 async function withCopies<T>(
   { db, contentStore }: Store,
   source: SessionKey,
@@ -90,8 +87,7 @@ async function withCopies<T>(
     isWritten = true;
     return await write(copies);
   } catch (error) {
-    // After a connection failure the rows may exist, so the objects are kept. Objects that cannot be removed stay
-    // unreferenced.
+    // Kept after a connection failure, because the rows may exist. Objects that cannot be removed stay unreferenced.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
     if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
     throw error;

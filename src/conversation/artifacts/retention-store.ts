@@ -32,7 +32,6 @@ export async function countOldVersions(db: Database, count: number, range: SQL):
   return rows[0]?.n ?? 0;
 }
 
-/** Deletes a batch of artifact versions in a range of users, except the newest `count` versions of each artifact. */
 export async function deleteOldVersions(
   db: Database,
   count: number,

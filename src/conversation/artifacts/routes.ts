@@ -24,7 +24,6 @@ const ARTIFACT_PATH = `${ARTIFACTS_PATH}/{artifact_name}`;
 const VERSIONS_PATH = `${ARTIFACT_PATH}/versions`;
 const VERSION_PATH = `${VERSIONS_PATH}/{version_id}`;
 
-/** Dependencies of the artifact operations. */
 interface ArtifactContext {
   database: DatabasePool;
   contentStore: ContentStore;
@@ -202,7 +201,6 @@ const getVersionMetadata = room.operation({
   },
 });
 
-/** The artifact operations: list, save, load, delete; list versions and their metadata, load a version's metadata. */
 export const artifactOperations = [
   listArtifacts,
   saveArtifactOperation,
@@ -219,7 +217,6 @@ const MEDIA_TYPE = /^[\w!#$&^.+-]{1,100}\/[\w!#$&^.+-]{1,100}$/;
 const JSON_TYPE = 'application/json';
 const BYTES_TYPE = 'application/octet-stream';
 
-/** A request to load an artifact. */
 interface ContentRequest {
   name: string;
   alt: string | undefined;

@@ -8,17 +8,11 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { spend } from './budget-store.ts';
 import { type OverBudget, OverBudgetError } from './budget.ts';
 
-/**
- * Maximum output tokens of a budgeted call if the agent sets no `maxOutputTokens`; current models may generate this
- * many.
- */
+/** Output tokens of a budgeted call if the agent sets no `maxOutputTokens`; current models may generate this many. */
 const DEFAULT_OUTPUT_TOKENS = 8_192;
 /** Upper bound of the tokens that a provider adds to a request, for tools and turns. */
 const OVERHEAD_TOKENS = 512;
-/**
- * Characters of base64 media that are estimated as one token. Providers charge less: audio, the most expensive, one per
- * 31.
- */
+/** Characters of base64 media estimated as one token; the dearest media, audio, really costs one token per 31. */
 const MEDIA_CHARACTERS_PER_TOKEN = 16;
 /** Minimum estimate for a media part, in tokens, because an image of few bytes may have many pixels. */
 const MIN_MEDIA_TOKENS = 5_000;
@@ -69,9 +63,7 @@ export async function reserveCall(
   return { request: bound.request, reservation, end: () => clearInterval(timer) };
 }
 
-/**
- * Result of the SQL function `reserve_budget`. `limited` is false if no budget for tokens or cost applies to the user.
- */
+/** Result of SQL `reserve_budget`; `limited` is false if no budget for tokens or cost applies to the user. */
 interface Reserved {
   reserved: boolean;
   over: OverBudget | null;

@@ -37,7 +37,6 @@ function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>
     throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
 }
 
-/** The operations on budgets of users and applications, and on prices of models. */
 export const budgetOperations = [
   budget.list({
     summary: 'List the budgets of an application',

@@ -36,18 +36,13 @@ export async function insertConsent(
     .onConflictDoUpdate({ target: [userCredentials.appName, userCredentials.userId, userCredentials.resource], set });
 }
 
-/**
- * The caller who redeems a consent. `userId` undefined: may act for any user; `apps` undefined: for all applications.
- */
+/** Who redeems a consent. Undefined `userId`: may act for any user; undefined `apps`: for all applications. */
 export interface ConsentGiver {
   userId: string | undefined;
   apps?: ReadonlySet<string> | undefined;
 }
 
-/**
- * Removes and returns the pending consent with an OAuth state, so that it is redeemed once. @returns `undefined` if
- * there is none
- */
+/** Removes and returns the pending consent with an OAuth state, so that it is redeemed once. */
 export async function takeConsent(db: Database, stateHash: Buffer, { userId, apps }: ConsentGiver) {
   const isOwn = and(
     userId === undefined ? sql`true` : eq(userCredentials.userId, userId),
@@ -75,10 +70,7 @@ export async function leaseRenewal(db: Database, key: CredentialKey, grant: stri
   return rowCount === 1;
 }
 
-/**
- * Replaces a grant and releases the renewal lease.
- * @param replaced - if given, the grant is replaced only if it has this value (compare-and-set)
- */
+/** Also releases the renewal lease. @param replaced - if given, the grant must have this value (compare-and-set) */
 export async function replaceGrant(
   db: Database,
   key: CredentialKey,

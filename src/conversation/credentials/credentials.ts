@@ -83,9 +83,7 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
   return text === undefined ? undefined : (JSON.parse(text) as JsonObject);
 }
 
-/**
- * The same message for every consent that the caller cannot redeem, so that nobody learns of another user's consent.
- */
+/** The same message for every consent that the caller cannot redeem, so that nobody learns of another user's. */
 export const NO_CONSENT = 'No consent waits for this: it was used, has expired, or is of another user.';
 
 /**

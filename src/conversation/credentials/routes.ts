@@ -71,5 +71,4 @@ const deleteAll = room.operation({
   },
 });
 
-/** The operations on users' grants. */
 export const credentialOperations = [finish, deleteAll];

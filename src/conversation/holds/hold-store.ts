@@ -18,10 +18,7 @@ interface OwnerColumns {
   sessionId?: SQLWrapper;
 }
 
-/**
- * SQL condition: the row is under a legal hold. Clean-ups skip such rows, because a trigger would fail the whole
- * statement.
- */
+/** SQL condition: the row is under a legal hold. Clean-ups skip it, because a trigger would fail the statement. */
 export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => sql`exists (
   select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
     and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;

@@ -4,7 +4,6 @@ import { area } from '../../platform/http/operation/area.ts';
 import { appPath, pageSize, userPath } from '../../platform/http/operation/parameters.ts';
 import { deleteHold, type Hold, holdSchema, listHolds, saveHold, setHoldSchema } from './hold-store.ts';
 
-/** Dependencies of the operations on legal holds. */
 interface HoldContext {
   database: DatabasePool;
 }
@@ -74,5 +73,4 @@ const listAll = room.operation({
   },
 });
 
-/** The operations on legal holds, by which an operator with scope `admin` prevents deletion. */
 export const holdOperations = [setHold, removeHold, listAll];

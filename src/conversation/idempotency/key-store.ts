@@ -66,9 +66,7 @@ export async function keepAnswer(
     .where(isKey(key));
 }
 
-/**
- * Clears the stored responses about deleted sessions. The keys stay, so that a late retry cannot re-create a session.
- */
+/** Clears responses about deleted sessions; the keys stay, so that a late retry cannot re-create a session. */
 export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
@@ -104,7 +102,6 @@ export async function deleteAnswersNaming(
   return rowCount ?? 0;
 }
 
-/** Counts the stored responses that {@link deleteAnswersNaming} would delete. */
 export const countAnswersNaming = (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Promise<number> =>
   db.$count(idempotencyKeys, namesUser(user.appName, user.userId));
 

@@ -25,11 +25,7 @@ export interface IdempotentRequest {
   hash: string;
 }
 
-/**
- * Hashes a request, so that the same key with another request is detected.
- * @param requested - everything that distinguishes two requests
- * @returns `undefined` without a key
- */
+/** Hashes everything that distinguishes two requests, so that a key with another request is detected. */
 export function fingerprint(idempotencyKey: string | undefined, requested: unknown): IdempotentRequest | undefined {
   if (idempotencyKey === undefined) return undefined;
   return { idempotencyKey, hash: createHash('sha256').update(JSON.stringify(requested)).digest('hex') };
@@ -92,8 +88,7 @@ export async function once<Context extends IdempotentContext>(
     hash: request.hash,
   };
   let topics: string[] = [];
-  // If an operation cannot return 404, as when it saves an artifact, its response does not depend on the session and is
-  // kept when the session is deleted.
+  // The response of an operation without 404, such as saving an artifact, is kept when the session is deleted.
   const findSession = (answer: string) => (errors?.[404] ? findSessionId(path, body, answer) : undefined);
   const text = await doOnce(context.database, key, findSession, async (database) => {
     // Reset, because the transaction may be retried.
@@ -113,9 +108,7 @@ const collectTopics = (notifications: Notifications, topics: string[]): Notifica
   close: () => notifications.close(),
 });
 
-/**
- * Namespace of a caller's idempotency keys: per user, or per API key with an id. Keys of `RUNTIME_API_KEYS` share one.
- */
+/** Namespace of idempotency keys: per user, or per API key with an id. Keys of `RUNTIME_API_KEYS` share one. */
 const toScope = (principal: Principal) => {
   if (principal.kind === 'user') return `user ${principal.userId}`;
   return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
@@ -154,10 +147,9 @@ function toText(answer: Answer | void): string {
 }
 
 /**
- * Runs `work` once per idempotency key. Its writes, the key and the response commit together, so a retry finds all or
- * nothing. A failed request leaves the key unused.
+ * The writes of `work`, the key and the response commit together, so a retry finds all or nothing. A failed request
+ * leaves the key unused.
  * @param findSession - returns the session that a response concerns; the response is deleted with it
- * @throws {KeyReusedError} if the key was used for another request
  */
 function doOnce(
   database: DatabasePool,

@@ -16,17 +16,11 @@ import { rememberInvocation } from './remember.ts';
 export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;
-/**
- * Time-out of an embedding call; well below the lease, so that no other process repeats the call. A search falls back
- * to words after a shorter time.
- */
+/** Time-out of an embedding call, below the lease, so that no other process repeats it. Searches wait less. */
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;
-/**
- * Maximum number of attempts; with back-off they take about an hour and a half. Adding to the user's memory resets
- * them.
- */
+/** With back-off these attempts take about 90 minutes. Adding to the user's memory resets their number. */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
 /** Maximum pause between polls, because no notification tells that a job is due again. */
@@ -37,9 +31,7 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
 type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
-/**
- * Looks for pgvector if an application configures embeddings. Without it, warns that memory is searched by words only.
- */
+/** Looks for pgvector if an application configures embeddings; warns without it, as only words are searched. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
   const withEmbedder = [...agents].filter(([, { embedder }]) => embedder);
   const schema = withEmbedder.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);

@@ -30,10 +30,7 @@ export async function findVectorSchema(db: Database): Promise<string | undefined
   return rows[0]?.schema;
 }
 
-/**
- * Claims the longest-waiting memory jobs of the applications, in a single statement. Users take turns, with a batch
- * each.
- */
+/** Claims the longest-waiting memory jobs in a single statement. Users take turns, with a batch each. */
 export async function claimJobs(db: Database, appNames: string[], slots: number, leaseMs: number) {
   const { rows } = await db.execute<MemoryJob & Record<string, unknown>>(sql`
     with due as (
@@ -62,10 +59,7 @@ export const listUnembedded = (db: Database, job: MemoryJob, model: string, limi
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/**
- * Saves vectors, adds their bytes to the user's storage, and makes the job due again for the next batch. A null vector
- * marks a memory that the model refused.
- */
+/** Also counts the vectors' bytes as the user's storage. A null vector marks a memory that the model refused. */
 export async function saveVectors(
   db: Database,
   job: MemoryJob,

@@ -10,21 +10,13 @@ import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/**
- * Maximum size of an event that memory stores whole, in bytes. Of a larger event it stores only this many characters of
- * text.
- */
+/** Maximum bytes of an event that memory stores whole. Of a larger event it stores this many characters of text. */
 export const MAX_MEMORY = 65_536;
-/**
- * Maximum bytes of events added per statement, which then takes some tenths of a second. The first event may exceed it.
- */
+/** Maximum bytes of events added per statement, for some tenths of a second. The first event may exceed it. */
 const BATCH_BYTES = 262_144;
 /** Maximum bytes of a search result. The first memory may exceed it. */
 export const MAX_FOUND_BYTES = 524_288;
-/**
- * Maximum number of matches that a search ranks, newest first, and maximum bytes of their word vectors. The first match
- * may exceed it.
- */
+/** Maximum matches that a search ranks, newest first, and bytes of their word vectors (the first may exceed it). */
 export const MAX_RANKED = 5_000;
 const MAX_RANKED_BYTES = 8_388_608;
 /** Number of entries taken from each ranking for fusion: the maximum size of a result. */
@@ -42,11 +34,10 @@ const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
 
 /**
- * Adds a batch of a session's events to the user's memory. Events already in memory stay unchanged. A single statement
- * that locks the session, so that nothing is added while the session is being deleted.
+ * Events already in memory stay unchanged. A single statement that locks the session, so that nothing is added while
+ * the session is being deleted.
  * @param after - sequence of the last event that was handled
  * @param embeds - true: also schedule the embedding of the user's memories
- * @param only - ids of the events to add; default: all
  * @returns the sequence to continue after, `null` at the end, `undefined` if the session does not exist
  */
 export async function addToMemory(

@@ -19,12 +19,10 @@ const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
-/** Request body: the session to add to the memory. */
 const addMemorySchema = looseObject("Adds what was said in a session to its user's memory.", {
   sessionId: identifierSchema.describe('The session to remember; events that are remembered already stay as they are.'),
 });
 
-/** Response body of a memory search. */
 const memoriesSchema = looseObject('What was said in earlier sessions, best match first.', {
   memories: z
     .array(
@@ -37,7 +35,6 @@ const memoriesSchema = looseObject('What was said in earlier sessions, best matc
     .describe('Best match first; `[]` where nothing matches.'),
 });
 
-/** Dependencies of the memory operations. */
 interface MemoryContext {
   database: DatabasePool;
   notifications: Notifications;
@@ -118,5 +115,4 @@ const searchMemory = room.operation({
   },
 });
 
-/** The operations on a user's memory: add a session, search. */
 export const memoryOperations = [addSession, searchMemory];

@@ -30,9 +30,7 @@ export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget |
 
 /** Preconditions of an append, and the usage that the same statement counts. */
 export interface AppendOptions {
-  /**
-   * The invocation's session lease; the append fails if the session has another one. Absent for requests by clients.
-   */
+  /** The invocation's session lease; if the session has another, the append fails. Absent in clients' requests. */
   leaseToken?: string | undefined;
   /** The append fails if the session has none of these versions. */
   versions?: string[] | undefined;
@@ -48,7 +46,6 @@ export interface AppendOptions {
 
 export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
 
-/** SQL parameters for functions that count an invocation's usage. */
 export const toCountParameters = (counts: InvocationCounts | undefined): Record<string, number> => ({
   p_llm_calls: counts?.llmCalls ?? 0,
   p_tool_calls: counts?.toolCalls ?? 0,
@@ -56,7 +53,6 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
   p_output_tokens: counts?.outputTokens ?? 0,
 });
 
-/** SQL parameter for functions that write to the call ledger; null if there are no entries. */
 export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
   calls.length > 0 ? escapeJson(calls) : null;
 
@@ -94,11 +90,9 @@ export function listCallAnswers(
   );
 }
 
-/** SQL parameter for functions that close the tasks of answered calls; null if there are no responses. */
 export const toAnswersParameter = (answers: readonly CallAnswer[] = []): string | null =>
   answers.length > 0 ? escapeJson(answers) : null;
 
-/** Returns the error for a session that already has an event with one of the new ids. */
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
@@ -143,9 +137,7 @@ export async function appendEvents(
   throw versions ? await toChangeError(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }
 
-/**
- * Events as returned by SQL functions: the last sequence (null if nothing was written), and the events as JSON lines.
- */
+/** Events as SQL functions return them: as JSON lines, with the last sequence (null if nothing was written). */
 export interface StoredLines {
   last: number | null;
   lines: string | null;
@@ -157,18 +149,11 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/**
- * SQL parameter for functions that count model use; null for none. Escaped, because an agent override may use any text
- * as a model's name.
- */
+/** Escaped, because an agent override may use any text as a model's name. */
 export const toModelParameter = (models: readonly ModelUse[]): string | null =>
   models.length > 0 ? escapeJson(models) : null;
 
-/**
- * SQL parameters shared by all functions that store events. State deltas are merged, later values winning; `temp:` keys
- * are dropped.
- * @param toState - adjusts the merged delta before it is applied
- */
+/** Merges the state deltas, later values winning, without `temp:` keys. @param toState - adjusts the merged delta */
 export function toEventParameters(
   { limits }: Database,
   { appName, userId, sessionId }: SessionKey,
@@ -213,8 +198,7 @@ function findFirstText(events: readonly NewEvent[]): string | null {
   for (const { author, content } of events) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
-    // Sliced before it is split into code points, because the text may be long; a code point has at most two UTF-16
-    // units.
+    // Sliced before it is split, because the text may be long; a code point has at most two UTF-16 units.
     if (texts.length > 0) {
       const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
       return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));

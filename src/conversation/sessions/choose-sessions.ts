@@ -6,9 +6,7 @@ import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
-/**
- * Filters on an application's sessions; a session must match all that are set. Sessions of evaluation runs never match.
- */
+/** A session must match all filters that are set. Sessions of evaluation runs never match. */
 export interface SessionChoice {
   appName: string;
   userIds?: string[] | undefined;

@@ -42,7 +42,6 @@ const difference = { sequence: 4, path: '/content/parts/0/text', value: '17 * 23
 
 const sequence = z.int().min(0).max(INT32_MAX).optional();
 
-/** The operation that compares two sessions of a user. */
 export const diffSessions = session.action('diff')({
   method: 'get',
   operationId: 'diffSessions',

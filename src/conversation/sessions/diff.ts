@@ -32,10 +32,7 @@ interface EventsDiff {
   differences: EventDifference[];
 }
 
-/**
- * Compares the events of two sessions pairwise, ignoring ids, times and token counts. Keeps only the current pair in
- * memory.
- */
+/** Compares the events pairwise, ignoring ids, times and token counts; only one pair is in memory at a time. */
 export async function diffEvents(
   events: AsyncIterable<Event>,
   others: AsyncIterable<Event>,
@@ -91,7 +88,6 @@ function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
   };
 }
 
-/** Shortens a value for display in a difference. */
 export function toShown(value: unknown): unknown {
   const text = JSON.stringify(value) ?? 'null';
   if (text.length <= MAX_SHOWN) return value ?? null;
@@ -108,7 +104,6 @@ function namer(): (id: string) => string {
   };
 }
 
-/** Reduces an event to what is comparable between runs: no ids, times or token counts. */
 function toComparable(event: Event, name: (id: string) => string): unknown {
   const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
   const withName = <Call extends { id?: string | null | undefined } | null | undefined>(call: Call): Call =>

@@ -12,7 +12,6 @@ import { sendText } from './send-text.ts';
 import { listEvents } from './event-store.ts';
 import { appendEvents } from './append-store.ts';
 
-/** Number of events per page if the client requests no number. */
 const DEFAULT_PAGE_SIZE = 100;
 
 const appendEventOperation = session.action('events')({
@@ -64,5 +63,4 @@ const listEventsOperation = session.action('events')({
   },
 });
 
-/** The operations on a session's events: append, list. */
 export const eventOperations = [appendEventOperation, listEventsOperation];

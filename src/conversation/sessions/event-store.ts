@@ -23,10 +23,7 @@ export interface EventPage extends JsonStream {
   next: number | undefined;
 }
 
-/**
- * Lists a session's events after a sequence, oldest first. A page has fewer than `limit` events if events are large.
- * @returns `undefined` if the session does not exist
- */
+/** Oldest first, and fewer than `limit` if events are large. @returns `undefined` if the session does not exist */
 export async function listEvents(
   db: Database,
   key: SessionKey,
@@ -101,10 +98,8 @@ export const eventPieces = (
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
-/*
- * `order by` forces the index on sequences. Without it PostgreSQL may use the index on ids, because it does not know
- * the length of sessions, and then read the whole session: 2.3 ms for 3,000 events.
- */
+// `order by` forces the index on sequences. Without it PostgreSQL may use the index on ids, because it does not know
+// the length of sessions, and then read the whole session: 2.3 ms for 3,000 events.
 
 /** SQL subquery: the id of the event with a sequence; null if there is none. */
 export const eventIdAt = (key: SessionRef, sequence: SQL): SQL => sql`(
@@ -120,10 +115,7 @@ export const callsTool = (name: string): SQL => sql`exists (
 export const hasErrorEvent = sql`exists (
   select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
 
-/**
- * A snapshot that later reads continue: the session's last sequence, and its creation time, which differs if the
- * session is re-created.
- */
+/** A snapshot that later reads continue: last sequence, and creation time, which a re-created session changes. */
 export interface Moment extends Record<string, unknown> {
   final: number;
   /** Exact Unix seconds; a formatted time would depend on the date style, and time zone abbreviations are ambiguous. */
@@ -186,10 +178,7 @@ export interface EventsAfter extends SessionEnd {
 export const sessionEnd = sql`${s.lastSequence} as "lastSequence",
   extract(epoch from ${s.createTime})::text as "createTime"`;
 
-/**
- * Lists at most `limit` events of a session after a sequence, in order. @returns `undefined` if the session does not
- * exist
- */
+/** Lists the events in order. @returns `undefined` if the session does not exist */
 export async function listEventsAfter(
   db: Database,
   key: SessionKey,
@@ -223,10 +212,7 @@ const selectAfter = statement<RowAfter>(
     where ${isSession(KEY, s)} order by e.sequence`,
 );
 
-/**
- * Finds the last sequences of several sessions in one statement, in the order of `keys`; `undefined` for a missing
- * session.
- */
+/** A single statement; the results are in the order of `keys`, `undefined` for a missing session. */
 export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
   const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`
@@ -340,9 +326,7 @@ const selectChosen = statement<StoredEvent & { place: number; end: number | null
     order by s.place, s.sequence`,
 );
 
-/**
- * Lists the session's tool calls with these ids, except calls that were rewound. Nothing else of the events is sent.
- */
+/** Lists the session's calls with these ids, except rewound calls. Nothing else of the events is sent. */
 export async function listCallsById(db: Database, key: SessionKey, ids: string[]): Promise<FunctionCall[]> {
   if (ids.length === 0) return [];
   const rows = await selectCalls(db, { ...key, ids });
@@ -379,10 +363,7 @@ export async function listEventTexts(
   return rows.map(({ text }) => unescapeJson(text));
 }
 
-/**
- * Returns the sequence before the invocation's first event, or the session's last sequence if the invocation has no
- * events.
- */
+/** The sequence before the invocation's first event, or the session's last if the invocation has no events. */
 export async function findPlaceBefore(db: Database, key: SessionKey, invocationId: string): Promise<number> {
   const { rows } = await db.execute<{ place: number | null }>(sql`
     select coalesce((select min(${events.sequence}) - 1 from ${events} where ${isOfInvocation(key, invocationId)}),

@@ -9,7 +9,6 @@ import { checkReached } from './session-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject, optional } from '../../core/members.ts';
 
-/** Request body of a fork. */
 const forkRequestSchema = looseObject('Where a session is forked.', {
   sessionId: chosenIdentifierSchema.nullish().describe('Chosen id of the new session; else the server makes it.'),
   atSequence: optional(
@@ -38,7 +37,6 @@ const example = {
   artifactVersions: 0,
 };
 
-/** The new session that a fork creates. */
 interface ForkRequest {
   sessionId: string;
   /** Number of events to copy. Default: all. */
@@ -72,7 +70,6 @@ export async function forkAt(
   return artifactVersions === undefined ? undefined : { atSequence, artifactVersions };
 }
 
-/** The operation that forks a session. */
 export const forkSession = session.action('fork')({
   operationId: 'forkSession',
   load: 'heavy',

@@ -15,17 +15,12 @@ export interface ForkPoint {
   atSequence: number;
   /** Time of the event after the point, ISO 8601 with microseconds; null if there is none. */
   nextTime: string | null;
-  /**
-   * By artifact name: the highest version saved by events up to the point (`saved`), and the lowest version saved by
-   * later events (`savedLater`).
-   */
+  /** By artifact name: highest version saved by events up to the point, and lowest version saved by later events. */
   saved: Record<string, number>;
   savedLater: Record<string, number>;
 }
 
-/**
- * Finds the point after an event, by default after the last event. @returns `undefined` if the session does not exist
- */
+/** Finds the point after event `atSequence`, by default after the last event. */
 export async function findForkPoint(
   db: Database,
   key: SessionKey,
@@ -88,10 +83,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
   return rows.length > 0;
 }
 
-/**
- * SQL: time of the event after sequence `n`, ISO 8601 with microseconds; null if there is none. `n` is cast to a wider
- * type, because it may be the largest integer.
- */
+/** SQL: ISO 8601 with microseconds; null without such an event. `bigint`, because `n` may be the largest integer. */
 const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;
@@ -99,9 +91,7 @@ const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
 const artifactDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,artifactDelta}')
   when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;
 
-/**
- * SQL: by artifact name, the highest version saved by events up to sequence `n`, or the lowest version saved after it.
- */
+/** SQL: by artifact name, the highest version saved up to sequence `n`, or the lowest version saved after it. */
 function versionsSaved(key: SessionRef, which: 'until' | 'after', n: SQL): SQL {
   const [pick, isWanted] = which === 'until' ? [sql`max`, sql`<=`] : [sql`min`, sql`>`];
   return sql`coalesce((

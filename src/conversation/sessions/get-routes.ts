@@ -8,7 +8,6 @@ import { findSession } from './session-store.ts';
 
 const sequence = z.int().min(0).max(INT32_MAX);
 
-/** The operation that returns a session with its state and events. */
 export const getSession = session.read({
   wire: 'ADK',
   load: 'heavy',

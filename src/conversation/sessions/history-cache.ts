@@ -23,10 +23,7 @@ interface CachedHistory {
   length: number;
 }
 
-/**
- * Minimum length of a cached history, in characters: reading a shorter one costs as little as checking that it is
- * unchanged.
- */
+/** Minimum length of a cached history, in characters; reading a shorter one costs as little as checking it. */
 const MIN_LENGTH = 8_192;
 
 /**
@@ -87,17 +84,11 @@ export class HistoryCache {
   }
 }
 
-/**
- * True if the new part continues the cached history: same edition of the session, same last event. The event is
- * compared because after a failover another event may have its sequence.
- */
+/** Compares the last event's id too, because after a failover another event may have its sequence. */
 const continues = ({ place, idBefore }: HistoryPart, cached: CachedHistory) =>
   place.edition === cached.place.edition && idBefore === cached.lastId;
 
-/**
- * Like {@link findHistoryAfter}, but returns frozen events. Yields to the event loop, because freezing 10 MB of small
- * values takes 0.5 s.
- */
+/** Yields to the event loop, because freezing 10 MB of small values takes 0.5 s. */
 async function findFrozen(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const part = await findHistoryAfter(db, key, after);
   const pause = newPauses();
@@ -108,9 +99,7 @@ async function findFrozen(db: Database, key: SessionKey, after: number): Promise
   return part;
 }
 
-/**
- * Parses a history that was read when its invocation was claimed, from events as JSON lines and the state; freezes it.
- */
+/** Parses and freezes a history that was read when its invocation was claimed: events as JSON lines, and state. */
 export function toHistory(lines: string | null, state: string): SessionHistory {
   const events = toEvents(lines?.replaceAll('\n', ',') ?? '');
   for (const event of events) freeze(event);

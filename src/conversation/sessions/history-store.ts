@@ -34,10 +34,7 @@ export interface HistoryPart {
 /** The last sequence of a history, and the edition of its session. */
 export interface HistoryPlace {
   last: number;
-  /**
-   * Creation time and version of the session's events. It changes if the session is re-created or its events are
-   * rewritten.
-   */
+  /** Creation time and version of the session's events: changes if the session or its events are rewritten. */
   edition: string;
 }
 
@@ -85,10 +82,7 @@ interface HistoryRow extends HistoryPage, Moment {
   version: number;
 }
 
-/**
- * A left join that adds the size of a session's events, in bytes; a distributed database does not support a subquery
- * here.
- */
+/** A left join that adds the bytes of a session's events; a distributed database allows no subquery here. */
 export const joinEventBytes = (key: SessionRef) => ({
   table: sql`${sessions} ${s}`,
   on: isSession(key, s),
@@ -120,10 +114,7 @@ export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts
 const SMALL_BYTES = 65_536;
 const MAX_TOGETHER = 200;
 
-/**
- * Lists the events of several sessions, in the order of `keys`. Small sessions are read together in one statement,
- * large ones by {@link findHistory}, so that no statement builds a huge string.
- */
+/** In the order of `keys`. Large sessions are read one at a time, so that no statement builds a huge string. */
 export async function listHistories(
   db: Database,
   appName: string,

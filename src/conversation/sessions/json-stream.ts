@@ -1,7 +1,4 @@
-/**
- * JSON text in pieces, because it may be too long for a JavaScript string. The sender empties the arrays to free
- * memory.
- */
+/** JSON text in pieces, because it may be too long for a string. The sender empties the arrays to free memory. */
 export interface JsonStream {
   first: string[];
   /** The pieces after `first`; absent if `first` is the whole text. */

@@ -36,5 +36,4 @@ const updateLabels = session.action('labels')({
   },
 });
 
-/** The operations on a session's labels: get, change. */
 export const labelOperations = [getLabels, updateLabels];

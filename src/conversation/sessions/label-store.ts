@@ -26,13 +26,11 @@ export async function findLabels(db: Database, key: SessionKey): Promise<Session
 }
 
 /**
- * Sets the labels that have a value and removes those that are null, in a single statement, which also updates the
- * session's update time.
- * @param versions - if given, the session must have one of these versions
- * @returns all labels of the session
+ * A single statement sets the labels that have a value, removes those that are null, and renews the session's update
+ * time.
  * @throws {NotFoundError} if the session does not exist
  * @throws {TooLargeError} if the labels would exceed their limits
- * @throws {PreconditionFailedError} if the session has another version
+ * @throws {PreconditionFailedError} if the session has none of the `versions`
  */
 export async function changeLabels(
   db: Database,

@@ -22,7 +22,6 @@ const cursor = z
 
 const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
 
-/** Query parameters of the session list. */
 const listQuery = z.object({
   sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
   order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
@@ -53,7 +52,6 @@ const listQuery = z.object({
 const toName = ({ sort, order }: SessionOrder) =>
   sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
 
-/** The operation that lists a user's sessions. */
 export const listSessionsOperation = session.list({
   wire: 'ADK',
   load: 'heavy',

@@ -7,11 +7,9 @@ import type { Database } from '../../platform/db/database.ts';
 import { isSession } from './session-key.ts';
 import { rowVersion, s, sessionEtag, withStates } from './session-text.ts';
 
-/**
- * A session's ETag is `"session.app.user"`: the versions of the session's row, the application's state and the user's
- * state. A conditional read compares all three. A write with If-Match compares only the session's, because other
- * sessions may change the two shared states at any time.
- */
+// A session's ETag is `"session.app.user"`: the versions of the session's row, the application's state and the user's
+// state. A conditional read compares all three; a write with If-Match only the session's, because other sessions may
+// change the two shared states at any time.
 
 /** One or several entity tags (RFC 9110). */
 const TAGS = /^\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W\/)?"[\x21\x23-\x7e]*"\s*)*$/;
@@ -34,11 +32,9 @@ const tags = (isWeakToo: boolean) =>
     })
     .optional();
 
-/** Header of a conditional read, which gets 304 if nothing has changed. */
 export const ifNoneMatch = z.object({
   'if-none-match': tags(true).describe('`ETag`s of earlier answers: 304 where one of them is still true.'),
 });
-/** Header of a conditional change, which is applied only if the session has one of the listed versions. */
 export const ifMatch = z.object({
   'if-match': tags(false).describe(
     '`ETag`s of the session: 412 where none of them is true any more. `*`: any version.',

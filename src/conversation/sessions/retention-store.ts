@@ -46,16 +46,11 @@ export async function countOldSessions(
   return rows[0]?.n ?? 0;
 }
 
-/**
- * Maximum number of sessions per statement, and of their events (the first session may exceed it), so that a statement
- * takes less than a second.
- */
+/** Maximum sessions and events per statement, which then takes less than a second; the first session may exceed it. */
 const SESSIONS = 500;
 const EVENTS = 10_000;
 
-/**
- * Deletes the next expired sessions of a range of users, except those that were updated or started to run meanwhile.
- */
+/** Deletes the next expired sessions, except those that were updated or started to run meanwhile. */
 export async function deleteOldSessions(
   tx: Database,
   retention: SessionRetention,

@@ -110,8 +110,7 @@ const deleteSessionOperation = room.operation({
   handler: async ({ database, forgetSessions }, { path: key, query, headers }) => {
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
-      // The session is deleted before its memory. An addition to memory locks the session, so it either finishes before
-      // this, or finds no session.
+      // Before its memory: an addition to memory locks the session, so it finishes before this or finds no session.
       const isDeleted = await deleteSession(tx, key, toVersions(tags));
       if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
       await forgetSessions(tx, [key], { copiesToo: query.forgetMemories });
@@ -119,7 +118,6 @@ const deleteSessionOperation = room.operation({
   },
 });
 
-/** The operations on sessions and their events: list, get, create, change, delete; append, list. */
 export const sessionOperations = [
   listSessionsOperation,
   getSession,

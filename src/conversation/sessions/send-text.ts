@@ -3,10 +3,7 @@ import type { Response } from 'express';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import type { JsonStream } from './json-stream.ts';
 
-/**
- * Maximum length of a text that is sent as a string, in characters; a longer string would take three times its size in
- * memory.
- */
+/** Maximum characters of a text that is sent as a string; a longer one would take three times its size in memory. */
 const MAX_SHORT = 16_384;
 
 /** Sends a text in pieces at the client's reading speed. If the client disconnects, it returns without an error. */

@@ -21,10 +21,7 @@ export interface SessionContext {
   newId: () => string;
   /** Deletes the data that other features store for deleted sessions, in the same transaction. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
-  /**
-   * Copies a session's artifacts as they were at a fork point. `write` receives a function that inserts the copies and
-   * returns their number.
-   */
+  /** Copies a fork point's artifacts. `write` receives a function that inserts the copies and returns their number. */
   copyArtifacts: <T>(
     source: SessionKey,
     point: ForkPoint,

@@ -4,9 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { getKey } from '../../platform/db/sql.ts';
 import { value } from '../../platform/db/statement.ts';
 
-/**
- * A table's columns with the session's key; the id is the column `id` in the table of sessions, `sessionId` in others.
- */
+/** A session's key as columns: its id is the column `id` in the table of sessions, `sessionId` in others. */
 type SessionColumns = Record<'appName' | 'userId', AnyPgColumn> & ({ sessionId: AnyPgColumn } | { id: AnyPgColumn });
 
 /** A session's key in SQL: values, placeholders, or columns of another table. */

@@ -5,15 +5,9 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/**
- * SQL fragments that check a session's lease, for several stores. The lease is a token in the session's row; only its
- * holder may write to the session.
- */
+// SQL fragments that check a session's lease, a token in the session's row: only its holder may write to the session.
 
-/**
- * SQL query that locks a session's row, so that the session is neither taken over nor deleted; with `leaseToken`, only
- * if that is the current lease.
- */
+/** Locks a session's row against take-over and deletion; with `leaseToken`, only if that is the current lease. */
 export const sessionLock = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
@@ -35,10 +29,7 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
   changeTime: sql`${sessions.updateTime}`,
 });
 
-/**
- * Locks a session's row until the transaction ends.
- * @returns `undefined` if the session does not exist, or if it is locked and `skipLocked` is set
- */
+/** Locks the session's row until the transaction ends. @returns `undefined` if it does not exist or was skipped */
 export async function lockSession(
   tx: Database,
   key: SessionKey,

@@ -33,34 +33,23 @@ export interface SessionPage extends Partial<SessionOrder> {
   withDetails?: boolean | undefined;
 }
 
-/**
- * Limits of a statement that lists all sessions: number of sessions, and bytes of their states (the first may exceed
- * it).
- */
+/** Limits of a statement that lists all sessions: their number, and bytes of their states (the first may exceed it). */
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
-/**
- * Maximum number of sessions that are examined for a filtered page. Text and labels have no index, because every append
- * would have to update it.
- */
+/** Sessions examined for a filtered page. Text and labels have no index: every append would have to update it. */
 const MAX_LOOKED_AT = 250;
 
 const USER = { appName: value('appName'), userId: value('userId') };
 const SIZE = sql`${value('size')}::int`;
 
-/**
- * SQL: the state shared by all sessions of the list, and its bytes. Computed once, because joining it to each session
- * would be slow.
- */
+/** SQL: the state shared by all listed sessions; computed once, because joining it to each would be slow. */
 const SHARED = sql`shared as materialized (
   select merged.state, octet_length(merged.state::text) as bytes from (select
     coalesce((select ${appStates.state} from ${appStates} where ${appStates.appName} = ${USER.appName}), '{}') ||
     coalesce((select ${userStates.state} from ${userStates}
               where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
     offset 0) merged)`;
-/**
- * SQL: the number `n` of rows in `sized` whose states, each merged with the shared state, fit into `MAX_STATE_BYTES`.
- */
+/** SQL: the number `n` of rows in `sized` whose states, merged with the shared one, fit into `MAX_STATE_BYTES`. */
 const FITTING = sql`fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
@@ -170,8 +159,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
     where fits or nth = ${most}), `;
   const matches = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
   const hasMore = sql`n < (select count(*) from wanted)`;
-  // If fewer matches were found than requested, unexamined sessions may remain: the next page starts after the last
-  // examined.
+  // If too few matches were found, unexamined sessions may remain: the next page starts after the last examined.
   const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
   const more = isPage
     ? sql`'{}'::text[] as further,

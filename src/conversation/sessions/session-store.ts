@@ -67,9 +67,7 @@ export const clampedSeconds = (seconds: number): number => Math.min(Math.max(sec
 /** SQL condition: this is the first row of events, or the only row of a session without events. */
 const IS_FIRST = sql`coalesce(page.place, 0) = 0`;
 
-/**
- * How a session is read: up to sequence `n`, with the join that computes `n`, and the JSON before and after the events.
- */
+/** Reads a session up to sequence `n`: the join that computes `n`, and the JSON before and after the events. */
 interface SessionForm {
   n: SQL;
   join: SQL;
@@ -112,9 +110,7 @@ const selectSession = {
   time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
-/**
- * A row of events. The first row also has the JSON before and after all events; a session without events has one row.
- */
+/** The first row also has the JSON before and after all events; a session without events has one row. */
 interface SessionRow extends Moment {
   head: string | null;
   events: string | null;
@@ -154,8 +150,7 @@ export async function insertSession(
   const initial = splitDelta(state);
   const parameters = toEventParameters(db, key, events, (delta) => ({
     session: { ...initial.session, ...delta.session },
-    // The state of an import is newer than its events, so its shared values must not be replaced by those in the
-    // events.
+    // An import's state is newer than its events, so their values must not replace its shared values.
     user: Object.assign(delta.user, initial.user),
     app: Object.assign(delta.app, initial.app),
   }));
@@ -195,10 +190,7 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
   return row && (parseExactJson(unescapeJson(row.text)) as JsonObject);
 }
 
-/**
- * Deletes a session with its events and invocations; with `versions`, only if the session has one of these.
- * @returns false if the session does not exist or has another version
- */
+/** Deletes a session with its events and invocations; with `versions`, only if the session has one of these. */
 export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
   const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));
   return (rowCount ?? 0) > 0;

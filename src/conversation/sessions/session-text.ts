@@ -15,10 +15,7 @@ export const withStates = ({ appName, userId }: UserRef): SQL => sql`${sessions}
 /** SQL: the merged state as the API returns it. Keys are stored with their prefix, so merging needs no renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
-/**
- * Estimates the text size of a jsonb value without serialising it. The factor is a guess, because stored values may be
- * compressed to a hundredth of their text.
- */
+/** Guesses a jsonb value's text size without serialising it; stored values may be compressed to a hundredth. */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
 /** SQL expressions that replace columns of the session's row. */
@@ -58,14 +55,9 @@ export const rowVersion = ({ updateTime }: { updateTime: AnyPgColumn }): SQL<str
 /** SQL: the ETag `"session.app.user"` of session `s`; the statement must join the shared states. */
 export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateTime}, ${u.updateTime})`;
 
-/*
- * The fragments below describe session `s` as it was after the event with sequence `n`; 0 is before the first event.
- */
+// The fragments below describe session `s` as it was after the event with sequence `n`; 0 is before the first event.
 
-/**
- * SQL: the sequence before the first event that is later than a time. Events may be out of order in time, because
- * clients choose their timestamps.
- */
+/** SQL: the sequence before the first event later than a time. Clients choose timestamps, so order may differ. */
 export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
   where ${isSession(key, events)} and ${events.eventTime} > to_timestamp(${seconds})), ${s.lastSequence})`;
@@ -73,10 +65,7 @@ export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
 const stateDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,stateDelta}')
   when 'object' then ${events.payload} #> '{actions,stateDelta}' else '{}' end`;
 
-/**
- * SQL: the merged state deltas of events up to sequence `n`, later values winning. @param which - condition on
- * `changed.key`
- */
+/** SQL: merged state deltas up to sequence `n`, later values winning. @param which - condition on `changed.key` */
 const changesUpTo = (key: SessionRef, n: SQL, which: SQL): SQL => sql`coalesce((
   select jsonb_object_agg(key, value) from (
     select distinct on (changed.key) changed.key, changed.value

@@ -34,10 +34,7 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
   return keys;
 }
 
-/**
- * Recomputes last sequence and size of sessions whose events were imported separately, so that later appends continue
- * after the last event.
- */
+/** Recomputes last sequence and size after events were imported separately, so that appends continue after them. */
 export async function countEvents(tx: Database, user: User, sessionIds: string[]): Promise<void> {
   const { appName, userId, id, lastSequence, eventBytes } = sessions;
   await tx.execute(sql`

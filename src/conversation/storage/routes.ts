@@ -40,5 +40,4 @@ const showStorage = room.operation({
   },
 });
 
-/** The operation that shows the bytes a user has stored. */
 export const storageOperations = [showStorage];
