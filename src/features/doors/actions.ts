@@ -1,16 +1,12 @@
 import type { Load } from '../../platform/http/operation/operation.ts';
 import type { Scope } from '../../platform/http/operation/principal.ts';
 
-/** The scope that an action requires, and the class of rate limit that the request is charged to. */
 interface Action {
   scope: Scope;
   load: Load;
 }
 
-/**
- * What a client of A2A or MCP can do. An action requires the same scope and is charged to the same rate limit over
- * every transport of its protocol.
- */
+/** What a client of A2A or MCP can do: scope and rate limit are the same over every transport of its protocol. */
 export const ACTIONS = {
   /** Runs an agent, or answers a call that it waits for. */
   run: { scope: 'invoke', load: 'invoke' },
@@ -38,9 +34,7 @@ export const A2A_ACTIONS = {
 } as const satisfies Record<string, keyof typeof ACTIONS>;
 export type A2aMethod = keyof typeof A2A_ACTIONS;
 
-/**
- * Actions by MCP method. A method that is missing here counts as `offer`, because it belongs to the protocol itself.
- */
+/** Actions by MCP method. A method that is missing belongs to the protocol itself and counts as `offer`. */
 export const MCP_ACTIONS = {
   'tools/list': 'offer',
   'tools/call': 'run',

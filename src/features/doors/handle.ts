@@ -9,9 +9,8 @@ export interface InvocationRef {
 }
 
 /**
- * Encodes an invocation as the opaque id that clients get. The id contains application, user, session and invocation,
- * so any replica finds the invocation without a lookup table. The id is no secret, because it works only for the
- * invocation's user.
+ * An invocation as the opaque id that clients get. It contains all names, so any replica finds the invocation without a
+ * lookup table. It is no secret, because it works only for the invocation's user.
  */
 export function toHandle({
   key: { appName, userId, sessionId },
@@ -23,10 +22,7 @@ export function toHandle({
   return Buffer.from(names.join('\n')).toString('base64url');
 }
 
-/**
- * Decodes an id from {@link toHandle}. Returns `undefined` if the id is invalid, or if it belongs to another user than
- * `ofUser`.
- */
+/** `undefined` if the id is invalid, or belongs to another user than `ofUser`. */
 export function readHandle(handle: string, ofUser?: string): InvocationRef | undefined {
   const names = Buffer.from(handle, 'base64url').toString().split('\n');
   const [appName = '', userId = '', sessionId = '', invocationId = '', answeredCallId] = names;

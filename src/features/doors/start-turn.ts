@@ -14,10 +14,7 @@ import { type InvocationContext, type InvocationRequest, newInvocationId } from 
 import { requestCancel } from '../../invocations/fence.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 
-/**
- * Id of the default user, as in the ADK Web UI: for all requests if authentication has the mode `local`, and for an API
- * key for all users if the request names no user.
- */
+/** The ADK Web UI's default user: in the mode `local`, and for API keys for all users if the request names none. */
 const LOCAL_USER = 'user';
 
 const doorUserSchema = identifierSchema
@@ -25,8 +22,7 @@ const doorUserSchema = identifierSchema
   .describe('The owner of the session [of a token: its user; of a key that acts for all, and locally: `user`].');
 
 /**
- * Returns the user id of a request. Clients of some protocols cannot name a user. With an API key for all users these
- * clients share the default user, whatever their protocol.
+ * Clients of some protocols cannot name a user. With an API key for all users they share the default user.
  * @throws {ValidationFailedError} if an API key is bound to users and the request names no user
  */
 export function toDoorUser(principal: Principal, userId: string | undefined): string {
@@ -49,8 +45,7 @@ export const toDoorKey = (
 ): SessionKey => ({ appName, userId: toDoorUser(principal, query.user_id), sessionId });
 
 /**
- * Sends data as server-sent events until the data end, the client disconnects or this process drains. If the process
- * drains, the client does not get all data.
+ * Sends data as server-sent events until they end, the client disconnects or this process drains.
  * @param toExpired - builds the last event, which is sent if the credential becomes invalid
  * @param toName - returns the name of an event; default: no name
  */
@@ -79,10 +74,7 @@ export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stat
   invocationId?: string;
   /** Value that must be equal in a retry with the same idempotency key; default: session and content. */
   identity?: unknown;
-  /**
-   * `true` (default): create the session if it does not exist. `false`: the session must exist. `new`: the session must
-   * not exist.
-   */
+  /** True (default): create a missing session. False: it must exist. `new`: it must not exist. */
   createSession?: boolean | 'new';
   /** `false`: do not store partial text; default: `true`. */
   streaming?: boolean;
@@ -94,10 +86,7 @@ export interface TurnCall {
   response: Response;
 }
 
-/**
- * Finds the newest paused invocation of a session and its open calls. Events that a client wrote are ignored, because a
- * client must not invent calls.
- */
+/** The newest paused invocation and its open calls. Events of a client are ignored: it must not invent calls. */
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
   key: SessionKey,
@@ -136,10 +125,9 @@ export function toRun(
 }
 
 /**
- * Starts a background invocation. The invocation continues if this process ends, and also if the client disconnects,
- * unless the setting `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first
- * invocation.
- * @returns the invocation; `isNew` is false if an earlier request started the invocation
+ * Starts an invocation that continues if this process ends, and also if the client disconnects, unless the setting
+ * `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first invocation.
+ * @returns the invocation; `isNew` is false if an earlier request started it
  */
 export async function startTurn(
   context: InvocationContext,

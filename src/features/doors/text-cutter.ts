@@ -2,10 +2,7 @@ import { getParts, type Content } from '../../core/content.ts';
 
 /** Minimum length of a piece, in characters: the piece ends at the next blank. */
 const PIECE_LENGTH = 16;
-/**
- * Minimum lengths of the first pieces of a text. These pieces are shorter, because a reader wants to see the first
- * words early.
- */
+/** Minimum lengths of a text's first pieces: shorter, because a reader wants to see the first words early. */
 const FIRST_LENGTHS = [6, 6];
 /** Maximum length of a piece, in characters, for text without blanks. */
 const MAX_PIECE_LENGTH = 64;
@@ -13,10 +10,7 @@ const MAX_PIECE_LENGTH = 64;
 export interface Piece {
   /** Number of the piece within its event, from 1. */
   number: number;
-  /**
-   * Index of the piece's text within its event, from 0. An event can have several texts, because reasoning and answer
-   * are separate.
-   */
+  /** Index of the piece's text within its event, from 0: reasoning and answer are separate texts. */
   part: number;
   isThought: boolean;
   text: string;
@@ -28,9 +22,8 @@ interface Text {
 }
 
 /**
- * Cuts the text of an event into pieces. The pieces depend only on the text, and not on the chunks in which the model
- * sent the text. A reader can therefore count pieces and resume after the last received piece, even if the event is
- * complete by then.
+ * Cuts an event's text into pieces that depend only on the text, not on the chunks of the model. A reader can therefore
+ * count pieces and resume after the last received one, even if the event is complete by then.
  */
 export class TextCutter {
   #texts: Text[] = [];
@@ -87,10 +80,7 @@ export const joinTexts = (content: Content | null | undefined): Text[] => join(t
 const toTexts = (content: Content | null | undefined): Text[] =>
   getParts(content).flatMap(({ text, thought }) => (text ? [{ isThought: thought === true, text }] : []));
 
-/**
- * Joins adjacent texts of the same kind (reasoning or answer), because the parts of a stream differ from the parts of
- * the complete event.
- */
+/** Joins adjacent texts of the same kind, because a stream's parts differ from those of the complete event. */
 function join(texts: readonly Text[]): Text[] {
   const result: Text[] = [];
   for (const { isThought, text } of texts) {
@@ -101,10 +91,7 @@ function join(texts: readonly Text[]): Text[] {
   return result;
 }
 
-/**
- * Returns the end offset of the piece that starts at `from`; `undefined` if the end depends on text that has not come
- * yet.
- */
+/** The end offset of the piece from `from`; `undefined` if the end depends on text that has not come yet. */
 function findEnd(text: string, from: number, least: number): number | undefined {
   const limit = from + MAX_PIECE_LENGTH;
   for (let at = from + least - 1; at < limit && at < text.length; at += 1) {

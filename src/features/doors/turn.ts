@@ -9,9 +9,8 @@ import { type Piece, TextCutter } from './text-cutter.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * A step of an invocation, which each protocol's front end converts to its own events. `text`: a piece of an event's
- * text. `event`: a complete event, after all pieces of its text. `void`: retracts the pieces of an event that will
- * never be complete. `end`: the invocation has ended.
+ * A step of an invocation, which each protocol converts to its own events. `text`: a piece of an event's text. `event`:
+ * a complete event, after its pieces. `void`: retracts the pieces of an event that will never be complete.
  */
 export type TurnStep =
   | ({ kind: 'text'; eventId: string; author: string; after: number } & Piece)

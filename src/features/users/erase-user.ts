@@ -42,10 +42,7 @@ export interface EraseContext extends CredentialContext {
 export interface Erasure {
   /** `running`: the time slice of the request is over; the next request, or the sweeper, continues. */
   status: 'done' | 'running';
-  /**
-   * Number of deleted rows since the erasure began, by table. For `app_states` keys are counted, for `objects` files in
-   * the object store.
-   */
+  /** Numbers of deleted rows since the erasure began, by table; `app_states` counts keys, `objects` stored files. */
   counts: Counts;
 }
 
@@ -55,16 +52,10 @@ const BATCH_ROWS = 1_000;
 const SMALL_BATCH_ROWS = 100;
 const OBJECTS_AT_ONCE = 10;
 const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
-/**
- * Maximum time that the erasure waits for cancelled invocations to end. After that their session is deleted even while
- * they run.
- */
+/** Maximum time that the erasure waits for cancelled invocations; then it deletes sessions even while they run. */
 const STOP_WAIT_MS = 5_000;
 const STOP_LOOK_MS = 100;
-/**
- * Seconds without progress after which an erasure counts as abandoned. The time is longer than the pause of clients
- * between retries.
- */
+/** Seconds without progress after which an erasure counts as abandoned: longer than clients pause between retries. */
 const ABANDONED_SECONDS = 60;
 const ABANDONED_AT_ONCE = 10;
 /** Maximum time that a request spends on an erasure. It is below the timeouts of common proxies. */
@@ -72,7 +63,6 @@ const SLICE_MS = 20_000;
 /** Deletes one batch of a user's data. @returns the number of deleted rows by table; all zero if nothing is left */
 type Step = (context: EraseContext, user: User) => Promise<Counts>;
 
-/** Counts the rows that an erasure would delete, by table. */
 export async function countUserData(
   context: Pick<EraseContext, 'database' | 'evaluations'>,
   user: User,
@@ -85,10 +75,9 @@ export async function countUserData(
 }
 
 /**
- * Erases a user's data from every table and from the object store. First new data of the user are refused and running
- * invocations are cancelled. Then rows are deleted in small batches, until a pass over all tables finds none. An
- * erasure may be interrupted at any time and repeated. If the time of the request is over, the status `running` is
- * returned. The delivery to the webhook is stored in the transaction that ends the erasure.
+ * First new data of the user are refused and running invocations are cancelled. Then rows are deleted in small batches,
+ * until a pass over all tables finds none. An erasure may be interrupted at any time and repeated. The delivery to the
+ * webhook is stored in the transaction that ends the erasure.
  * @throws {ConflictError} if the user or a session of the user is on legal hold
  */
 export async function eraseUser(context: EraseContext, user: User, webhookId?: string): Promise<Erasure> {
@@ -115,9 +104,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   return { status: 'done', counts };
 }
 
-/**
- * Continues each abandoned erasure for the time of one request. @throws the first error, after all erasures were tried
- */
+/** Gives each abandoned erasure the time of one request. @throws the first error, after all were tried */
 export async function continueErasures(context: EraseContext): Promise<void> {
   const users = await listAbandonedErasures(context.database.db, ABANDONED_SECONDS, ABANDONED_AT_ONCE);
   const results = [];
@@ -161,8 +148,7 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   let rows = 0;
   for (const step of STEPS) {
     for (let batch = 1; batch > 0; rows += batch) {
-      // Legal holds are checked here, because for evaluation copies, stored answers and `app:` keys no database trigger
-      // checks them.
+      // Here, because no trigger checks legal holds for evaluation copies, stored answers and `app:` keys.
       await refuseOnHold(context.database.db, user);
       const counts = await step(context, user);
       batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -174,9 +160,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
 }
 
 /**
- * Deletes copies of the user's data in evaluations, and the sessions in which evaluation runs replayed these copies.
- * The statements run without restriction to a user, because other users own some of these runs, and a key bound to this
- * user does not see those rows.
+ * Also deletes the sessions in which evaluation runs replayed copies of the user's data. Runs unrestricted, because
+ * other users own some of these runs, and a key bound to this user does not see their rows.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
   runAsSystem(() =>
@@ -189,9 +174,8 @@ const deleteCopies: Step = ({ database, evaluations }, user) =>
   );
 
 /**
- * Deletes files of the object store, and in the same transaction the rows that reference them. If the deletion is
- * interrupted, the rows still reference the files, and the next try deletes them. A concurrent legal hold waits for the
- * commit.
+ * Deletes stored files, and in the same transaction the rows that reference them: after an interruption the rows still
+ * reference the files, and the next try deletes them. A concurrent legal hold waits for the commit.
  */
 const deleteObjects: Step = ({ database, contentStore }, user) =>
   database.transaction(async (tx) => {
@@ -202,10 +186,7 @@ const deleteObjects: Step = ({ database, contentStore }, user) =>
     return { objects: keys.length, artifact_versions: keys.length };
   });
 
-/**
- * The steps of an erasure: first copies of the data, then the tables of users, with dependent tables before those that
- * they reference.
- */
+/** First copies of the data, then the tables of users, with dependent tables before those that they reference. */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),

@@ -8,10 +8,7 @@ export type Counts = Record<string, number>;
 const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
-/**
- * Marks a user as being erased, in a transaction. After the commit database triggers refuse new data of the user. Waits
- * for concurrent statements that add data. Idempotent.
- */
+/** After the commit database triggers refuse new data of the user. Waits for statements that add data. Idempotent. */
 export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
   await tx
@@ -26,7 +23,6 @@ export async function markErasure(tx: Database, { appName, userId }: User, webho
     });
 }
 
-/** Adds to the stored counts of an erasure. @returns the sums */
 export async function addCounts(db: Database, user: User, counts: Counts): Promise<Counts> {
   const added = JSON.stringify(counts);
   const [row] = await db
@@ -45,10 +41,7 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
   return (row?.counts as Counts | undefined) ?? counts;
 }
 
-/**
- * Ends an erasure: removes the mark of the user. New data of the user are accepted again. @returns the number of
- * deleted rows by table, and the webhook to notify
- */
+/** Removes the mark, so that new data are accepted again. @returns deleted rows by table, and the webhook to notify */
 export async function endErasure(db: Database, user: User): Promise<{ counts: Counts; webhookId: string | null }> {
   const { counts, webhookId } = userErasures;
   const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts, webhookId });

@@ -49,9 +49,7 @@ const LEFT_OUT = new Set([
   'user_credentials',
   ...OPERATORS_TABLES,
 ]);
-/**
- * Tables that are exported last, because an import would otherwise notify the imported webhooks of the imported runs.
- */
+/** Exported last, because an import would otherwise notify the imported webhooks of the imported runs. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [
   ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
@@ -60,9 +58,8 @@ const EXPORTED: readonly UserTable[] = [
 const byName = new Map(EXPORTED.map((table) => [table.name, table]));
 
 /**
- * Exports the data of a user as JSON Lines: a header, the rows of each table (referenced tables first), and a trailer
- * with the number of rows. Each yielded text is a line with its line feed. Only a page of rows, or an artifact, is in
- * memory at a time.
+ * Yields JSON Lines: a header, the rows of each table (referenced tables first), and a trailer with the number of rows.
+ * Only a page of rows, or an artifact, is in memory at a time.
  */
 export async function* exportUser(context: ExportContext, user: User): AsyncGenerator<string> {
   const { database } = context;
@@ -103,9 +100,8 @@ interface Batch {
 }
 
 /**
- * Imports lines of an export as data of a user, who may be another user than the exported one. Existing rows stay
- * unchanged. No imported work is continued: invocations get the status "interrupted", cronjobs are disabled, deliveries
- * are not sent.
+ * The user may be another than the exported one. Existing rows stay unchanged. No imported work is continued:
+ * invocations get the status "interrupted", cronjobs are disabled, deliveries are not sent.
  * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
@@ -126,13 +122,11 @@ export async function importLines(
     });
   };
   const { imported, unused } = await insert().catch(async (error: unknown) => {
-    // The uploaded files are kept after a transient error, because the commit may have succeeded, and then rows
-    // reference the files.
+    // Uploaded files are kept after a transient error, because the commit may have succeeded and rows reference them.
     if (!isPassingFailure(error)) await contentStore.remove(batches.flatMap(({ bytes }) => bytes?.objectKey ?? []));
     throw error;
   });
-  // Removes files that were uploaded for artifact versions that already exist. No row references these files, so an
-  // erasure would not find them.
+  // Files for versions that already exist: no row references these files, so an erasure would not find them.
   await contentStore.remove(unused);
   return { imported, present: batches.reduce((sum, { texts }) => sum + texts.length, 0) - imported };
 }
@@ -147,10 +141,7 @@ function addBatch(batches: Batch[], batch: Batch | undefined): void {
   } else batches.push(batch);
 }
 
-/**
- * Matches the SQLSTATEs with which PostgreSQL refuses a row: invalid values (full-text search reports them as 42601),
- * violated constraints, oversized index keys.
- */
+/** SQLSTATEs of a refused row: invalid values (42601 from full-text search), constraints, oversized index keys. */
 const REFUSED = /^(?:22|23|54|42601)/;
 
 async function insertBatches(tx: Database, user: User, batches: Batch[]) {
@@ -214,15 +205,11 @@ const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
   events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
 };
 
-/**
- * Matches valid times. Other times are refused, because PostgreSQL accepts times that JavaScript cannot represent (for
- * instance `infinity`), and a row with such a time would break every list.
- */
+/** Matches valid times. PostgreSQL also accepts others (`infinity`), which would break every list of such rows. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&
-  // The lease of invocations is exempt, because queued invocations have the time `infinity` there, which is never
-  // converted to a JavaScript date.
+  // Not the lease of invocations: queued ones have `infinity` there, which is never converted to a JavaScript date.
   column.name !== 'lease_expire_time' &&
   value !== undefined &&
   value !== null &&

@@ -36,7 +36,6 @@ export type RetentionCounts = Record<'sessions' | 'artifactVersions', number>;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
-/** Counts the data that {@link applyRetention} would delete. */
 export async function countExpired(
   { database }: Pick<RetentionContext, 'database'>,
   { sessions, artifactVersions }: Retention,
@@ -52,10 +51,7 @@ export async function countExpired(
   return counts;
 }
 
-/**
- * Deletes expired data in short transactions until `signal` aborts. Active sessions and data on legal hold are kept.
- * @returns the numbers of deleted sessions and artifact versions
- */
+/** Deletes in short transactions until `signal` aborts. Active sessions and data on legal hold are kept. */
 export async function applyRetention(
   context: RetentionContext,
   retention: Retention,

@@ -16,18 +16,12 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/**
- * Tables that export and erasure skip. Legal holds prevent an erasure; the rows of the other tables are deleted at the
- * end of the erasure.
- */
+/** Skipped by export and erasure. Legal holds prevent an erasure, which deletes the other tables' rows at its end. */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
 );
 
-/**
- * Tables of the operator, such as budgets. An import must not write them, and statements of a user must not delete
- * them.
- */
+/** Tables of the operator: an import must not write them, and statements of a user must not delete them. */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
   [schema.budgets, schema.budgetUses, schema.budgetReservations, schema.budgetAlerts].map((table) =>
     getTableName(table),
@@ -72,10 +66,7 @@ export interface ExportedRow {
   place: (string | number)[];
 }
 
-/**
- * Lists rows of a user after a cursor position, in the order of the primary key. The column `content` is omitted,
- * because it may be large.
- */
+/** In the order of the primary key. The column `content` is left out, because it may be large. */
 export async function listRows(
   db: Database,
   user: User,
@@ -106,10 +97,7 @@ export async function listRows(
 const end = (column: string, value: string) =>
   `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
 
-/**
- * SQL expressions for columns whose values an import must not take from its lines, by table. Otherwise an import could
- * continue or repeat work of another service, confirm a tool call, or forge sizes.
- */
+/** SQL that replaces columns of imported lines, which could continue other work, confirm tool calls or forge sizes. */
 export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   sessions: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
   events: {
@@ -130,8 +118,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     error_code: end('error_code', `'interrupted'`),
     error_message: end('error_message', `'It was exported while it ran.'`),
   },
-  // Imported tasks are closed, do not appear in other users' inboxes, and get a derived id, which cannot be the id of
-  // another task.
+  // Imported tasks are closed, appear in no other user's inbox, and get a derived id that no other task can have.
   tasks: {
     id: 'md5(r.user_id || r.id)',
     state: `case when r.state = 'done' then 'done' else 'cancelled' end`,
@@ -143,13 +130,11 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     decided_via: 'null',
     decide_time: `case when r.state = 'done' then coalesce(r.decide_time, clock_timestamp()) end`,
   },
-  // Groups of a signal's sender are removed, because the operator has not authenticated the sender of an imported
-  // signal.
+  // The sender's groups are removed, because the operator has not authenticated the sender of an imported signal.
   signals: { sender_groups: `'{}'` },
   // Embeddings are not imported but computed again, because imported vectors could be malformed.
   memories: { embedding: 'null', embedding_model: 'null' },
-  // Responses of tools are not imported, because a response from an import must not be taken for the tool's own
-  // response.
+  // No responses are imported, because one must not be taken for the tool's own response.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
@@ -179,11 +164,7 @@ export interface ImportedContent {
   sha256: Buffer;
 }
 
-/**
- * Inserts rows, given as JSON objects with the same properties. Existing rows stay unchanged; unknown properties are
- * ignored.
- * @returns the number of inserted rows
- */
+/** Existing rows stay unchanged; unknown properties are ignored. @returns the number of inserted rows */
 export async function insertRows(
   tx: Database,
   user: User,
@@ -214,10 +195,7 @@ export async function insertRows(
   return rowCount ?? 0;
 }
 
-/**
- * Lists the applications in which a user has any data, by name, with an index lookup per application and table. On a
- * Citus cluster all rows of the user are read, because Citus refuses such a recursive query.
- */
+/** By name, with an index lookup per application and table. On Citus, which refuses this recursion, reads all rows. */
 export async function listUserApps(db: Database, userId: string): Promise<string[]> {
   const appNames = new Set<string>();
   for (const { table, columns } of USER_TABLES) {

@@ -11,9 +11,7 @@ import type { A2aContext } from './methods.ts';
 
 const MODES = ['text/plain', 'application/json'];
 
-/**
- * Returns the protocol version of a request; `undefined` for clients older than the version header. @throws {A2aError}
- */
+/** The A2A version that a request names; `undefined` for clients older than the version header. @throws {A2aError} */
 export function readVersion({ headers, query }: Request): string | undefined {
   const value = headers['a2a-version'] ?? query['A2A-Version'];
   if (value === undefined || value === '') return undefined;
@@ -111,8 +109,7 @@ export async function serveCard(
   const same = JSON.stringify(card, (name, value: unknown) => (name === 'signature' ? undefined : value));
   const etag = `W/"${hash('sha256', same).slice(0, 32)}"`;
   response.setHeader('etag', etag).vary('A2A-Version');
-  // `Vary` tells shared caches to store a card per host, because without PUBLIC_URL the card contains the host of the
-  // request.
+  // `Vary`: shared caches store a card per host, because without PUBLIC_URL the card contains the request's host.
   if (context.config.PUBLIC_URL === undefined) response.vary('Host, X-Forwarded-Host, X-Forwarded-Proto');
   else response.setHeader('cache-control', 'public, max-age=300');
   if (request.headers['if-none-match'] !== etag) return { kind: 'json', text: JSON.stringify(card) };

@@ -13,10 +13,7 @@ export class A2aError extends InvalidError {
   }
 }
 
-/**
- * An error as it is sent. Clients see `status` over HTTP+JSON of version 1.0, and `code` over JSON-RPC and over
- * HTTP+JSON of version 0.3.
- */
+/** Clients see `status` over HTTP+JSON of A2A 1.0, and `code` over JSON-RPC and over HTTP+JSON of A2A 0.3. */
 type ErrorView = { status: number; code: number; message: string; reason: string };
 
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };

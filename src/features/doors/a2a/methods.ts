@@ -57,17 +57,13 @@ async function begin(call: A2aCall, { message, configuration }: z.output<typeof 
   return task;
 }
 
-/**
- * Sends a message, which starts a task or answers a paused task.
- * @returns the task in its current state
- */
+/** Starts a task, or answers a paused one. */
 async function start(call: A2aCall, message: A2aMessage): Promise<Task> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...comparable } = message;
   const parts = toParts(message);
   if (taskId !== undefined) return resumeTask(call, taskId, message, parts);
-  // The idempotency key and the id of a new session derive from the message id. A retry of the first message therefore
-  // reaches the same session and task.
+  // The idempotency key and a new session's id derive from the message id, so a retry reaches the same session.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
   const content = { role: 'user', parts };
@@ -90,15 +86,11 @@ async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, pa
   const [first, ...rest] = answers.parts;
   const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
   const turn = { content, resumedId: invocation.id, ...toLimits(message) };
-  // The headers are omitted, and the idempotency key with them, because the task's row keeps the idempotency key of the
-  // message that started the task.
+  // Without headers, because the task's row keeps the idempotency key of the message that started the task.
   return readTask(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 
-/**
- * Reads, from a message's metadata, the chain of agents that wait for this task and must not be called again, and the
- * limits of calls, tokens and time.
- */
+/** The chain of agents that wait for this task and must not be called again, and limits of calls, tokens and time. */
 function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'stateDelta'> {
   const { [CHAIN]: chain, [CALLS]: llmCallsAtMost, [TOKENS]: tokensAtMost, [TIME]: timeAtMostMs } = metadata ?? {};
   return {
@@ -111,10 +103,7 @@ function toLimits({ metadata }: A2aMessage): Pick<TurnRequest, 'overrides' | 'st
   };
 }
 
-/**
- * Matches the parts of a message with the open questions of a task: by `callId`, or the whole message if only one
- * question is open.
- */
+/** Matches the message's parts with the task's open questions by `callId`, or the whole message if only one is open. */
 function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerCalls> {
   const questions = listQuestions(task);
   const values = parts.flatMap(({ data }) => (data == null ? [] : [data]));
@@ -136,7 +125,7 @@ function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerC
 
 const ALL: TaskView = {};
 
-/** Reads a task: its invocation, and the events that `view` includes. @throws {A2aError} if the task does not exist */
+/** @throws {A2aError} if the task does not exist */
 async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view = ALL): Promise<Task> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
@@ -144,10 +133,7 @@ async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, vie
   return task as Task;
 }
 
-/**
- * Reads the events that `view` includes, of several invocations. After the first invocation, only as many events are
- * read as fit on a page.
- */
+/** Reads the events that `view` includes; after the first invocation only as many as fit on a page. */
 async function readEvents(
   { context, base, appName, userId }: A2aCall,
   tasks: Omit<Task, 'events' | 'sequence' | 'base'>[],
@@ -185,7 +171,7 @@ function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage
 const isActive = ({ invocation: { status } }: Task) => status === 'running' || status === 'queued';
 const isOver = (task: Task) => !isActive(task) && task.invocation.status !== 'paused';
 
-/** Waits until a task ends or pauses, or until `signal` aborts. @returns the task in its state at that time */
+/** Waits until a task ends or pauses, or until `signal` aborts. */
 async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal, view = ALL): Promise<Task> {
   for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
   return readTask(call, ref, view);

@@ -4,23 +4,16 @@ import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { toCamel } from './params.ts';
 
-/**
- * Converts results to A2A 0.3. The A2A package declares this serializer for push notifications, but the serializer
- * accepts all results.
- */
+/** Converts results to A2A 0.3. Declared by the A2A package for push notifications, but it accepts all results. */
 const serializer = new V03PushNotificationSerializer();
 
-/**
- * Converts a result to JSON-RPC of A2A 0.3. In version 1.0 a result is wrapped in an object (`{task: …}`); version 0.3
- * sends it without the wrapper.
- */
+/** To JSON-RPC of A2A 0.3, which sends a result without the object (`{task: …}`) that wraps it in version 1.0. */
 export function toOldResult(result: JsonObject): unknown {
   const { configs, taskId, ...config } = result;
   if (Array.isArray(configs)) return configs.map(toOldResult);
   if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
   if (Object.keys(result).length === 0) return null;
-  // Integers are replaced by marks before the conversion and restored after it, because the A2A package converts
-  // numbers to protocol buffer values and loses digits.
+  // Marks replace integers during the conversion, because the A2A package loses digits of numbers in protocol buffers.
   const marked = mark(result) as JsonObject;
   const response = StreamResponse.fromJSON('status' in result ? { task: marked } : marked);
   if (!response.payload) return result;
@@ -64,15 +57,12 @@ function toOldMembers(value: unknown): unknown {
 
 function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): JsonObject {
   if (text !== undefined) return { text };
-  // A value that is no object is wrapped as `{ value }`, because in A2A 0.3's protocol buffers `data` must be an
-  // object.
+  // Wraps any other value as `{ value }`, because `data` in A2A 0.3's protocol buffers must be an object.
   if (data !== undefined) return { data: { data: data === toMembers(data) ? data : { value: data } } };
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
 
-/**
- * Converts a request of A2A 0.3 to version 1.0. @param isProto - true for HTTP+JSON, the JSON form of protocol buffers
- */
+/** @param isProto - true for HTTP+JSON, the JSON form of protocol buffers */
 export function fromOld(name: string, params: JsonObject, isProto: boolean): JsonObject {
   const { config = params, message, request = message, configuration, ...rest } = params;
   if (name.includes('TaskPush')) {
@@ -95,10 +85,7 @@ export function fromOld(name: string, params: JsonObject, isProto: boolean): Jso
   };
 }
 
-/**
- * Converts a part of an A2A 0.3 message. In JSON-RPC `kind` tells which property has the part's content. Protocol
- * buffers have no `kind`, and wrap the value of `data` in another object.
- */
+/** JSON-RPC's `kind` names the member with the content; protocol buffers have no `kind`, and wrap `data` once more. */
 function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
   const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);
   if (is('text', text)) return { text };

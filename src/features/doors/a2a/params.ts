@@ -71,10 +71,7 @@ const pushSchema = z.looseObject({
     .transform(({ scheme, schemes, credentials }) => ({ scheme: scheme ?? schemes?.[0], credentials }))
     .nullish(),
 });
-/**
- * A push configuration: the URL that receives updates of a task, and the credentials with which this service
- * authenticates to that URL.
- */
+/** The URL that receives updates of a task, and the credentials with which this service authenticates to that URL. */
 export type A2aPush = z.output<typeof pushSchema>;
 export const createPushParams = pushSchema.extend({ taskId });
 export const pushParams = z.looseObject({ taskId, id: text });

@@ -26,7 +26,7 @@ export function requirePush({ context }: A2aCall): void {
   if (!context.config.WEBHOOKS) throw new A2aError('PUSH_NOTIFICATION_NOT_SUPPORTED', NO_PUSH);
 }
 
-/** Validates the URL of a push configuration before the task starts. @returns the parsed URL @throws {A2aError} */
+/** Validates the URL of a push configuration before the task starts. @throws {A2aError} */
 export function checkPush(call: A2aCall, { url }: A2aPush): URL {
   requirePush(call);
   requireScope(call.principal, { scope: 'write', because: 'it registers an address.' });
@@ -44,10 +44,7 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
   id: hash('sha256', JSON.stringify([userId, taskId, id])),
 });
 
-/**
- * Stores a push configuration of a task, and replaces a configuration with the same id. Its URL is notified when the
- * task ends or pauses, or immediately if the task has already ended or paused.
- */
+/** Replaces a configuration with the same id. Notified when the task ends or pauses, or at once if it already has. */
 export async function createPush(
   call: A2aCall,
   { taskId, ...request }: z.output<typeof createPushParams>,
@@ -69,8 +66,7 @@ export async function createPush(
   };
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
-    // The task's row is locked. If the task has already ended, the delivery is inserted here. Otherwise the transaction
-    // that ends the task finds the push configuration and inserts the delivery.
+    // With the task's row locked: a task that has ended gets its delivery here, any other when it ends.
     const status = await enableOutbox(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
@@ -90,10 +86,7 @@ export async function listPush(call: A2aCall, { taskId }: { taskId: string }): P
   return { configs: (await listPushes(call.context.database.reads, call, taskId)).map(toConfig) };
 }
 
-/**
- * Gets a task's push configuration by its id, or the task's first configuration if no id is given. @throws {A2aError}
- * if the configuration does not exist
- */
+/** A push configuration by id, without id the task's first. @throws {A2aError} if it does not exist */
 export async function getPush(call: A2aCall, { taskId, id }: z.output<typeof pushParams>): Promise<JsonObject> {
   const config = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
   if (!config) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');

@@ -45,7 +45,6 @@ const sent = (value: object) => ({
   isText: true as const,
 });
 
-/** Options shared by the A2A operations that may run the agent. */
 const running = {
   method: 'post',
   scope: 'invoke',
@@ -69,10 +68,7 @@ const following = {
 } as const;
 const { historyLength } = getParams.shape;
 
-/**
- * Declares the HTTP+JSON operation for a method of A2A. By default the operation is about one task. Clients of A2A 0.3
- * find it below `/v1`.
- */
+/** Declares a method over HTTP+JSON, by default about one task. Clients of A2A 0.3 find it below `/v1`. */
 function rest(
   name: A2aMethod,
   address: string,
@@ -98,7 +94,6 @@ function rest(
   };
 }
 
-/** Declares an operation that returns an agent card without authentication. */
 const card = (path: string, operationId: string, more: Pick<Operation, 'summary'> & Partial<Operation>) => ({
   method: 'get' as const,
   owner: 'open' as const,
@@ -119,14 +114,12 @@ const card = (path: string, operationId: string, more: Pick<Operation, 'summary'
     (await loadCard()).serveCard(context, call.path.appName ?? HARNESS_APP, call),
 });
 
-/** The operations of the A2A protocol. */
 export const a2aOperations: Operation<A2aContext>[] = [
   operation({
     ...running,
     path: APP,
     operationId: 'callA2a',
-    // The request is charged as a small read. When its JSON-RPC method is known, the request is charged to that
-    // method's rate limit too.
+    // Charged as a small read; when the JSON-RPC method is known, its rate limit is charged too.
     load: 'read',
     isStream: true,
     summary: 'Serve an A2A client',

@@ -66,7 +66,6 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
 export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 
-/** Returns the unanswered calls of a paused invocation. */
 export const listQuestions = ({ invocation, events }: Task): ExternalCall[] =>
   invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
 
@@ -91,10 +90,7 @@ function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
   ];
 }
 
-/**
- * Which content of a task is returned: the newest `historyLength` messages (default: all), and whether artifacts are
- * included.
- */
+/** The part of a task that is returned: the newest `historyLength` messages (default: all), and artifacts if wanted. */
 export type TaskView = { historyLength?: number | null | undefined; includeArtifacts?: boolean | undefined };
 
 export function toTask(task: Task, { historyLength, includeArtifacts = true }: TaskView = {}): JsonObject {
@@ -126,10 +122,7 @@ export function toTask(task: Task, { historyLength, includeArtifacts = true }: T
 
 const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
 
-/**
- * Converts a user's event to A2A parts. An answer to a call becomes a text part if it is a text, otherwise a `data`
- * part.
- */
+/** An answer to a call becomes a text part if it is a text, otherwise a `data` part. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
   getParts(content).flatMap((part): JsonObject[] => {
     const { text, functionResponse } = part;
@@ -160,10 +153,7 @@ function toStatus(task: Task): JsonObject {
   return { state, timestamp, message: { ...toIds(task), messageId, role: 'ROLE_AGENT', parts } };
 }
 
-/**
- * Returns the open questions of a task as text and as JSON. A client answers with a `data` part that contains the
- * `callId`.
- */
+/** The task's open questions as text and as JSON. A client answers with a `data` part that contains the `callId`. */
 function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
   const calls = new Map(task.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]));
   return listQuestions(task).map(({ id, kind, toolCallId, message, ...question }) => {
@@ -197,8 +187,7 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): As
       current = undefined;
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
-      // The last update contains the complete text and replaces the pieces, because some clients keep only the last
-      // update.
+      // The complete text replaces the pieces, because some clients keep only the last update.
       for (const artifact of toArtifacts(step.event, task))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }

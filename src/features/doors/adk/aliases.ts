@@ -1,9 +1,8 @@
 import type { Aliases } from '../../../platform/http/operation/paths.ts';
 
 /**
- * Paths that are served but not documented in openapi.json, each with the ids of the operations that it serves.
- * Authorization, rate limits and responses are those of the operation, and so is the name in metrics and in the audit
- * log.
+ * Paths that are served but not in openapi.json, with the ids of their operations, which also give authorization, rate
+ * limits, responses, and the name in metrics and audit log.
  */
 export const ALIASES: Aliases = {
   // The AgentKit command line requests this path first.

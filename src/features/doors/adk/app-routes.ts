@@ -23,7 +23,6 @@ const appSchema = z.looseObject({
   agents: jsonObject.nullable().describe('Always null here; `app-info` has them.'),
 });
 
-/** Response of `/list-apps`. */
 const appListSchema = z
   .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema).describe('Sorted by name.') })])
   .describe('Names, sorted; with `detailed` the applications.');
@@ -44,7 +43,6 @@ const agentInfoSchema = z.looseObject({
   sub_agents: z.array(z.string()).describe('Names of the agents below it.'),
 });
 
-/** Response of `/apps/{app_name}/app-info`. */
 const appInfoSchema = looseObject('What an application is made of.', {
   ...appMembers,
   agents: z.record(z.string(), agentInfoSchema).describe('All agents of the application, by name.'),
@@ -58,13 +56,12 @@ const toApp = (name: string, { name: rootAgentName, description }: AgentDescript
   isComputerUse: false,
 });
 
-/** Describes an application for the detailed response of `/list-apps`. */
 const toListedApp = (name: string, root: AgentDescription): z.infer<typeof appSchema> => ({
   ...toApp(name, root),
   agents: null,
 });
 
-/** Describes an application with all its agents. If `withInstructions` is false, the agents' instructions are empty. */
+/** If `withInstructions` is false, the agents' instructions are empty. */
 function toAppInfo(name: string, root: AgentDescription, withInstructions: boolean): z.infer<typeof appInfoSchema> {
   const agents = listAgents(root).map((agent) => [agent.name, toAgentInfo(agent, withInstructions)] as const);
   return { ...toApp(name, root), agents: Object.fromEntries(agents) };
@@ -78,7 +75,6 @@ const toAgentInfo = (agent: AgentDescription, withInstructions: boolean): z.infe
   sub_agents: agent.subAgents.map((child) => child.name),
 });
 
-/** Dependencies of the operations on applications. */
 interface AppContext {
   /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, HostedAgent>;
@@ -151,5 +147,4 @@ const getAppInfo = room.operation({
   },
 });
 
-/** The operations on applications: list all, describe one. */
 export const appOperations = [listApps, getAppInfo];

@@ -50,10 +50,7 @@ const listEvalSetIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readSetIds(database.reads, call) }),
 });
 
-/**
- * Only the ADK Web UI uses this path. The UI asks the person whether to overwrite the case and then repeats the same
- * request, so an existing case is always overwritten.
- */
+/** Only for the ADK Web UI, which asks the person and then repeats the request: an existing case is overwritten. */
 const overwriteEvalCase = evalOperation({
   ...ofAddedSession,
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/add_session`,
@@ -96,9 +93,7 @@ const listEvalResultIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readResultIds(database.reads, call) }),
 });
 
-/**
- * Evaluation operations that only ADK's clients use: create an empty set, get lists as bare arrays, overwrite a case.
- */
+/** Only ADK's clients use these: create an empty set, get lists as bare arrays, overwrite a case. */
 export const adkEvalOperations = [
   createEvalSetWithId,
   listEvalSetIds,

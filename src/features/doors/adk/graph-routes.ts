@@ -7,7 +7,6 @@ import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 
-/** Dependencies of the operations on graphs. */
 interface GraphContext {
   /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
@@ -120,5 +119,5 @@ const getBuilderConfig = room.operation({
   },
 });
 
-/** Operations on the structure and graphs of applications, available only if the development UI is enabled. */
+/** Available only if the development UI is enabled. */
 export const graphOperations = [getAppStructure, getAppGraphs, getAppGraph, getBuilderConfig];

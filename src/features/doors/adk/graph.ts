@@ -48,10 +48,7 @@ interface Step {
   to?: string;
 }
 
-/**
- * Returns the edges of the graph that belong to an event: for tool calls, tool responses and transfers. An event with
- * text alone has only its agent's node.
- */
+/** The graph's edges for an event's tool calls, tool responses and transfers. Text alone has only its agent's node. */
 export function toSteps({ author, content, actions }: Event): Step[] {
   const answers = getFunctionResponses(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));
@@ -92,8 +89,7 @@ export function toDot(
     fontsize: '12',
     margin: '0.2,0.1',
   };
-  // With many tools the graph is drawn left to right, because a wide row of tools would be scaled down until
-  // unreadable.
+  // Left to right with many tools, because a wide row of tools would be scaled down until unreadable.
   const direction: Style = tools.length > 4 ? { rankdir: 'LR' } : {};
   return [
     `digraph ${quoted(agent.name)} {`,
@@ -128,10 +124,7 @@ function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): s
   return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
 }
 
-/**
- * Returns the edges to sub-agents: a chain for a sequence, a ring for a loop, otherwise an edge from the parent to each
- * sub-agent.
- */
+/** The edges to sub-agents: a chain for a sequence, a ring for a loop, otherwise one from the parent to each. */
 function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);

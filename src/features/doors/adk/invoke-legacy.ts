@@ -69,8 +69,7 @@ export const invokeLegacy = operation({
 });
 
 /**
- * Returns the text of `prompt` if the body is a JSON object with that property, otherwise the whole body.
- * @throws {ValidationFailedError} if the JSON exceeds a limit
+ * The member `prompt` of a JSON object, otherwise the whole body. @throws {ValidationFailedError} for too large JSON
  */
 function toPrompt(body: string): string {
   if (!/^\s*\{/.test(body)) return body;

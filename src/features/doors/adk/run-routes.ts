@@ -22,9 +22,7 @@ import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
-/**
- * Authorizes a request by application, user and session in its body. A token of another user gets "session not found".
- */
+/** Authorizes by application, user and session in the body. A token of another user gets "session not found". */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
   app: ({ body }: { body: SessionKey }) => body.appName,
@@ -117,10 +115,7 @@ const runAgentSse = operation({
   },
 });
 
-/**
- * The operations `/run` and `/run_sse` of ADK's clients, which return the events of an invocation: `/run` all at its
- * end, `/run_sse` as a stream.
- */
+/** ADK's operations: `/run` returns the events of an invocation at its end, `/run_sse` as a stream. */
 export const runOperations = [runAgent, runAgentSse];
 
 const toSessionKey = ({ appName, userId, sessionId }: SessionKey): SessionKey => ({ appName, userId, sessionId });

@@ -13,19 +13,14 @@ import { findRepeated, abandonedError, isActive } from '../../../invocations/ret
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/**
- * Maximum total length of frames that wait for a slow client, in characters. If more would wait, the connection is
- * closed.
- */
+/** Characters of frames that may wait for a slow client. If more would wait, the connection is closed. */
 const MAX_WAITING = 8_388_608;
 
 /** Frame that is sent when the caller's credential expires during the stream. The invocation continues. */
 const EXPIRED_FRAME = `data: ${JSON.stringify({ error: NOT_VALID_ANY_MORE })}\n\n`;
 
 interface FrameOptions {
-  /**
-   * True: a client can resume the stream, because frames have ids, and because text is sent only after it was stored.
-   */
+  /** True: a client can resume the stream, as frames have ids, and text is sent only after it was stored. */
   withIds: boolean;
   /** Position at which a retry resumes. Default: the beginning of the invocation. */
   from?: Position | undefined;
@@ -34,10 +29,9 @@ interface FrameOptions {
 }
 
 /**
- * Runs an invocation and streams its events. If the invocation is refused before its start, the response is an ordinary
- * HTTP error. A later failure is sent as a frame `{error}`, even if an event has already reported it, because many
- * clients know only that frame. A retry attaches to the first request's invocation: it gets the stored events and then
- * new events.
+ * A refusal before the start is an ordinary HTTP error. A later failure is sent as a frame `{error}`, even if an event
+ * has already reported it, because many clients know only that frame. A retry attaches to the first request's
+ * invocation: it gets the stored events and then new events.
  */
 export async function streamInvocation(
   context: InvocationContext,
@@ -57,7 +51,7 @@ export async function streamInvocation(
   };
   const write = (frame: EventFrame) => {
     waiting += frame.text.length;
-    // The client reads too slowly and is disconnected. It can read the missed events from the session.
+    // Disconnects a client that reads too slowly. It can read the missed events from the session.
     if (waiting > MAX_WAITING) {
       response.destroy();
       return;
@@ -73,8 +67,7 @@ export async function streamInvocation(
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
-    // If another process has taken the invocation over, no error is sent: the client resumes with the last frame's id,
-    // or retries with the same idempotency key.
+    // No error after a take-over by another process: the client resumes with the last frame's id, or retries.
     else if (!(error instanceof HandedOverError)) {
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))

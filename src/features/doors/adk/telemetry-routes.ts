@@ -14,10 +14,7 @@ const telemetrySchema = looseObject('A choice about telemetry.', {
   telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
 });
 
-/**
- * Response that declines telemetry. Without it the ADK Web UI would ask for consent on every load. This service never
- * reports telemetry to ADK, whatever the person chooses.
- */
+/** Without it the ADK Web UI asks for consent on every load. This service never reports telemetry to ADK. */
 const NO_TELEMETRY = { telemetry: false };
 const telemetry = {
   path: '/config/telemetry',
@@ -54,5 +51,4 @@ const setTelemetry = room.operation({
   },
 });
 
-/** Operations with which the ADK Web UI reads and sends a person's consent to telemetry. */
 export const telemetryOperations = [getTelemetry, setTelemetry];

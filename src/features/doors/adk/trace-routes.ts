@@ -23,7 +23,6 @@ const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
 const OLD_TRACE_PATH = '/debug/trace';
 
-/** Dependencies of the operations on traces. */
 interface TraceContext {
   database: DatabasePool;
   /** Applications that this process serves, by name. */
@@ -31,19 +30,13 @@ interface TraceContext {
   tracing?: Tracing | undefined;
 }
 
-/**
- * Restricts spans to the caller. The paths of traces name no user, so a user with a token sees only spans of their own
- * sessions.
- */
+/** The paths of traces name no user, so a user with a token sees only spans of the user's own sessions. */
 const toScope = (appNames: string[], principal: Principal): SpanScope => ({
   appNames,
   userId: principal.kind === 'user' ? principal.userId : undefined,
 });
 
-/**
- * Removes the agent's prompt and tools from a span's text if the caller lacks the scope `develop`, because both belong
- * to the operator.
- */
+/** Without the scope `develop`, leaves out the agent's prompt and tools, because both belong to the operator. */
 function shownTo({ scopes }: Principal, text: string): string {
   return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
@@ -70,7 +63,6 @@ const eventTraceSchema = looseObject('The attributes of a span, and where it sta
   span_id: z.string().describe('The span of the step that made the event.'),
 });
 
-/** Options shared by the two operations that return the trace of a session: the current path, and that of ADK 1.x. */
 const sessionTrace = {
   method: 'get' as const,
   load: 'heavy' as const,
@@ -83,7 +75,6 @@ const sessionTrace = {
   },
 };
 
-/** Options shared by the two operations that return the trace of an event: the current path, and that of ADK 1.x. */
 const eventTrace = {
   method: 'get' as const,
   summary: 'Get the trace of an event',
@@ -125,7 +116,6 @@ const getEventTrace = room.operation({
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
 });
 
-/** The trace of an event at the path of ADK 1.x, which names no application: all applications are searched. */
 const getEventTraceLegacy = room.operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
@@ -156,10 +146,7 @@ const getEventGraph = room.operation({
   },
 });
 
-/**
- * Operations on traces, available only if the development UI is enabled: the trace of a session, the trace of an event,
- * and the graph of what an event did.
- */
+/** Available only if the development UI is enabled. */
 export const traceOperations = [
   getSessionTrace,
   getEventTrace,
@@ -174,8 +161,7 @@ async function answerSpans(
   sessionId: string,
   principal: Principal,
 ): Promise<Answer> {
-  // Stores the spans that this process still buffers, because the ADK Web UI requests the trace right after an
-  // invocation.
+  // Stores buffered spans, because the ADK Web UI requests the trace right after an invocation.
   await tracing?.flush();
   const text = await listSessionSpansText(database.db, toScope(appNames, principal), sessionId);
   return { kind: 'json', text: shownTo(principal, text) };

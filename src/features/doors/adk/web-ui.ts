@@ -20,15 +20,11 @@ const PAGE_POLICY =
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
-/**
- * Returns the UI's runtime configuration. An empty `backendUrl` means that the API is at the root of the host that
- * served the page. `telemetry` is set, because otherwise newer versions of the UI ask for consent on each load.
- */
+/** Empty `backendUrl`: the page's own host. Without `telemetry` newer UIs ask for consent on each load. */
 const toRuntimeConfig = (publicUrl: string | undefined) => ({
   backendUrl: publicUrl !== undefined && new URL(publicUrl).pathname !== '/' ? publicUrl : '',
   telemetry: false,
-  // A logo is set, because otherwise the UI shows another product's name above this service's version. The UI requires
-  // both `text` and `imageUrl`.
+  // Otherwise the UI shows another product's name above this service's version. It requires `text` and `imageUrl`.
   logo: {
     text: 'Agent runtime',
     imageUrl:
@@ -38,10 +34,7 @@ const toRuntimeConfig = (publicUrl: string | undefined) => ({
 /** Response for the UI's second configuration file. It sets no logo, because the runtime configuration sets one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
 
-/**
- * Matches names of files that never change, because their name contains a hash of the content, as written by Angular's
- * builder.
- */
+/** Files that never change: Angular's builder writes a hash of the content into their names. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
 /**
@@ -67,10 +60,9 @@ export function devUiPages(publicUrl?: string): Pages {
 }
 
 /**
- * Finds the folder with the ADK Web UI's files. In the npm package and the container it is beside this file, where `npm
- * run build` has put it. A clone of the repository uses the files of the development dependency `@google/adk-devtools`.
- * The 18 packages that this dependency needs for its own server are replaced by empty packages through `overrides` in
- * package.json.
+ * In the npm package and the container the files are beside this file, where `npm run build` has put them. A clone uses
+ * the development dependency `@google/adk-devtools`; `overrides` in package.json replace the 18 packages that its own
+ * server needs by empty packages.
  */
 function findBrowserFolder(): string {
   const built = fileURLToPath(new URL('browser', import.meta.url));
@@ -80,29 +72,21 @@ function findBrowserFolder(): string {
 }
 
 /**
- * Serves the font of the ADK Web UI's icons, because the prebuilt page would load that font from another origin. The
- * file is found like the other files of the UI.
+ * Serves the icons' font, which the prebuilt page would load from another origin. Its file is found like the others.
  */
 function sendIconFont(): RequestHandler {
   const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
   const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
   const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
-  // Sends the file by its name below `root`, because Express responds 404 to a full path if a directory's name starts
-  // with a dot.
+  // By its name below `root`, because Express responds 404 to a full path if a directory's name starts with a dot.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);
 }
 
-/**
- * Matches `@font-face` rules. They are removed, because all such rules in the prebuilt page load fonts from another
- * origin.
- */
+/** These rules are removed, because all of them in the prebuilt page load fonts from another origin. */
 const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
 const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
-/**
- * Matches the attributes with which Angular loads its style sheet through an inline event handler. They are removed,
- * because the content security policy forbids inline handlers.
- */
+/** Angular loads its style sheet through an inline event handler, which the content security policy forbids. */
 const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
 
 /** Names of sans-serif fonts that are usually installed on a computer. */
@@ -118,10 +102,7 @@ const TEXT_FONTS: [family: string, local: string[]][] = [
 /** Fonts of the UI's icons. The UI writes an icon as a word (`more_vert`), and the font's ligature draws the icon. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
-/**
- * Changes the prebuilt page to work without other servers: it loads fonts from the computer or this server, has no
- * inline event handlers, and has a base for relative URLs.
- */
+/** Lets the page work without other servers: local fonts, no inline event handlers, a base for relative URLs. */
 function toOfflinePage(html: string, iconFont: string): string {
   return html
     .replaceAll(FONT_FACE, '')
@@ -163,10 +144,7 @@ const DARK: typeof LIGHT = {
 
 const CSS = 'text/css; charset=utf-8';
 
-/**
- * Style sheets for highlighted code, by file name. The ADK Web UI's package (2.0.0) requests these files but does not
- * contain them.
- */
+/** Styles of highlighted code, by file name: the ADK Web UI's package (2.0.0) requests but lacks these files. */
 const CODE_THEMES: Record<string, [type: string, text: string]> = {
   'prism-light.css': [CSS, toStyles(LIGHT)],
   'prism-dark.css': [CSS, toStyles(DARK)],

@@ -35,10 +35,7 @@ export const toMessages = (events: readonly Event[]): Message[] => withoutRewoun
 export const toEventMessages = (event: Event): Message[] =>
   event.author === 'user' ? toUserMessages(event) : toAgentMessages(event);
 
-/**
- * Maximum number of messages in a snapshot, and maximum number of characters of their JSON, because a snapshot is sent
- * as one frame.
- */
+/** Maximum messages in a snapshot, and characters of their JSON, because a snapshot is sent as one frame. */
 const MAX_MESSAGES = 1_000;
 const MAX_CHARACTERS = 4_194_304;
 
@@ -54,9 +51,7 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
   return { newest, omitted: messages.length - newest.length };
 }
 
-/**
- * Converts a user's event to AG-UI messages. Messages that an AG-UI client sent are restored as the client sent them.
- */
+/** Messages that an AG-UI client sent are restored as the client sent them. */
 function toUserMessages({ id: eventId, content }: Event): Message[] {
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
     const messageId = notes?.[NOTE];
@@ -91,10 +86,7 @@ function toContentPart({ text, inlineData, fileData }: Part): ContentPart | unde
 
 export const toTextId = (eventId: string, part: number): string => `${eventId}.${part}`;
 
-/**
- * Converts an agent's event to AG-UI messages. The event's calls are attached to the message of its last text. A
- * request for confirmation becomes an interrupt, not a message.
- */
+/** An event's calls are attached to the message of its last text. A request for confirmation becomes an interrupt. */
 function toAgentMessages(event: Event): Message[] {
   const { id: eventId, content, longRunningToolIds } = event;
   const messages: Message[] = joinTexts(content).map(({ isThought, text }, part) => ({

@@ -24,7 +24,6 @@ export function toNewContent(
   paused: { invocationId: string; calls: ExternalCall[] } | undefined,
   log: Pick<Log, 'warn'>,
 ): { content: Content; resumedId: string | undefined } {
-  // The new messages are those after the last message of the input that the thread already has or that an agent sent.
   const threadIds = new Set(messages.map(({ id }) => id));
   const newMessages = input.messages.slice(
     input.messages.findLastIndex(({ id, role }) => role === 'assistant' || threadIds.has(id)) + 1,

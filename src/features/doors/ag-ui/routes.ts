@@ -67,5 +67,4 @@ const streamAgUi = operation({
     (await loadRun()).connectRun(context, toDoorKey(path, call), response),
 });
 
-/** The operations of the AG-UI protocol. */
 export const agUiOperations = [runAgUi, connectAgUi, streamAgUi];

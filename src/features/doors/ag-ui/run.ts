@@ -35,9 +35,7 @@ interface Run {
 
 type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
 
-/**
- * Starts a run with the new part of the input. A repeated request with the same run id attaches to the existing run.
- */
+/** Starts a run with the input's new part. A request with the id of an existing run attaches to that run. */
 export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, call: RunCall) {
   const { threadId, runId, messages: inputMessages, resume, tools } = input;
   const derivedKey = `ag-ui-${hash('sha256', JSON.stringify([threadId, runId]))}`;
@@ -69,10 +67,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   );
 }
 
-/**
- * Sends the history of a thread, and then the events of the thread's running invocation until it ends.
- * @throws {NotFoundError} if the thread is absent or empty
- */
+/** Sends the thread's history, then events until its invocation ends. @throws {NotFoundError} without history */
 export async function connectRun(
   context: InvocationContext,
   key: SessionKey,
@@ -120,8 +115,7 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
-    // Sends a new snapshot if text was retracted, or if other runs added messages to the thread while this run was
-    // queued.
+    // A new snapshot if text was retracted, or if other runs added messages while this run was queued.
     if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
       const now = await findHistory(context, key);
       const events = now?.events.slice(0, before) ?? [];
@@ -251,10 +245,7 @@ class Writer {
   }
 }
 
-/**
- * Yields the AG-UI events of a message. The text of an agent's message is omitted, because it has already been
- * streamed.
- */
+/** Yields a message's AG-UI events, without an agent's text, which has already been streamed. */
 function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {
   for (const { id, function: call } of toolCalls) {
     yield { type: 'TOOL_CALL_START', toolCallId: id, toolCallName: call.name, parentMessageId: messageId };

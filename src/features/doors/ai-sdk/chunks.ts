@@ -18,19 +18,13 @@ export type UiChunk = { type: string } & JsonObject;
 export type AiVersion = '5' | '6' | '7';
 
 const APPROVALS_SINCE = '6';
-/**
- * First version of the package `ai` whose clients can drop a step's content and accept chunks with the decision about
- * an approval.
- */
+/** First version of `ai` whose clients can drop a step's content, and accept chunks with decisions on approvals. */
 const RESETS_SINCE = '7';
 const BEGAN_AGAIN = 'The answer began again. Resume the stream to read it.';
 /** Value of the current step's event id after a reset: the step is open but has no event. */
 const RESET = '';
 
-/**
- * Converts the steps of an invocation to chunks. The same steps always give the same chunks, because clients resume by
- * the number of received chunks.
- */
+/** The same steps always give the same chunks, because clients resume by the number of received chunks. */
 export class ChunkWriter {
   readonly #version: AiVersion;
   /** Id of the event that opened the current step. */
@@ -51,8 +45,7 @@ export class ChunkWriter {
     // After a retraction, an event with an error is skipped, because the error is sent with the end of the invocation.
     if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
-      // The model call is retried, but this version of the client cannot drop the text of the first attempt. The stream
-      // ends, and the client reads the answer with another stream.
+      // The model call is retried, but this client cannot drop the first text. It reads the answer with another stream.
       yield { type: 'error', errorText: BEGAN_AGAIN };
       yield { type: 'finish', finishReason: 'other' };
     } else if (step.kind === 'text') yield* this.#takeText(step);
@@ -161,8 +154,7 @@ export class ChunkWriter {
 
   *#end({ status, error }: Invocation): Generator<UiChunk> {
     yield* this.#endText();
-    // If the invocation pauses, the step stays open. A client that reads the whole invocation later then gets the same
-    // number of chunks.
+    // A paused step stays open, so that a client that reads the whole invocation later gets the same number of chunks.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
     const reason = error?.message ?? `It was ${status}.`;
     if (status === 'failed') yield { type: 'error', errorText: reason };
@@ -184,10 +176,7 @@ export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   return url ? { type: 'file', mediaType, url } : undefined;
 }
 
-/**
- * Returns a `data-` chunk for content for which the AI SDK has no chunk type; `undefined` if the part contains only
- * text.
- */
+/** A `data-` chunk for content without a chunk type in the AI SDK; `undefined` if the part contains only text. */
 function toData(part: Part, id: string): UiChunk | undefined {
   const { text: _, thought: __, thoughtSignature: ___, ...data } = part;
   return Object.keys(data).length > 0 ? { type: 'data-part', id, data } : undefined;

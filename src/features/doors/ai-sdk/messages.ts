@@ -20,8 +20,7 @@ interface UiMessage {
 }
 
 /**
- * Lists messages of a session after the event with a sequence number: those of about 100 events, always of whole
- * invocations. Returns `undefined` if the session does not exist.
+ * Lists messages after a sequence: about 100 events, in whole invocations; `undefined` without the session.
  * @throws {TooLargeError} if an invocation is too large for a message
  */
 export async function listMessages(

@@ -23,10 +23,7 @@ export interface Answers {
   content?: Content;
 }
 
-/**
- * Reads the prompt from the last message. Returns `undefined` if that message is not the user's.
- * @throws {ValidationFailedError} if the request asks for something that this service does not support
- */
+/** The last message's prompt, if it is the user's. @throws {ValidationFailedError} if something is not supported */
 export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
   const at = ['messages', messages.length - 1];
   const last = messages.at(-1);
@@ -37,8 +34,7 @@ export function toPrompt({ messages, trigger, messageId }: Body): Content | unde
   if (messageId != null)
     throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
   if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
-  // `data-` parts are ignored, because they are meant for the web page. The AI SDK does not send them to a model
-  // either.
+  // Without `data-` parts: they are meant for the web page, and the AI SDK does not send them to a model either.
   const parts = last.parts.flatMap((part, index) =>
     part.type.startsWith('data-') ? [] : toPart(part, [...at, 'parts', index]),
   );
@@ -59,8 +55,7 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
 }
 
 /**
- * Matches the answers in the last message with the stored calls of the message's invocation. Name and arguments of a
- * call are taken from the store, because a client may only answer a call.
+ * Name and arguments of a call are taken from the store, because a client may only answer a call.
  * @throws {ConflictError} if no call waits for the answers. @throws {ValidationFailedError} if a call is not answered
  */
 export async function toAnswers(db: Database, key: SessionKey, { messages }: Body): Promise<Answers> {
@@ -77,8 +72,7 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
     return { invocationId, answeredCallId: first.id, content: { role: 'user', parts } };
   if (parts.length > 0)
     throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
-  // The calls were answered before, by another browser tab or by the first attempt of a retry. The client gets the
-  // result of that answer.
+  // Answered before, by another tab or by the first attempt of a retry: the client gets that answer's result.
   const before = calls.findLast(({ id, answeredBy }) => answers.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
   return { invocationId, answeredCallId: before.id };

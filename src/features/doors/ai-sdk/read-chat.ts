@@ -25,8 +25,7 @@ export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, i
 }
 
 /**
- * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat. Returns `undefined` if the
- * chat has no such run.
+ * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat.
  * @throws {NotFoundError} if a run id names no run
  */
 export async function findRun(
@@ -44,8 +43,7 @@ export async function findRun(
 }
 
 /**
- * Sends a run as the AI SDK's UI message stream. If the stream ends without a `finish` chunk, the client reconnects to
- * any replica.
+ * If the stream ends without a `finish` chunk, the client reconnects to any replica.
  * @param startIndex - index of the first chunk to send; negative: counted from the end; default: 0
  */
 export async function sendRun(
@@ -59,8 +57,7 @@ export async function sendRun(
   const last: UiChunk[] = [];
   const ends: UiChunk[] = [];
   let count = 0;
-  // The existing chunks are read before the new chunks, because a negative index is counted from the end of the
-  // existing chunks.
+  // Existing chunks come first, because a negative index is counted from their end.
   if (isFromEnd)
     for await (const chunk of chunks.readSoFar()) {
       last.push(chunk);
@@ -76,8 +73,7 @@ export async function sendRun(
     for (const chunk of [...ends, ...last]) yield* withDone(chunk);
     let index = count;
     for await (const chunk of chunks.read(signal)) {
-      // Terminal chunks are sent even if their index is below `startIndex`, because the client polls until it gets such
-      // a chunk.
+      // Terminal chunks are sent even below `startIndex`, because the client polls until it gets one.
       if (index >= startIndex || END.has(chunk.type)) yield* withDone(chunk);
       index += 1;
     }
@@ -91,7 +87,6 @@ function* withDone(chunk: UiChunk): Generator<UiChunk | string> {
 
 const END = new Set(['error', 'abort', 'finish']);
 
-/** Reads each chunk of a run once: first the existing chunks, then the new chunks. */
 class RunReader {
   readonly #context: InvocationContext;
   readonly #run: InvocationRef;

@@ -22,7 +22,6 @@ const chunkNumber = z.int().min(-INT32_MAX).max(INT32_MAX).optional();
 const resumeQuery = query.extend({
   startIndex: chunkNumber.describe('Number of the first chunk; negative: counted back from the end.'),
 });
-/** Options shared by the operations on a chat. */
 const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
 const part = looseObject('A part of a message; its `type` says which members it has.', {
@@ -34,7 +33,6 @@ const message = looseObject('A `UIMessage`.', {
   parts: bodyList(part).describe('What is said, in order.'),
 });
 
-/** Body of a request that sends a message. */
 export const chatSchema = looseObject('A request of `useChat`.', {
   id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
   messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
@@ -77,8 +75,7 @@ const sendChat = operation({
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
     const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
-    // If the answer was given by an earlier request, this request runs nothing and only reads, which requires the scope
-    // `read`.
+    // An earlier request gave the answer, so this one runs nothing and only reads.
     if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
     const started = content && (await startTurn(context, key, { content, resumedId, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumedId ?? '';
@@ -157,5 +154,4 @@ const stopChat = operation({
   },
 });
 
-/** The operations of the AI SDK's chat protocol. */
 export const aiSdkOperations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];

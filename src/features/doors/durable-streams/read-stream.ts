@@ -20,17 +20,11 @@ const PAGE = 100;
 /** Maximum duration of a long poll and of a stream of server-sent events. The client then sends another request. */
 const LONG_POLL_MS = 20_000;
 const SSE_MS = 60_000;
-/**
- * Start of the intervals that cursors count. A cursor is the number of intervals since then: clients that poll in the
- * same interval use the same URL, so a cache can answer them.
- */
+/** Cursors count intervals since this time: clients that poll in the same one share a URL, so a cache can answer. */
 const CURSOR_EPOCH_MS = Date.UTC(2024, 9, 9);
 const CURSOR_INTERVAL_MS = 20_000;
 const MAX_JITTER = 180;
-/**
- * `Cache-Control` of pages: browsers must revalidate a page before each use, because a cached page must not be shown to
- * another user or after its deletion.
- */
+/** Browsers must revalidate, because a page must not be shown to another user or after its deletion. */
 const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
@@ -63,10 +57,7 @@ function toSequence(offset: string): number {
   return sequence;
 }
 
-/**
- * Responds to a read of the Durable Streams protocol. The stream of a session contains events; the stream of an
- * invocation contains text and events.
- */
+/** Responds to a read of Durable Streams: a session's stream has events; an invocation's also has pieces of text. */
 export async function sendStream(
   context: InvocationContext,
   source: InvocationRef,
@@ -186,10 +177,7 @@ function toMessages({ invocationId }: InvocationRef, text: string, sequence: num
   return [...readWhole(parseExactJson(text) as Event, sequence)].flatMap(toMessage);
 }
 
-/**
- * Converts a step to messages. A retraction produces no message, because the next event replaces all pieces of text
- * before it.
- */
+/** A retraction gives no message, because the next event replaces all pieces of text before it. */
 function toMessage(step: TurnStep): Message[] {
   if (step.kind === 'event') return [{ offset: toOffset(step.sequence), text: JSON.stringify({ event: step.event }) }];
   if (step.kind !== 'text') return [];
@@ -217,8 +205,7 @@ async function* follow(
   let next = offset;
   for await (const step of readTurn(context, { key, invocationId, after, throughPauses: true }, signal)) {
     const isClosed = step.kind === 'end';
-    // Offsets must rise. After a retraction, pieces of the new text whose offsets were already used are skipped. The
-    // complete event contains their text.
+    // Offsets must rise: after a retraction, pieces with used offsets are skipped; the complete event has their text.
     const messages = toMessage(step).filter((message) => message.offset > next);
     next = messages.at(-1)?.offset ?? next;
     if (messages.length > 0 || isClosed) yield { messages, next, isClosed };

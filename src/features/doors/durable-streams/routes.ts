@@ -8,7 +8,6 @@ import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';
 
-/** Query parameters of a read. */
 export const readQuery = doorQuery.extend({
   offset: z
     .string()
@@ -18,7 +17,6 @@ export const readQuery = doorQuery.extend({
   live: z.enum(['long-poll', 'sse']).optional().describe('Wait for what is to come [what there is].'),
   cursor: z.string().max(256).optional().describe('The `Stream-Cursor` of the answer before.'),
 });
-/** Headers of a read. */
 export const readHeaders = z.object({
   'if-none-match': z.string().max(512).optional().describe('The `ETag` of an answer that the client has.'),
 });
@@ -76,5 +74,4 @@ const readInvocation = operation({
   },
 });
 
-/** The operations of the Durable Streams protocol, which only read. */
 export const durableStreamOperations: Operation<InvocationContext>[] = [readSession, readInvocation];

@@ -44,10 +44,7 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/**
- * The invocation of a tool call. `isOwn`: this call started the invocation. `isRepeatable`: the call has an idempotency
- * key.
- */
+/** `isOwn`: this tool call started the invocation. `isRepeatable`: the call has an idempotency key. */
 type ToolRun = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
 
 /**
@@ -93,10 +90,9 @@ async function start(call: McpCall, appName: string, input: unknown, meta: JsonO
 }
 
 /**
- * Resumes a paused invocation. The client sends `state`, which names the invocation and its open calls. It is not
- * trusted: the invocation must belong to the user, be paused and have exactly these open calls. Otherwise the questions
- * are asked again, or the result of earlier answers is returned.
- * @returns the task that still waits for answers, or the invocation that now runs
+ * Resumes a paused invocation. `state` names the invocation and its open calls. It is not trusted: the invocation must
+ * belong to the user, be paused and have exactly these open calls. Otherwise the questions are asked again, or the
+ * result of earlier answers is returned.
  */
 async function answer(
   call: McpCall,

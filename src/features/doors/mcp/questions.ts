@@ -41,10 +41,7 @@ export function toInputRequests(events: Event[]) {
   );
 }
 
-/**
- * Returns the answers to the open calls, and the ids of calls without an answer. A confirmation is refused unless its
- * answer is a clear yes.
- */
+/** The answers to open calls, and ids of calls without one. Anything but a clear yes refuses a confirmation. */
 export const toAnswers = (events: Event[], responses: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
     const answer = inputResponse(responses, id);

@@ -12,7 +12,6 @@ import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
 const loadServe = loadOnce(() => import('./serve.ts'));
 const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
-/** Dependencies of the MCP operations. */
 interface McpContext extends InvocationContext {
   config: Pick<Config, 'auth' | 'PUBLIC_URL'>;
   version: string;
@@ -23,15 +22,11 @@ const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params };
 const structuredContent = { session: 's1', invocation: 'e-1', status: 'succeeded', text: '391' };
 const answer = { jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text: '391' }], structuredContent } };
 
-/**
- * Options shared by the two operations that take MCP messages. They differ only in their path: with or without an
- * application.
- */
+/** The two operations that take MCP messages differ only in their path: with or without an application. */
 const mcp = {
   method: 'post',
   scope: 'invoke',
-  // The request is charged as a small read. When its MCP method is known, the request is charged to that method's rate
-  // limit too.
+  // Charged as a small read; when the MCP method is known, its rate limit is charged too.
   load: 'read',
   isStream: true,
   description:
@@ -118,8 +113,7 @@ const getMcpMetadata = operation({
   handler: async ({ config }: McpContext, { request }) => {
     const { auth } = config;
     if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
-    // A client compares `resource` with the URL that it uses, and requests a token for that audience. An audience that
-    // is a URL is therefore returned as `resource`.
+    // A client compares `resource` with the URL that it uses, so an audience that is a URL is returned as `resource`.
     const isAddress = auth.audience !== undefined && URL.canParse(auth.audience);
     const resource = isAddress ? auth.audience : `${toBase(config, request)}/mcp`;
     const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
@@ -128,5 +122,4 @@ const getMcpMetadata = operation({
   },
 });
 
-/** The operations of the MCP protocol. */
 export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata];

@@ -14,10 +14,7 @@ import { createServer } from './server.ts';
 
 const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
-/**
- * JSON-RPC error code for an invalid credential. It is defined by this service; codes of the protocol are below
- * -32,000.
- */
+/** This service's JSON-RPC code for an invalid credential; codes of the protocol are below -32,000. */
 const UNAUTHENTICATED = 401;
 
 interface McpRequest
@@ -80,9 +77,7 @@ const refuse = (code: number, message: string): Answer => ({
   value: { jsonrpc: '2.0', id: null, error: { code, message } },
 });
 
-/**
- * Builds the request object that the MCP SDK takes. The body is passed separately, because it has already been read.
- */
+/** The request that the MCP SDK takes. The body is passed separately, because it has already been read. */
 function toRequest({ headers: incomingHeaders, originalUrl }: Request, signal: AbortSignal): globalThis.Request {
   const headers = new Headers();
   for (const [name, value] of Object.entries(incomingHeaders)) if (typeof value === 'string') headers.set(name, value);

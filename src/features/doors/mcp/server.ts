@@ -20,8 +20,7 @@ export function createServer(call: McpCall): Server {
         ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
       },
       instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
-      // Clients of the earlier protocol version cannot be asked questions within a response. The tool's result lists
-      // the open questions instead.
+      // Earlier versions cannot be asked within a response; the tool's result lists the open questions instead.
       inputRequired: { legacyShim: false },
     },
   );

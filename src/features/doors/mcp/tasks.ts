@@ -90,10 +90,7 @@ export function toResult({ key, invocationId, invocation: { status, error }, eve
   };
 }
 
-/**
- * Builds the text about a paused invocation for the calling model. The text does not say how to confirm a call, because
- * only a person may confirm.
- */
+/** The text does not tell the model how to confirm a call, because only a person may confirm. */
 function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
   const questions = Object.values(toInputRequests(events)).map(({ params }) => params.message);
   const where = `session ${sessionId} goes on once this is answered elsewhere`;
@@ -105,8 +102,7 @@ const STATUS: Record<Invocation['status'], string> = {
   running: 'working',
   paused: 'input_required',
   succeeded: 'completed',
-  // In MCP `failed` means that the request itself could not be processed. If an agent failed, its task is `completed`
-  // and the result contains the error.
+  // `failed` in MCP means that the request could not be processed; the result contains an agent's error.
   failed: 'completed',
   interrupted: 'completed',
   cancelled: 'cancelled',

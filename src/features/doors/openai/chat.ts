@@ -20,9 +20,8 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type ChatCall = OpenAiCall<ChatRequest>;
 
 /**
- * Answers a request of the Chat Completions API. The request continues the session that it names if its messages
- * continue the session's history. Otherwise it runs in a temporary session, which is deleted after the answer.
- * Auxiliary requests of a front end, for instance for a title, are therefore not stored.
+ * Continues the named session if the messages continue its history. Otherwise runs in a temporary session, deleted
+ * after the answer, so that auxiliary requests of a front end (for a title) are not stored.
  */
 export async function completeChat(context: OpenAiContext, request: ChatCall): Promise<Answer> {
   const call = { ...request, body: withInstructions(context, request) };
@@ -42,8 +41,7 @@ export async function completeChat(context: OpenAiContext, request: ChatCall): P
   const continueChat = () =>
     answer(context, call, { ...plan, find: async () => key && findChat(context, key, timeline) });
   if (!key || timeline.length > 1) return continueChat();
-  // For a first prompt the history is read only if creating the session fails because it exists, because usually it
-  // does not exist yet.
+  // A first prompt reads the history only if creating the session fails because it exists: usually it does not.
   const find = () => Promise.resolve({ key, history: null });
   return answer(context, call, { ...plan, find }).catch((error: unknown) => {
     if (error instanceof SessionExistsError) return continueChat();
@@ -52,9 +50,8 @@ export async function completeChat(context: OpenAiContext, request: ChatCall): P
 }
 
 /**
- * Replaces the agent's instruction by the leading system messages, if the caller may override the agent. The system
- * messages stay messages if the root agent has no instruction, or if they contain placeholders of an instruction
- * template.
+ * Replaces the agent's instruction by the leading system messages, if the caller may override the agent. They stay
+ * messages if the root agent has no instruction, or if they contain placeholders of an instruction template.
  */
 function withInstructions({ agents }: OpenAiContext, { body, principal }: ChatCall): ChatRequest {
   const isSystem = ({ role }: InputItem) => role === 'system' || role === 'developer';
@@ -75,10 +72,7 @@ async function findChat({ histories, database }: OpenAiContext, key: SessionKey,
   return toComparableText(storedUtterances) === toComparableText(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
-/**
- * Runs the invocation within the HTTP request and not in the background, because without an idempotency key the client
- * cannot resume it later.
- */
+/** Runs within the HTTP request, because without an idempotency key the client cannot resume it later. */
 async function answerHere(
   context: OpenAiContext,
   ref: InvocationRef,
@@ -157,10 +151,7 @@ function sendChunks(context: OpenAiContext, ref: InvocationRef, { body, response
 /** The delta of a chunk. Front ends know `reasoning_content`, but the OpenAI package does not declare it. */
 type Delta = ChatCompletionChunk.Choice.Delta & { reasoning_content?: string };
 
-/**
- * Converts an event of the Responses API to a delta of the Chat Completions API; `undefined` if the event adds no
- * content.
- */
+/** From an event of the Responses API; `undefined` if the event adds no content. */
 function toDelta(event: ResponseStreamEvent, calls: number): Delta | undefined {
   if (event.type === 'response.created') return { role: 'assistant', content: '' };
   if (event.type === 'response.output_text.delta') return { content: event.delta };

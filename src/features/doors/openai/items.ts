@@ -34,8 +34,7 @@ const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_i
 ]);
 
 /**
- * Converts the input of the Responses API, or the messages of the Chat Completions API, to a conversation. @throws
- * {RequestError} for items that are not supported
+ * From the input of the Responses API or the messages of Chat Completions. @throws {RequestError} for unsupported items
  */
 export function toTimeline(input: string | InputItem[], param: string): Utterance[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
@@ -49,10 +48,7 @@ export function toTimeline(input: string | InputItem[], param: string): Utteranc
   return timeline;
 }
 
-/**
- * Adds to each tool answer the name of its tool. @throws {RequestError} if an answer belongs to none of the client's
- * calls
- */
+/** Adds the tool's name to each answer. @throws {RequestError} if an answer belongs to none of the client's calls */
 export function nameAnswers(parts: Part[], calls: readonly FunctionCall[]): Part[] {
   return parts.map((part) => {
     const { functionResponse } = part;
@@ -84,7 +80,6 @@ export function toOwnEvents(
       invocationId: `p-${newId()}`,
       author: isUser ? 'user' : (agents.get(appName)?.name ?? appName),
       content: { role: isUser ? 'user' : 'model', parts },
-      // All calls in a client's history are marked as external, because the client answers them.
       ...(!isUser && { longRunningToolIds: getFunctionCalls(each).flatMap(({ id }) => id ?? []) }),
     };
   });
@@ -136,9 +131,7 @@ function toCall(id: InputItem['call_id'], call: Pick<InputItem, 'name' | 'argume
   return { functionCall: { id: id ?? '', name: call.name ?? '', args } };
 }
 
-/**
- * Converts a content part of the Responses API or of the Chat Completions API, which name its properties differently.
- */
+/** The Responses API and the Chat Completions API name a part's properties differently. */
 function toPart(part: JsonObject, param: string): Part {
   const { type, text, image_url: image } = part;
   if (TEXT.test(String(type)) && typeof text === 'string') return { text };
@@ -181,10 +174,7 @@ export const toSystemText = ({ partMetadata }: Part): string => {
   return typeof text === 'string' ? text : '';
 };
 
-/**
- * Converts an event to messages of its speaker. Calls of the agent that no client answers, and requests for
- * confirmation, are omitted.
- */
+/** Leaves out requests for confirmation, and calls of the agent that no client answers. */
 export function toUtterance({ author, content, longRunningToolIds: externalIds }: Event): Utterance {
   const isShown = ({ functionCall: call }: Part) =>
     !call || (call.name !== CONFIRMATION_CALL && externalIds?.includes(call.id ?? '') === true);
@@ -199,8 +189,7 @@ const THOUGHTS = [
 ] as const;
 
 /**
- * Normalizes a conversation for comparison. Whitespace, reasoning and the division into parts are ignored, because
- * front ends change them. System messages are ignored, because front ends write the current time into them.
+ * Ignores whitespace, reasoning, division into parts and system messages, which front ends change (to tell the time).
  */
 export function toComparableText(timeline: readonly Utterance[]): string {
   const words: [kind: string, word: string][] = [];
@@ -232,10 +221,7 @@ function withoutThoughts(word: string): string {
   return word;
 }
 
-/**
- * Creates a converter from events to items of the Responses API. It remembers calls, because a call that this service
- * answers becomes one item with its answer.
- */
+/** Remembers calls, because a call that this service answers becomes one item with its answer. */
 export function createItemReader(serverLabel: string): (event: Event) => Item[] {
   const calls = new Map<string, FunctionCall>();
   return (event) => (event.author === 'user' ? toUserItems(event) : toAgentItems(event, calls, serverLabel));
@@ -316,9 +302,7 @@ function toResultItem(id: string, call: FunctionCall, response: JsonObject, serv
   return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
-/**
- * Returns a page of `items`, which must be ordered oldest first. @throws {RequestError} if no item has the id `after`
- */
+/** @param items - ordered oldest first. @throws {RequestError} if no item has the id `after` */
 export function toPage(items: Item[], { after, limit, order }: Page): JsonObject {
   const all = order === 'asc' ? items : items.toReversed();
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;

@@ -23,10 +23,7 @@ const PLACE = { store: true, background: false, previous_response_id: null, meta
 const IGNORED = { prompt_cache_key: null, safety_identifier: null, service_tier: 'default', truncation: 'disabled' };
 const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNORED };
 
-/**
- * Stores the parameters that a response repeats in the first part of the user's message, because a later read of the
- * response returns them too.
- */
+/** Stores the request's parameters in the user's first message part, for later reads of the response. */
 export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
   const names = Object.keys(DEFAULTS).filter((name) => request[name] != null);
   const echo = Object.fromEntries(names.map((name) => [name, request[name]]));
@@ -44,10 +41,7 @@ function readEcho(first: Event | undefined): JsonObject {
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
 /** Status of a response whose invocation did not succeed, by the status of the invocation. */
 const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
-/**
- * Error codes of this service that are reported as `rate_limit_exceeded`. All others are reported as `server_error`,
- * because the API has a closed list of codes.
- */
+/** Reported as `rate_limit_exceeded`; all others as `server_error`, because the API has a closed list of codes. */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
 /** Builds a response from the steps of its invocation; the same steps always give the same response. */
@@ -69,10 +63,7 @@ export class ResponseState {
     this.isShown = ref.answeredCallId === undefined;
   }
 
-  /**
-   * Takes a step of the invocation; only complete events and the end have an effect. @returns the output items that the
-   * step adds
-   */
+  /** Only complete events and the end have an effect. @returns the output items that the step adds */
   take(step: TurnStep): Item[] {
     if (this.end || step.kind === 'text' || step.kind === 'void') return [];
     if (step.kind === 'end') {
@@ -188,9 +179,8 @@ export function toBrokenEvent(sequence_number: number): ResponseStreamEvent {
 }
 
 /**
- * Converts the steps of an invocation to the numbered events of a response. The same steps always give the same
- * numbers, because clients resume by number. When the text of an event starts, the number is increased by a hash of the
- * event's id. Numbers of retracted text are therefore not used again.
+ * The same steps always give the same event numbers, because clients resume by number. When a text starts, a hash of
+ * the event's id is added, so that numbers of retracted text are not used again.
  */
 class EventWriter extends ResponseState {
   /** The item that is being sent, and its index in the output. */
@@ -279,10 +269,7 @@ class EventWriter extends ResponseState {
 
 const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
 
-/**
- * Yields the events of a response. Every reader gets the same events. If the last event is not terminal, the response
- * continues and the client can reconnect.
- */
+/** Every reader gets the same events. If the last one is not terminal, the client can reconnect. */
 export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
   const writer = new EventWriter(ref);
   for await (const step of readTurn(context, ref, signal)) {

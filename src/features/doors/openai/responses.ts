@@ -19,10 +19,7 @@ import { answer, removeSession } from './start.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
 
-/**
- * Answers a request of the Responses API: with the complete response, immediately if `background` is true, or with a
- * stream.
- */
+/** Answers with the complete response, immediately if `background` is true, or with a stream. */
 export async function createResponse(context: OpenAiContext, call: OpenAiCall<CreateResponse>): Promise<Answer> {
   const { body, response } = call;
   const { stream, background, conversation, previous_response_id: previous } = body;
@@ -70,10 +67,7 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
   return (previous != null && (await branchFrom(context, ref, history.events.length))) || { key, history };
 }
 
-/**
- * Forks the session after an earlier response, because a request may continue any response. @returns `undefined` if the
- * response is the session's last
- */
+/** A request may continue any response. @returns `undefined` without a fork: the response is the session's last */
 async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: number): Promise<Place | undefined> {
   const { end, lastSequence: atSequence } = await readResponse(context, ref);
   if (!end || atSequence >= reached) return undefined;
@@ -91,8 +85,7 @@ function sendResponse(context: OpenAiContext, ref: InvocationRef, response: Resp
       const { type, sequence_number: number } = event;
       isKnown ||= number === after;
       if (number <= after && !ENDS.test(type)) continue;
-      // If the client's last event does not exist any more, it was retracted while the client was disconnected, and the
-      // stream ends with an error.
+      // If the client's last event was retracted while the client was disconnected, the stream ends with an error.
       yield isKnown ? event : toBrokenEvent(number);
       if (!isKnown) break;
     }
@@ -128,10 +121,7 @@ export async function cancelResponse(context: OpenAiContext, call: OneCall): Pro
   return { kind: 'value', value: toState(ref, invocation) };
 }
 
-/**
- * Deletes a response with its conversation. @throws {ConflictError} if the conversation has other responses, because
- * events are not deleted singly
- */
+/** Also deletes its conversation. @throws {ConflictError} if that has other responses: events are not deleted singly */
 export async function deleteResponse(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const ref = await findResponse(context, call);
   const invocations = JSON.parse(await listInvocationsText(context.database.db, ref.key, 2)) as unknown[];

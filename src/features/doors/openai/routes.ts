@@ -17,7 +17,6 @@ const chat = loadOnce(() => import('./chat.ts'));
 const conversations = loadOnce(() => import('./conversations.ts'));
 const responses = loadOnce(() => import('./responses.ts'));
 
-/** Returns the options that all operations of the OpenAI-compatible APIs have. */
 const door = (method: Operation['method'], scope: Operation['scope'], operationId: string, summary: string) => ({
   method,
   scope,
@@ -26,7 +25,6 @@ const door = (method: Operation['method'], scope: Operation['scope'], operationI
   toRefusal,
   refusal: { $ref: '#/components/schemas/OpenAiError' },
 });
-/** Returns the options of operations that run an agent. */
 const run = (operationId: string, summary: string) =>
   ({
     ...door('post', 'invoke', operationId, summary),
@@ -70,9 +68,7 @@ const streamed = (example: object, event: string) => ({
 });
 const show = async (found: Promise<object> | object) => ({ kind: 'value' as const, value: await found });
 
-/**
- * Returns the options of operations on one response or conversation. The id contains the owner; an invalid id gets 404.
- */
+/** Options of operations on one response or conversation. Its id contains the owner; an invalid id gets 404. */
 const about = <Name extends string>(name: Name, what: string, kind: 'resp_' | 'conv_', example: { id: string }) => {
   type Path = Record<Name, string>;
   const absent = (path: Path) => `${what} not found: ${path[name]}`;
@@ -108,7 +104,6 @@ const ofConversation = {
 };
 const exampleModel = { id: HARNESS_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
 
-/** The operations of the Responses, Conversations and Chat Completions APIs. */
 export const openAiOperations: Operation<OpenAiContext>[] = [
   operation({
     ...run('createOpenAiResponse', 'Create a response'),

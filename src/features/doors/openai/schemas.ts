@@ -68,9 +68,7 @@ const toolChoice = looseObject('A tool to call, or those that may be called.', {
 
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
-/**
- * Parameters that override the deployed agent, named as in this service's own API. They require the scope `override`.
- */
+/** Override the deployed agent, named as in this service's own API; require the scope `override`. */
 export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
 const schema = { schema: output_schema };
 const format = looseObject('The form of the answer.', {
@@ -100,10 +98,7 @@ const common = {
   user,
 };
 
-/**
- * Body of a request of the Responses API. Parameters that this service does not support are accepted, because OpenAI's
- * clients send them.
- */
+/** Unsupported parameters are accepted, because OpenAI's clients send them. */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
   ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),

@@ -44,10 +44,7 @@ export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrid
   return isOfAgent ? { ...changes, toolChoice: 'required' } : changes;
 }
 
-/**
- * Returns the client's tools, and which of them the model must call.
- * @throws {RequestError} for tools hosted by OpenAI, and if `tool_choice` names tools that the client does not have
- */
+/** @throws {RequestError} for tools hosted by OpenAI, and if `tool_choice` names tools that the client does not have */
 function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
   const { tool_choice: choice } = body;
   const clientTools = choice === 'none' ? undefined : toOwnTools(body);
@@ -86,9 +83,7 @@ function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefi
 
 export interface Place {
   key: SessionKey;
-  /**
-   * Events of the session. `null`: the session must not exist yet. Absent: no call waits for an answer in the session.
-   */
+  /** `null`: the session must not exist yet. Absent: no call in the session waits for an answer. */
   history?: SessionHistory | null;
 }
 
@@ -103,8 +98,7 @@ interface AnswerPlan {
 }
 
 /**
- * Answers a request, or repeats the answer to an earlier request with the same idempotency key. A temporary session is
- * then deleted.
+ * Repeats the answer to an earlier request with the same idempotency key. Then deletes a temporary session.
  * @throws as {@link prepareAnswer} @throws {KeyReusedError}
  */
 export async function answer(context: OpenAiContext, call: OpenAiCall, plan: AnswerPlan): Promise<Answer> {
@@ -122,10 +116,9 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, plan: Ans
 }
 
 /**
- * Prepares a turn in an existing or a new session.
  * @throws {RequestError} @throws {ConflictError} if calls would stay without an answer
- * @throws {ForbiddenError} if the caller's messages of an agent would be stored in a permanent session and the caller
- * may not import
+ * @throws {ForbiddenError} if an agent's messages in the request would be stored permanently and the caller may not
+ *   import
  */
 async function prepareAnswer(
   context: OpenAiContext,
@@ -186,7 +179,6 @@ export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolea
 /**
  * Deletes a session and the copies of its content, with `copiesToo` also memories and evaluation cases. First cancels
  * the invocation, if `invocationId` is not empty.
- * @returns false if the session does not exist
  */
 export async function removeSession(
   context: OpenAiContext,
