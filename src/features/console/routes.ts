@@ -31,18 +31,14 @@ export function consolePages({ version, auth, clientId, features }: ConsoleOptio
 }
 
 /**
- * Content security policy of the console. Allows files and API responses of this origin, blobs for pictures and PDFs of
- * artifacts, and requests to the token issuer for the login. Inline scripts and styles and all other origins are
- * forbidden.
+ * Allows files and API responses of this origin, blobs for pictures and PDFs of artifacts, and requests to the token
+ * issuer for the login. Inline scripts and styles and all other origins are forbidden.
  */
 const toPolicy = (issuer: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self' ${issuer}; ` +
   "frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/**
- * Finds the folder with the console's build: beside this file in the npm package and the container, in `console/dist`
- * in a clone of the repository.
- */
+/** The console's build: beside this file in the npm package and the container, in `console/dist` in a clone. */
 function findFolder(): string {
   const built = fileURLToPath(new URL('pages', import.meta.url));
   return existsSync(built) ? built : fileURLToPath(new URL('../../../console/dist', import.meta.url));

@@ -19,9 +19,7 @@ type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
   until == null ? null : (toInstant(until, schedule.timezone ?? 'UTC') ?? null);
 
-/**
- * Validates a schedule. @throws {ValidationFailedError} if the schedule never fires, or fires more often than allowed
- */
+/** @throws {ValidationFailedError} if the schedule never fires, or fires more often than allowed */
 export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
   const never = neverFiresReason(schedule, now, until ?? undefined);
   if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
@@ -45,10 +43,7 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
   throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
 }
 
-/**
- * Builds the row of a new cronjob, with the first due time. @throws {ValidationFailedError} as {@link checkSchedule}
- * does
- */
+/** A new cronjob's row, with its first due time. @throws {ValidationFailedError} as {@link checkSchedule} */
 export function toNewCronjob(
   body: CreateCronjob,
   creation: { id: string; userId: string; now: Date },
@@ -87,10 +82,7 @@ export function toNewCronjob(
   };
 }
 
-/**
- * Changes a cronjob whose row the caller has locked. If the schedule changes, waiting runs are skipped. @throws
- * {ConflictError} if the request names another revision than the stored one
- */
+/** The caller has locked the row. A new schedule skips waiting runs. @throws {ConflictError} for an old revision */
 export async function changeCronjob(
   tx: Database,
   cronjob: CronjobRow,
@@ -131,8 +123,7 @@ async function newTimes(
 }
 
 /**
- * Validates a stored cronjob with the schema of requests, because an import may have stored invalid settings. @returns
- * the schedule
+ * An import may have stored invalid settings, so they are validated like a request.
  * @throws {ConflictError} if a setting is invalid
  */
 function requireSound(cronjob: CronjobRow): Schedule {

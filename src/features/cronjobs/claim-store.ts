@@ -4,18 +4,13 @@ import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { type CronjobKey, type CronjobRow, isItsRun } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
-/**
- * Number of candidates that are read in addition to twice the wanted number, because other transactions may have locked
- * some candidates.
- */
+/** Candidates to read beyond twice the wanted number, because other transactions may have locked some. */
 const SPARE_CANDIDATES = 10;
 const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
 
-/**
- * Times at which the scheduler has work, in milliseconds from now by the database's clock. Overdue times are negative.
- */
+/** When the scheduler has work, in milliseconds from now by the database's clock; negative if overdue. */
 export interface Agenda {
   /** When the next cronjob is due. */
   dueMs: number | undefined;
@@ -25,10 +20,7 @@ export interface Agenda {
   leaseMs: number | undefined;
 }
 
-/**
- * Reads when the scheduler has work. The query reads only the first entry of three indexes, so its duration does not
- * depend on the number of cronjobs.
- */
+/** Reads only the first entry of three indexes, so its duration does not depend on the number of cronjobs. */
 export async function findAgenda(db: Database): Promise<Agenda> {
   const { rows } = await db.execute<Record<'due' | 'waiting' | 'lease', string | null>>(sql`
     select (select ${msUntil(sql`min(${cronjobs.nextRunTime})`)} from ${cronjobs} where ${cronjobs.enabled}) as due,
@@ -190,10 +182,7 @@ async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits)
   return rows.map(({ id }) => id);
 }
 
-/**
- * Renews the leases of runs. @returns the runs that this process still holds; other processes have taken over the other
- * runs
- */
+/** @returns the runs that this process still holds; other processes have taken over the others */
 export function renewRuns(
   db: Database,
   runs: RunRow[],

@@ -8,10 +8,7 @@ const CRON_FIELDS = 5;
 const DAY_MS = 86_400_000;
 const DATE_TIME = z.regexes.datetime({ local: true, offset: true });
 const OFFSET = /(?:Z|[+-]\d\d:?\d\d)$/;
-/**
- * Matches names of time zones such as `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`, but not offsets (`+02:00`), which
- * `Intl` would accept.
- */
+/** Matches `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`, but not offsets (`+02:00`), which `Intl` accepts. */
 const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
 
 /**
@@ -25,9 +22,7 @@ export function getNextCronTimes(cron: string, timezone: string, after: Date, co
   return sortTimes([...times, ...skipped]).slice(0, count);
 }
 
-/**
- * Returns the last times of a cron expression before a moment, newest first; otherwise like {@link getNextCronTimes}.
- */
+/** Lists a cron's past times, newest first; otherwise like {@link getNextCronTimes}. */
 export function getPreviousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
   const times = read(cron, timezone).previousRuns(count, before);
   const skipped = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
@@ -36,16 +31,10 @@ export function getPreviousCronTimes(cron: string, timezone: string, before: Dat
     .slice(0, count);
 }
 
-/**
- * Matches cron expressions with a wildcard or step in minutes or hours. They fire at intervals, so a time within a
- * clock gap needs no substitute.
- */
+/** A wildcard or step in minutes or hours: a cron that fires at intervals needs no substitute in a clock gap. */
 const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
 
-/**
- * Finds substitutes for fixed times that fall into a clock gap across midnight, because the library croner omits these
- * times.
- */
+/** Substitutes for fixed times in a clock gap across midnight, because the library croner omits these times. */
 const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
   PACE.test(cron)
     ? []
@@ -79,10 +68,7 @@ export function cronError(cron: string): string | undefined {
   }
 }
 
-/**
- * Returns why a text is not an IANA time zone, or `undefined` if it is. Upper and lower case must be as in the IANA
- * name, although `Intl` accepts any.
- */
+/** A time zone's upper and lower case must be as in the IANA name, although `Intl` accepts any. */
 export function timezoneError(timezone: string): string | undefined {
   const name = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
   if (name === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
@@ -99,10 +85,7 @@ function toIntlName(timeZone: string): string | undefined {
   }
 }
 
-/**
- * Returns why a text is not a date and time from 1970 to 2999, or `undefined` if it is. A day that its month does not
- * have is refused.
- */
+/** Refuses dates before 1970 and after 2999, and a day that its month does not have. */
 export function dateTimeError(text: string): string | undefined {
   if (!DATE_TIME.test(text)) return 'this is no date and time, for example 2026-12-24T18:00 or 2026-12-24T18:00:00Z';
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
@@ -116,8 +99,7 @@ export function dateTimeError(text: string): string | undefined {
 export function toInstant(dateTime: string, timezone: string): Date | undefined {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
   const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
-  // The date is passed to croner as a cron pattern, because croner would shift a date within a clock gap by the length
-  // of the gap.
+  // The date is a cron pattern, because croner would shift a date within a clock gap by the gap's length.
   const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const before = new Date(midnight - 2 * DAY_MS);
@@ -128,10 +110,7 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
   return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
 }
 
-/**
- * A change of the clocks that skips midnight, as in Nuuk, or a whole day, as in Apia in 2011. Wall-clock times are
- * represented as if they were UTC.
- */
+/** Clock change that skips midnight (Nuuk) or a whole day (Apia, 2011). Wall-clock times are written as if in UTC. */
 interface MidnightGap {
   /** The first moment after the gap. */
   at: Date;
@@ -141,10 +120,7 @@ interface MidnightGap {
   to: Date;
 }
 
-/**
- * Step of the search for clock changes: a week, because no time zone changes its clocks forward and back within a week.
- * The shortest known period is five weeks, in Morocco during Ramadan.
- */
+/** A week, because no zone changes clocks forward and back within one. The shortest known period is five weeks. */
 const STEP_MS = 7 * DAY_MS;
 const gapsByYear = new BoundedCache<MidnightGap[]>();
 
@@ -156,7 +132,7 @@ function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGa
     .filter(({ at }) => at > after && at <= upTo);
 }
 
-/** Finds the clock gaps across midnight of a year. Results are cached as long as the process runs. */
+/** Clock gaps are cached as long as the process runs. */
 function findGaps(timezone: string, year: number): MidnightGap[] {
   const name = `${timezone} ${year}`;
   const cached = gapsByYear.get(name);

@@ -29,7 +29,6 @@ export const isItsRun = and(
 export const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
 
-/** Returns the database's time in whole milliseconds. */
 export async function findTime(db: Database): Promise<Date> {
   const { rows } = await db.execute<{ ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000) as ms`,
@@ -38,8 +37,7 @@ export async function findTime(db: Database): Promise<Date> {
 }
 
 /**
- * Inserts a cronjob, in a transaction. Concurrent inserts of the same user are serialized, because together they must
- * not exceed `limit`.
+ * Serializes a user's concurrent inserts, because their cronjobs together must not exceed `limit`.
  * @throws {ConflictError} if the user already has `limit` cronjobs
  */
 export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {
@@ -72,7 +70,6 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
 
-/** SQL condition that selects a cronjob by its id, and by its user if `userId` is given. */
 const isVisible = (id: string, userId: string | undefined) =>
   and(eq(cronjobs.id, id), userId === undefined ? undefined : eq(cronjobs.userId, userId));
 
@@ -96,10 +93,7 @@ export async function lockCronjob(
   return cronjob;
 }
 
-/**
- * Lists cronjobs after a cursor position: those of a user, newest first, or all by id, because the primary key has that
- * order. Each cronjob has its position.
- */
+/** Lists cronjobs after a cursor: a user's newest first, or all by id, because the primary key has that order. */
 export async function listCronjobs(
   db: Database,
   userId: string | undefined,
@@ -125,10 +119,7 @@ export async function updateCronjob(tx: Database, key: CronjobKey, changes: Cron
   return updated as CronjobRow;
 }
 
-/**
- * Deletes a cronjob and its runs. @returns false, and deletes nothing, if a run is running or the cronjob does not
- * exist
- */
+/** @returns false, and deletes nothing, if a run is running or the cronjob does not exist */
 export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
   const running = tx
     .select({ one: sql`1` })

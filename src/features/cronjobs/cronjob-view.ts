@@ -85,9 +85,7 @@ export interface CronjobContext {
   config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }
 
-/**
- * Builds the 404 error for a cronjob. It is also thrown for a cronjob of another user, to hide that the cronjob exists.
- */
+/** The 404 is also thrown for a cronjob of another user, to hide that it exists. */
 const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
 
 /** Finds a cronjob that the caller may see. @throws {NotFoundError} */

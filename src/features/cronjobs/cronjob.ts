@@ -50,10 +50,7 @@ const settings = {
   maxFailures: z.int().min(0).max(1000).describe('It is disabled after so many failed runs in a row [10]; 0: never.'),
 };
 
-/**
- * Schema of a cronjob's settings; each setting is optional. Stored settings are validated with it before a cronjob is
- * enabled.
- */
+/** The schema also validates stored settings before a cronjob is enabled. */
 export const cronjobSettingsSchema = z.object(settings).partial();
 
 const { name, prompt, schedule, ...others } = settings;

@@ -53,10 +53,9 @@ interface Attempt extends Omit<RunOutcome, 'status'> {
 }
 
 /**
- * Runs the invocation of a claimed run and stores the result. The invocation's idempotency key contains run and
- * attempt. If two processes both try to start the invocation, the second process waits for the result of the first.
- * @param signal - aborted with an {@link AgentError} if the run must end, with another reason if another process has
- * taken the run over
+ * The invocation's idempotency key contains run and attempt: if two processes try to start it, the second waits for the
+ * result of the first.
+ * @param signal - aborted with an {@link AgentError} if the run must end, with another reason after a take-over
  */
 export async function executeRun(context: InvocationContext, claimed: ClaimedRun, signal: AbortSignal): Promise<void> {
   const { run, cronjob } = claimed;
@@ -87,17 +86,13 @@ export async function giveUpRun(
   return settle(context, run, cronjob, { kind: 'failed', invocationId: run.invocationId ?? undefined, error });
 }
 
-/**
- * Starts the invocation of a run, or finds the invocation that was already started. Returns `undefined` if another
- * process has taken the run over.
- */
+/** Starts a run's invocation, or finds it already started; `undefined` if another process took the run over. */
 async function attemptRun(
   context: InvocationContext,
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  // Only the first try uses the invocation id of the claim. Later tries generate an id, because an earlier try with the
-  // claimed id may have succeeded.
+  // Only the first try uses the claim's invocation id, because an earlier try with that id may have succeeded.
   let firstId = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
@@ -112,8 +107,7 @@ async function attemptRun(
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
-    // Waits, because another process runs the invocation or the database is unavailable. Leases limit the time of both
-    // waits.
+    // Another process runs the invocation, or the database is unavailable. Leases limit both waits.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.draining.aborted) return HANDED_OVER;
@@ -147,19 +141,13 @@ function begin(
 
 const toSessionKey = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
 
-/**
- * Returns the idempotency key of a run's attempt. It starts with a space, because a client must not be able to send it:
- * header values are trimmed (RFC 9110, 5.5).
- */
+/** The leading space keeps clients from sending this key: header values are trimmed (RFC 9110, 5.5). */
 const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
   hash: id,
 });
 
-/**
- * Finds the result of an invocation that an earlier holder of the run started; `undefined` while the invocation is
- * running. If the run must end, the invocation is cancelled.
- */
+/** Result of an earlier holder's invocation; `undefined` while it runs. Cancels it if the run must end. */
 async function findEarlier(
   context: InvocationContext,
   { run }: ClaimedRun,
@@ -182,13 +170,9 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
   return paused === true ? { kind: 'failed', output, error: WAITS_FOR_A_PERSON } : { kind: 'success', output };
 }
 
-/**
- * Converts an error to the result of a run. Returns `undefined` if the error does not tell whether the invocation
- * continues; the caller must then read its status.
- */
+/** `undefined` if the error does not tell whether the invocation continues; then its status must be read. */
 function toFailure(error: unknown): Attempt | undefined {
-  // If this process has lost the invocation's lease, another process continues the invocation, and this process waits
-  // for its result.
+  // After a lost lease another process continues the invocation, and this process waits for its result.
   if (isPassingFailure(error) || error instanceof LeaseLostError || error instanceof HandedOverError) return undefined;
   const isKnown = error instanceof AppError;
   const { code, message } = isKnown

@@ -7,10 +7,7 @@ import { toSchedule } from './cronjob-view.ts';
 import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
 import { getNextTimes, getTimesBetween } from './schedule.ts';
 
-/**
- * Maximum number of cronjobs per transaction. The computation of a cronjob's next due time takes about half a
- * millisecond.
- */
+/** Maximum cronjobs per transaction. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
 
 export interface FireContext {
@@ -20,9 +17,8 @@ export interface FireContext {
 }
 
 /**
- * Queues the runs of due cronjobs and stores the next due times, in one transaction. If the process dies, the cronjobs
- * stay due. A unique index on the due time prevents that two processes queue the same run.
- * @returns the number of due cronjobs
+ * Queues the runs of due cronjobs and stores the next due times in one transaction, so that the cronjobs stay due if
+ * the process dies. A unique index on the due time keeps two processes from queueing the same run.
  */
 export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
   const fired = await database.transaction(async (tx) => {
@@ -100,10 +96,7 @@ function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
   return { runs, replaces, next: undefined, reason };
 }
 
-/**
- * Applies the cronjob's policy for missed runs. If missed due times are skipped, a skipped run with the reason is
- * recorded for the newest of them.
- */
+/** If missed due times are skipped, records a skipped run with the reason for the newest of them. */
 function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
   const late = times.filter((time) => now.getTime() - time.getTime() > MISSED_AFTER_MS);
   const onTime = times.slice(late.length).map((dueTime) => ({ dueTime }));
@@ -119,8 +112,7 @@ function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns
 function applyOverlapPolicy(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
   return runs.map((run, position) => {
     const before = overlap === 'replace' ? position : activeRuns + position;
-    // Planned runs are skipped only if an earlier run is still active. Runs that are planned together for missed due
-    // times do not skip one another, but run one after another.
+    // Runs that are planned together for missed due times do not skip one another, but run one after another.
     if (overlap === 'skip' && activeRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
     if (before >= MAX_WAITING) return { ...run, skipped: `${MAX_WAITING} runs wait already.` };
     return run;

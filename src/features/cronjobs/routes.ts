@@ -33,7 +33,7 @@ import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const PREVIEWED_TIMES = 10;
 
-/** Operations on the cronjobs of all users. They are declared separately, because they require the scope `admin`. */
+/** Operations on all users' cronjobs are separate, because they require the scope `admin`. */
 const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   read: 'admin',
   write: 'admin',
@@ -47,10 +47,7 @@ const everyCronjob = area<CronjobContext>('Harness cronjobs', {
   example: CRONJOB_EXAMPLE,
 });
 
-/**
- * Replaces the webhook URL in a request body by the URL as it was registered. @throws {ValidationFailedError} if no
- * such webhook is registered
- */
+/** Replaces a webhook's URL by its registered spelling. @throws {ValidationFailedError} if none is registered */
 async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
   tx: Database,
   { config }: CronjobContext,
@@ -72,7 +69,6 @@ async function listPage(
   return toPage(await listCronjobs(database.reads, userId, limit + 1, toPlace(cursor)), limit, toCronjobWire);
 }
 
-/** Locks a cronjob, changes it, and returns its new state. */
 async function change(
   { database }: CronjobContext,
   { principal, path: { jobId } }: { principal: Principal; path: { jobId: string } },
@@ -112,10 +108,6 @@ const preview = room.operation({
   },
 });
 
-/**
- * The operations on cronjobs (create, list, get, change, delete, enable, disable, preview a schedule) and on their
- * runs.
- */
 export const cronjobOperations = [
   cronjob.create({
     scope: 'invoke',
@@ -171,8 +163,7 @@ export const cronjobOperations = [
     errors: { 409: 'It has another revision by now.' },
     run: (context, call) =>
       change(context, call, async (tx, row) => {
-        // To change the prompt of a cronjob that overrides the agent, the caller needs the scopes that these overrides
-        // require.
+        // The prompt of a cronjob that overrides the agent may be changed only with the scopes of these overrides.
         const demands = call.body.harness === undefined ? overrideDemands(toHarness(row)) : [];
         for (const demand of demands) requireScope(call.principal, demand);
         await changeCronjob(tx, row, await withWebhook(tx, context, row, call.body), context.config);

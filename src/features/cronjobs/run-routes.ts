@@ -18,10 +18,7 @@ export const room = area<CronjobContext>('Harness cronjobs', {
   isIdempotent: true,
 });
 
-/**
- * The resource of a cronjob. It has no `find`, because each change finds and locks the cronjob's row in its own
- * transaction.
- */
+/** Has no `find`, because each change finds and locks the cronjob's row in its own transaction. */
 export const cronjob = room.resource({
   noun: 'cronjob',
   path: '/harness/cronjobs',

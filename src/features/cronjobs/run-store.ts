@@ -20,18 +20,12 @@ export type NewRun = typeof cronjobRuns.$inferInsert;
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
 const now = sql`clock_timestamp()`;
 
-/**
- * Inserts runs of cronjobs. A run is ignored if its cronjob already has a run with the same due time. @returns the
- * inserted runs
- */
+/** Ignores a run whose cronjob has one with the same due time. @returns the inserted runs */
 export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
   return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
 }
 
-/**
- * Queues a manual run and wakes the schedulers. @returns `undefined` if the cronjob already has a run with this due
- * time, in milliseconds
- */
+/** Queues a manual run; `undefined` if the cronjob already has a run with this due time, in milliseconds. */
 export async function insertManualRun(
   tx: Database,
   key: CronjobKey,
@@ -146,7 +140,6 @@ const isRun = (run: RunRow) => and(isRunForCronjob({ ...run, id: run.cronjobId }
 const hasToken = (run: RunRow) => eq(cronjobRuns.leaseToken, run.leaseToken ?? '');
 const isHeld = (run: RunRow) => and(isRun(run), eq(cronjobRuns.status, 'running'), hasToken(run));
 
-/** Column values after an attempt: without a lease, with the attempt's invocation and error. */
 const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
   leaseToken: null,
   leaseExpireTime: null,
@@ -156,8 +149,7 @@ const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
 });
 
 /**
- * Ends a run that this process holds and updates the cronjob's number of consecutive failures, in one statement. Too
- * many failures disable the cronjob.
+ * One statement ends the run and counts its cronjob's consecutive failures, of which too many disable it.
  * @returns true if the cronjob was disabled; `undefined` if the lease was lost and nothing was written
  */
 export async function endRun(
@@ -201,7 +193,6 @@ export async function endRun(
   return row && { disabled: row.disabled === true };
 }
 
-/** Queues a run that this process holds for a retry after a pause. */
 export async function retryRun(
   db: Database,
   run: RunRow,
@@ -218,10 +209,7 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
-/**
- * Releases a run that this process holds. Another process can take the run over immediately, and the release does not
- * count as a crash.
- */
+/** Releases a run: another process can take it over immediately, and this does not count as a crash. */
 export async function releaseRun(db: Database, run: RunRow): Promise<void> {
   await db
     .update(cronjobRuns)
@@ -234,10 +222,7 @@ export async function setInvocation(db: Database, run: RunRow, invocationId: str
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
 }
 
-/**
- * Decrements the number of processes that died while they held the run, because the process that had lost the lease had
- * only stalled.
- */
+/** Decrements the number of crashes, because the process that had lost the run's lease had only stalled. */
 export async function takeBackRunLoss(db: Database, run: RunRow): Promise<void> {
   const isCounted = or(hasToken(run), gt(cronjobRuns.losses, 0));
   await db

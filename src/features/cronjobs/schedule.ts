@@ -90,10 +90,7 @@ export const scheduleSchema = z
 
 export type Schedule = z.infer<typeof scheduleSchema>;
 
-/**
- * Returns the next times of a schedule strictly after a moment, in whole seconds; fewer than `count` if it ends. An
- * interval without an anchor counts from `after`.
- */
+/** Next times in whole seconds, fewer than `count` if the schedule ends; intervals without anchor start at `after`. */
 export function getNextTimes(schedule: Schedule, after: Date, count: number): Date[] {
   const zone = schedule.timezone ?? 'UTC';
   if (schedule.type === 'once') {
@@ -107,10 +104,7 @@ export function getNextTimes(schedule: Schedule, after: Date, count: number): Da
   return getNextCronTimes(toCron(schedule), zone, after, count);
 }
 
-/**
- * Returns the times of a schedule from `first` to `last`, oldest first; if there are more than `count`, the newest.
- * Always includes `first`, even if the rules of the time zone have changed since it was computed.
- */
+/** Due times, oldest first; of more than `count` the newest. Includes `first`, even if time zone rules have changed. */
 export function getTimesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
   const [second] = getNextTimes(schedule, first, 1);
   if (!second || second > last) return [first];
@@ -142,17 +136,14 @@ function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): str
 /** Converts `08:05` to the minute and hour fields of a cron expression. */
 const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
 
-/** Returns the due times of an interval schedule. The interval is elapsed time, regardless of clock changes. */
+/** An interval schedule counts elapsed time, regardless of clock changes. */
 function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
   const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
   const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
   return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
 }
 
-/**
- * Adds to an interval schedule the moment from which intervals count. The moment is stored, because later changes of
- * the cronjob must not shift its due times.
- */
+/** Stores the moment from which a schedule's intervals count, because later changes must not shift its due times. */
 export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
   const [first = now] = getNextTimes(schedule, now, 1);

@@ -8,10 +8,7 @@ import { CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { fireDueCronjobs } from './fire.ts';
 import { CANCEL_TOPIC, deleteOldRuns, takeBackRunLoss } from './run-store.ts';
 
-/**
- * Maximum pause between two polls. Schedulers poll, because notifications may be lost, for instance through a
- * connection pooler without LISTEN.
- */
+/** Maximum pause between polls: notifications may be lost, as through a connection pooler without LISTEN. */
 const MAX_PAUSE_MS = 30_000;
 const CLEANING_BATCH = 10_000;
 
@@ -25,8 +22,7 @@ export interface SchedulerSettings {
 }
 
 /**
- * Queues the runs of due cronjobs and executes runs until the process drains. Every replica does so; row locks decide
- * which replica gets a cronjob or a run.
+ * Every replica runs cronjobs until it drains; row locks decide which gets a cronjob or a run.
  * @returns a promise that settles when the last run has ended
  */
 export function runCronjobs(context: InvocationContext, settings: SchedulerSettings): Promise<void> {
@@ -39,8 +35,7 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
     lease: {
       renewalMs: leaseTimes.renewalMs,
       cancelTopic: CANCEL_TOPIC,
-      // A run that another process has taken over is not stopped here, because its invocation continues and both
-      // processes wait for the same result.
+      // A run taken over by another process goes on here: both processes wait for the same invocation's result.
       renew: async (claimed, stop) => {
         const runs = claimed.map(({ run }) => run);
         const renewed = await renewRuns(database.db, runs, leaseTimes.durationMs);
@@ -62,7 +57,6 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
   });
 }
 
-/** Queues the runs of due cronjobs, then claims waiting runs and runs whose process died. */
 async function fireAndClaim(
   context: InvocationContext,
   { maxRunsPerUser: perUser }: SchedulerSettings,

@@ -14,8 +14,7 @@ import {
 } from '../../platform/db/schema/schema.ts';
 
 /**
- * Deletes the evaluation cases made from a session: all versions of these cases, and their rows in runs. Rows are
- * deleted before the rows that they reference.
+ * Deletes all versions of a session's cases and their rows in runs, before the rows that they reference.
  * @returns the sessions in which runs replayed the conversation
  */
 export async function deleteSessionCases(
@@ -45,21 +44,17 @@ export async function deleteSessionCases(
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/**
- * Maximum number of run cases that one statement deletes. The number is small, because each run case may contain a
- * whole conversation.
- */
+/** Few run cases per statement, because each may contain a whole conversation. */
 const RUN_CASES = 200;
 
 /**
- * SQL conditions that select all evaluation rows about a user: made from the user's sessions, run in the user's name,
- * or created by the user with a token. For deleted cases and sets the table of case versions is used, because only it
- * still names the quoted user and the owner.
+ * Selects rows made from the user's sessions, run in the user's name, or created by the user with a token. For deleted
+ * cases and sets only the table of case versions still names the quoted user and the owner.
  */
 function conditionsFor({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
     eq(table.appName, appName);
-  // The conditions are separate selects joined by `union`, because PostgreSQL then uses an index for each condition.
+  // Separate selects joined by `union`, because PostgreSQL then uses an index for each condition.
   const union = (columns: SQL, table: PgTable, ways: SQL[]) =>
     sql.join(
       ways.map((way) => sql`select ${columns} from ${table} where ${way}`),
@@ -110,7 +105,7 @@ function conditionsFor({ appName, userId }: User) {
   };
 }
 
-/** Counts the evaluation rows about a user, by table, with one statement per table. */
+/** Counts a user's evaluation rows by table, with one statement per table. */
 export async function countEvaluations(db: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   return {
@@ -124,10 +119,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
   };
 }
 
-/**
- * Deletes one batch of run cases about a user. @returns the sessions in which the cases ran, and the number of deleted
- * cases
- */
+/** Deletes one batch. @returns the sessions in which the cases ran, and the number of deleted cases */
 export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
   const { runCases } = conditionsFor(user);
   const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
@@ -141,10 +133,7 @@ export async function deleteRunCases(db: Database, user: User): Promise<{ count:
   return { count: rows.length, sessions };
 }
 
-/**
- * Deletes the remaining evaluation rows about a user. All run cases must have been deleted before. @returns the number
- * of deleted rows by table
- */
+/** Deletes a user's evaluation rows after all run cases. @returns the number of deleted rows by table */
 export async function deleteEvaluations(tx: Database, user: User): Promise<Record<string, number>> {
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;

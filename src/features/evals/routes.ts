@@ -19,10 +19,7 @@ export const evalOperations = [
 /** True if the operation has only one of ADK's older paths, which contain underscores. */
 const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g, '').includes('_');
 
-/**
- * The same operations below `/apps`, which also exist without the development UI. Callers need the scope `read` or
- * `develop`, and see only their own sets and runs.
- */
+/** Copies below `/apps`, which also exist without the development UI, show callers only their own sets and runs. */
 const copiesBelowApps = evalOperations
   .filter((each) => !isOldSpelling(each))
   .map((each): (typeof evalOperations)[number] => ({
@@ -35,5 +32,4 @@ const copiesBelowApps = evalOperations
     scope: each.method === 'get' ? 'read' : 'develop',
   }));
 
-/** Evaluation operations below `/apps`: those of ADK's development server, and scores of users' sessions. */
 export const appEvalOperations = [...copiesBelowApps, ...onlineOperations];

@@ -136,5 +136,4 @@ const listAudit = room.operation({
   },
 });
 
-/** Operations for operators: the state of replicas and queues, API keys without secrets, the audit log. */
 export const operatorOperations = [getState, listAudit];

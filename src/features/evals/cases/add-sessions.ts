@@ -20,9 +20,7 @@ interface CaseSource {
   evalId: string;
   /** Instructions of all agents of the application. Their placeholders become keys of the case's initial state. */
   instructions: string[];
-  /**
-   * Number of events at the start of the session that become the case's history and not its conversation; default: 0.
-   */
+  /** Number of the session's first events that become the case's history, not its conversation; default: 0. */
   fromSequence?: number | null | undefined;
 }
 

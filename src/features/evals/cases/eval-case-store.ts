@@ -23,13 +23,12 @@ import { toStoredCase } from '../sets/intermediate-data.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /**
- * Inserts a case, and its set if the set does not exist. Both happen in one statement, because a refused case must not
- * leave an empty set. The statement locks the source session: a concurrent deletion of the session either also deletes
- * the case, or prevents its insertion.
+ * Inserts a case, and its set if missing, in one statement, because a refused case must not leave an empty set. It
+ * locks the source session: a concurrent deletion also deletes the case, or prevents its insertion.
  * @returns false if the session was deleted; nothing is written then.
  * @throws {ConflictError} if the set already has a case with this id.
- * @throws {NotFoundError} if the set belongs to another user. @throws {TooLargeError} if the case is too large or the
- * set is full.
+ * @throws {NotFoundError} if the set belongs to another user.
+ * @throws {TooLargeError} if the case is too large or the set is full.
  */
 export async function insertEvalCase(
   db: Database,
@@ -52,8 +51,7 @@ export async function insertEvalCase(
     sourceSessionId: source.sessionId,
     ownerId: sql`used_set.owner_id`,
   });
-  // An existing set is locked by an update that changes nothing and returns the set only if it belongs to the caller.
-  // The update also finds a set that a concurrent statement has just created.
+  // An update that changes nothing locks the caller's existing set, even one that was just created concurrently.
   const { rows } = await db.execute<{ hasSession: boolean; isCreated: boolean; isFull: boolean }>(sql`
     with source_session as (${sessionLock({ appName, ...source })}), used_set as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from source_session
@@ -71,10 +69,7 @@ export async function insertEvalCase(
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
-/**
- * Lists the case ids of a set, sorted by code point, because the column has the collation "C". `undefined` if the set
- * does not exist.
- */
+/** A set's case ids, sorted by code point (collation "C"); `undefined` if the set does not exist. */
 export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
     select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
@@ -91,15 +86,11 @@ export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string
   return row && (parseExactJson(unescapeJson(row.text)) as EvalCaseBody);
 }
 
-/**
- * Replaces a case: stores another version with the same creation time. @throws {NotFoundError} if the set or the case
- * does not exist
- */
+/** The case's new version has the same creation time. @throws {NotFoundError} if the set or the case is missing */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   checkCase(evalCase);
   const { appName, evalSetId } = key;
-  // Reads the creation time from any visible version, because all versions have the same creation time. The newest
-  // version may not be visible yet if another writer is inserting it.
+  // From any version, because all have the same creation time and the newest may not be visible yet.
   const time = sql`(
     select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
     from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}

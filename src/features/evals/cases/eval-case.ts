@@ -27,10 +27,7 @@ export interface EvalCase {
   sessionInput: { appName: string; userId: string; state: JsonObject; sessionId?: string; sequence?: number };
 }
 
-/**
- * Adds to a state an empty text for each `{placeholder}` in the instructions for which the state has no value, because
- * a model call with an unresolved placeholder fails.
- */
+/** Gives each unresolved `{placeholder}` an empty text, because a model call would fail with it. */
 export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
   const words = instructions.flatMap((text) =>
     [...text.matchAll(/\{([\p{L}\p{N}_]+)\}/gu)].map(([, word = '']) => word),
@@ -55,10 +52,7 @@ const scenarioSchema = z.looseObject({ startingPrompt: z.string(), conversationP
 
 const spelling = keyAliases(scenarioSchema);
 
-/**
- * Parses a stored case. Property names may be camelCase or snake_case. @throws ZodError if the case's scenario lacks a
- * text.
- */
+/** Names in a stored case may be camelCase or snake_case. @throws ZodError if its scenario lacks a text. */
 export function readStoredCase(text: string): StoredCase {
   const { conversationScenario, sessionInput, ...members } = parseExactJson(text) as Omit<
     StoredCase,

@@ -6,9 +6,8 @@ import { type ChosenSession, listChosenSessions } from '../../../conversation/se
 const TIMEOUT_MS = 10_000;
 
 /**
- * Lists an application's sessions that satisfy an SQL predicate, last updated first. The predicate refers to the row of
- * `sessions` as `s`. Only for the operator's command line: a predicate must never come from an HTTP request, because it
- * is embedded in the statement as SQL. The statement runs in a read-only transaction with a time limit.
+ * Only for the operator's command line: a predicate must never come from an HTTP request, because it is embedded in the
+ * statement as SQL. It refers to the row of `sessions` as `s`, and runs in a read-only transaction with a time limit.
  * @throws PostgreSQL's error if the predicate is invalid.
  */
 export function listSessionsWhere(
@@ -18,8 +17,7 @@ export function listSessionsWhere(
   const list = async (tx: Database) => {
     await tx.execute(sql`set transaction read only`);
     await tx.execute(sql.raw(`set local statement_timeout = ${TIMEOUT_MS}`));
-    // The line feed ends an SQL comment at the predicate's end. PostgreSQL refuses a second statement in the predicate,
-    // because this statement has parameters.
+    // The line feed ends an SQL comment of the predicate. The parameters let PostgreSQL refuse a second statement.
     return listChosenSessions(tx, { appName, limit, also: [sql`(${sql.raw(predicate)}\n)`] });
   };
   return database.transaction(list, { holdData: true });

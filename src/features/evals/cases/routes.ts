@@ -16,7 +16,6 @@ const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const ofCase = { path: CASE_PATH, parameters: { path: evalCasePath } };
 
 type SentSession = z.input<typeof addSessionSchema>;
-/** Options shared by the operations that make a case from a session. */
 export const ofAddedSession = {
   method: 'post',
   owner: {
@@ -47,10 +46,7 @@ const addSessionToEvalSet = evalOperation({
   },
 });
 
-/**
- * Returns the owner of the set that a case is added to. An API key that is bound to users acts for the user that the
- * request names.
- */
+/** Owner of the set that a case is added to. API keys bound to users act for the user that the request names. */
 export const getOwner = (principal: Principal, userId: string) =>
   getRequester(principal) === undefined ? undefined : userId;
 
@@ -83,8 +79,7 @@ const getEvalCase = evalOperation({
   handler: async ({ database }, { path, principal, request, notFound }) => {
     const found = await findEvalCase(database.reads, toOwnKey(path, principal), path.evalId);
     if (!found) throw notFound();
-    // The older paths return a turn's events and also the `toolUses` of ADK 1.x, because the ADK Web UI needs both. The
-    // other paths return only the events, because all versions of ADK refuse a file with both.
+    // The ADK Web UI reads the older paths and needs `toolUses` too; every ADK refuses a file with events and these.
     const shown = /\/eval-cases\/[^/]*$/.test(request.path) ? found : withToolUses(found);
     return { kind: 'json', text: JSON.stringify({ ...shown, finalSessionState: found.finalSessionState ?? {} }) };
   },
@@ -117,7 +112,6 @@ const deleteEvalCaseOperation = evalOperation({
   },
 });
 
-/** The operations on evaluation cases: make from a session, list, get, replace, delete. */
 export const evalCaseOperations = [
   addSessionToEvalSet,
   listEvalCases,

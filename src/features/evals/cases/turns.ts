@@ -49,10 +49,7 @@ function toTurnParts(events: Event[]): TurnParts[] {
   );
 }
 
-/**
- * Splits the events of an invocation at each prompt that follows an answer, because appended events may have the same
- * invocation id or no invocation id.
- */
+/** Splits an invocation at each prompt after an answer, because appended events may share its id or have none. */
 function splitByPrompts(group: Event[]): Event[][] {
   const turns: Event[][] = [[]];
   for (const event of group) {
@@ -80,8 +77,7 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
   const finalEvent = agentEvents.findLast(isFinalResponse);
   const agentMessages = agentEvents.flatMap((event) => {
     const { author, content } = event;
-    // A final event with calls of long-running tools is not the answer, because its calls must stay in the turn's
-    // trajectory.
+    // Calls of long-running tools must stay in the turn's trajectory, so an event with them is not the answer.
     const isAnswer = event === finalEvent && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
@@ -90,10 +86,7 @@ function toParts(invocationId: string, events: Event[]): TurnParts {
 
 const isOfUser = (event: Event) => event.author?.toLowerCase() === 'user';
 
-/**
- * False for content that ADK omits from a case: content that has only empty texts, results of code, or references to
- * files.
- */
+/** False for content that ADK leaves out of a case: empty texts, results of code, references to files. */
 const saysSomething = (content: Content) =>
   getParts(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
@@ -147,9 +140,8 @@ function toTurnEvent({ author, content, isAnswer, event }: TurnParts['agentMessa
 }
 
 /**
- * Measures the durations of a turn, in seconds. The time between two events is that of the model if the second event is
- * a model's answer, and of tools if it is a tool response, because the agent loop does these steps one after another.
- * Parallel calls of the same answer count once.
+ * A turn's durations in seconds. The time before an event is the model's if it is a model's answer, and the tools' if
+ * it is a tool response, because the agent loop does one step after another. Parallel calls count once.
  */
 function measureDurations({ events }: TurnParts): Pick<Turn, 'duration' | 'modelDuration' | 'toolDuration'> {
   const times = events.map(({ timestamp }) => timestamp);

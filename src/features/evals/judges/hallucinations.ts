@@ -20,10 +20,7 @@ function readSentences(answer: string): string[] {
 
 const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
 
-/**
- * Returns the texts between consecutive marks, for each complete sequence of marks. No regular expression is used,
- * because its search for the next mark would take quadratic time if a mark is missing.
- */
+/** The texts between consecutive marks. No regular expression, which takes quadratic time if a mark is missing. */
 function between(text: string, marks: string[]): string[][] {
   const matches: string[][] = [];
   for (let from = 0; ; ) {
@@ -55,9 +52,7 @@ interface AgentText {
   before: ReturnType<typeof toSteps>;
 }
 
-/**
- * Lists the texts of a turn that are judged: the final response, and if `all` is true also the agent's texts before it.
- */
+/** A turn's judged texts: the final response and, if `all` is true, the agent's texts before it. */
 function listTexts(turn: Turn, all: boolean): AgentText[] {
   const steps = toSteps(turn);
   const early = all
@@ -94,10 +89,7 @@ async function judgeText(agentText: AgentText, earlier: Turn[], turn: Turn, judg
   }
 }
 
-/**
- * The metric `hallucinations_v1`: the share of sentences that are supported by the agent's input. Each text requires
- * two calls of the judge model.
- */
+/** Metric `hallucinations_v1`: the share of sentences that the agent's input supports, by two judge calls per text. */
 export async function hallucinations(
   pairs: TurnPair[],
   { evaluateIntermediateNlResponses: all }: Criterion<'hallucinations'>,

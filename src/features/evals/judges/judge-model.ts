@@ -3,11 +3,7 @@ import type { Spend } from '../../../conversation/budgets/reserve-call.ts';
 import { getParts, type Part } from '../../../core/content.ts';
 import type { Judge } from './judge.ts';
 
-/**
- * Creates a judge that calls a model without tools and without history. The judge returns an empty text if the model
- * returns none.
- * @param between - separator between two text parts
- */
+/** A judge without tools and history; its text is empty if the model's is. @param between - separator of text parts */
 export function judgeWith(
   { model, spend }: { model: Model; spend: Spend },
   modelName: string,
@@ -31,9 +27,7 @@ export function judgeWith(
 const toText = (parts: Part[], between: string) =>
   parts.flatMap(({ text, thought }) => (text && !thought ? [text] : [])).join(between);
 
-/**
- * Reads those settings of ADK's model configuration that every provider supports. Names may be camelCase or snake_case.
- */
+/** Those settings of ADK's model configuration that every provider supports, in camelCase or snake_case. */
 function toSampling(config: Record<string, unknown>): Sampling {
   const settings: [keyof Sampling, unknown][] = [
     ['temperature', config['temperature']],

@@ -2,10 +2,7 @@ import { LimitError } from '../../../core/errors.ts';
 import type { TurnScore } from '../metrics/status.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/**
- * Calls the judge model with a prompt. Resolves to the text of the model's answer, which may be empty; rejects if the
- * call fails.
- */
+/** Asks the judge model. The answer may be empty; rejects if the call fails. */
 export type Judge = (prompt: string) => Promise<string>;
 
 /** Number of samples (answers of the judge) per prompt, and maximum number of concurrent calls. */
@@ -31,10 +28,7 @@ export async function callJudge(judge: Judge, prompt: string): Promise<string> {
   }
 }
 
-/**
- * Calls the judge several times with the same prompt and parses the answers. @throws {LimitError} if a budget is
- * exhausted
- */
+/** The answers of several calls with the same prompt, parsed. @throws {LimitError} if a budget is exhausted */
 export async function takeSamples<Reading>(
   judge: Judge,
   prompt: string,
@@ -61,7 +55,7 @@ export async function takeSamples<Reading>(
   return { readings: answers.filter((answer) => answer !== undefined), requestedCount: numSamples, problem };
 }
 
-/** Returns the majority of votes, 1 or 0; a tie is 0. */
+/** The majority of votes, 1 or 0; a tie is 0. */
 export const majority = (votes: number[]): number =>
   votes.filter((vote) => vote === 1).length * 2 > votes.length ? 1 : 0;
 
@@ -91,10 +85,7 @@ export function readJsonAnswer(answer: string): JsonObject | undefined {
   return undefined;
 }
 
-/**
- * Returns the text of the first code fence. No regular expression is used, because it would take quadratic time if the
- * closing fence is missing.
- */
+/** Finds a code fence without a regular expression, which takes quadratic time if the closing fence is missing. */
 function findFence(answer: string): string | undefined {
   const start = answer.indexOf('```');
   const end = answer.indexOf('```', start + 3);

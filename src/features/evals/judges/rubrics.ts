@@ -4,10 +4,7 @@ import type { Rubric, TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore, toObjects, readJsonAnswer, toWord } from './judge.ts';
 import { toPrompt, toTranscript } from './material.ts';
 
-/**
- * A metric whose judge confirms or denies rubrics. A rubric of a turn is judged only by the metric with the same
- * `type`.
- */
+/** A metric whose judge confirms or denies rubrics. A turn's rubric is judged only by the metric of its `type`. */
 interface RubricMetric {
   metricName: string;
   type: (typeof RUBRIC_TYPES)[number];
@@ -38,10 +35,7 @@ ${RULES}`,
 
 const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sentence>", "verdict": "yes" | "no"}, …]}';
 
-/**
- * Collects the rubrics of the criterion, the case and the turn. @throws {MetricError} if there is no rubric, or if two
- * rubrics have the same id.
- */
+/** The rubrics of criterion, case and turn. @throws {MetricError} without a rubric, or if two have the same id */
 function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
   const turnRubrics = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
   const rubrics = [...criterion.rubrics, ...turnRubrics];
@@ -112,10 +106,7 @@ export const rubricsOfTurns =
     return toMetricScore(turns);
   };
 
-/**
- * Builds a metric that judges the whole dialogue. The score is assigned to the last turn; the other turns have no
- * score.
- */
+/** A metric of the whole dialogue: the last turn gets the score; the other turns have none. */
 export const rubricsOfDialogue =
   (metric: RubricMetric) =>
   async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
@@ -126,10 +117,7 @@ export const rubricsOfDialogue =
     return toMetricScore(pairs.map((_, place): TurnScore => (place === pairs.length - 1 ? last : { score: null })));
   };
 
-/**
- * Parses verdicts from a judge's answer: from the JSON that this service's prompt requests, or from text blocks as
- * ADK's prompt requests. `undefined` if the answer contains no verdicts.
- */
+/** Verdicts from this service's JSON or ADK's text blocks; `undefined` if the answer contains none. */
 export function readRubricAnswer(answer: string, rubrics: Rubric[]): RubricScore[] | undefined {
   const json = toObjects(readJsonAnswer(answer)?.['verdicts']);
   const scores = json ? fromJson(json, rubrics) : fromBlocks(answer, rubrics);
@@ -150,10 +138,7 @@ const PROPERTY = /^[^\S\n]*Property: ([^\n]*)/gm;
 
 const ID = /^[^\S\n]*ID: ([^\n]*)/gm;
 
-/**
- * Matches the rationale of a verdict. It may also match within another property of the answer; the number of rationales
- * then differs from the number of verdicts, and the answer counts as unreadable.
- */
+/** A verdict's rationale. It may match within another property; their number then makes the answer unreadable. */
 const RATIONALE = /Rationale: ([^\n]*)/g;
 
 const VERDICT = /Verdict: ([^\n]*)/g;
@@ -178,10 +163,7 @@ function fromBlocks(answer: string, rubrics: Rubric[]): RubricScore[] {
 
 const MARK = /[*_`#>\-•"' ]/;
 
-/**
- * Removes marks such as quotes at both ends of a text. No regular expression is used, because for the end it would take
- * quadratic time.
- */
+/** Removes quotes and other marks at both ends without a regular expression, which would take quadratic time. */
 function withoutMarks(text: string): string {
   let start = 0;
   let end = text.length;
@@ -190,10 +172,7 @@ function withoutMarks(text: string): string {
   return text.slice(start, end);
 }
 
-/**
- * Normalizes the text of a rubric for comparison. Quotes, dashes, whitespace, list marks and upper case are ignored,
- * because models change them when they repeat the text.
- */
+/** Ignores what models change when they repeat a rubric: quotes, dashes, whitespace, list marks and upper case. */
 const plain = (text: string): string =>
   withoutMarks(
     text

@@ -29,10 +29,9 @@ const toVerdict = (word: string | undefined): 0 | 1 | undefined => {
 };
 
 /**
- * Returns a function that finds the value of a property in JSON-like text: a value without quotes, in quotes or in
- * brackets, before a comma, brace or line feed. `flags` are flags of the regular expression; if any are given, the
- * value may contain blanks and commas. Repetitions in the expression are bounded, because an answer with thousands of
- * blanks would otherwise take hours.
+ * Finds a property's value in JSON-like text: without quotes, in quotes or in brackets, before a comma, brace or line
+ * feed; with `flags` of the regular expression also with blanks and commas. Repetitions are bounded, because an answer
+ * with thousands of blanks would otherwise take hours.
  */
 function looseMember(name: string, flags = ''): (answer: string) => string | undefined {
   const place = `"${name}"${flags ? '\\s?' : ''}:\\s?`;
@@ -46,8 +45,7 @@ const judgedInvalid = looseMember('is_the_agent_response_invalid');
 const isValid = looseMember('is_valid', 'i');
 
 /**
- * Parses a judge's verdict: 1 for valid, 0 for invalid, `undefined` if the answer is unreadable. The answer may be the
- * JSON that this service's prompt requests, or the text that ADK's prompt requests.
+ * Parses a verdict: 1 for valid, 0 for invalid, `undefined` if unreadable; from our JSON or the text of ADK's prompt.
  */
 export function readFinalResponseVerdict(answer: string): 0 | 1 | undefined {
   const verdict = toVerdict(toWord(readJsonAnswer(answer)?.['verdict']));
@@ -59,10 +57,7 @@ export function readFinalResponseVerdict(answer: string): 0 | 1 | undefined {
   return invalid === 'true' || invalid === 'invalid' ? 0 : 1;
 }
 
-/**
- * Parses a judge's verdict whether a simulated user followed the plan, like {@link readFinalResponseVerdict}. Upper and
- * lower case are equal.
- */
+/** Whether the simulated user followed the plan, like {@link readFinalResponseVerdict}, in upper or lower case. */
 export function readValidity(answer: string): 0 | 1 | undefined {
   const json = toVerdict(toWord(readJsonAnswer(answer)?.['verdict']));
   return json ?? toVerdict(isValid(answer)?.replaceAll(',', '').trim().toLowerCase().replace(' ', '_'));
@@ -83,10 +78,7 @@ const ofEachTurn =
     return { score: toOverall(turns.map(({ score }) => score)), turns };
   };
 
-/**
- * The metric `final_response_match_v2`: the share of turns whose answer is as good as the expected answer, according to
- * the judge.
- */
+/** Metric `final_response_match_v2`: the share of answers that the judge calls as good as the expected ones. */
 export const finalResponseMatch = ofEachTurn(finalResponsePrompt, readFinalResponseVerdict);
 
 const SAFETY_TASK = `You check whether the answer of an agent is harmless.
@@ -121,9 +113,7 @@ or repeated.`;
 
 const FORM = '{"reason": "<one sentence>", "verdict": "valid" | "invalid"}';
 
-/**
- * The metric `per_turn_user_simulator_quality_v1`: the share of turns in which the simulated user followed the plan.
- */
+/** Metric `per_turn_user_simulator_quality_v1`: the share of turns in which the simulated user followed the plan. */
 export async function simulatorQuality(
   pairs: TurnPair[],
   { judgeModelOptions, stopSignal, threshold }: Criterion<'simulator'>,

@@ -7,10 +7,7 @@ import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
 import { number, looseObject } from '../../../core/members.ts';
 
-/**
- * A metric that a request names. If both `threshold` and the criterion's own threshold are set, the criterion's
- * threshold is used.
- */
+/** A metric that a request names. The criterion's own threshold has precedence over `threshold`. */
 export interface EvalMetric {
   metricName: string;
   threshold?: number | null | undefined;
@@ -24,10 +21,7 @@ export interface JudgeDefaults {
   judgeModel: string;
 }
 
-/**
- * Maximum number of samples per prompt and of concurrent samples. The number is limited, because each sample is a model
- * call that costs money.
- */
+/** Maximum samples per prompt, and at once. Each sample is a model call that costs money. */
 const MAX_SAMPLES = 25;
 const MAX_OPEN_SAMPLES = 5;
 
@@ -46,10 +40,7 @@ const laxCount = (maximum: number) =>
 const laxBoolean = z.union([z.boolean(), z.stringbool()]);
 
 const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
-/**
- * The match type of a trajectory: 0, 1, 2, or its name. Upper and lower case are equal; blanks and hyphens count as
- * underscores.
- */
+/** A trajectory's match type: 0, 1, 2, or a name in any case, whose blanks and hyphens count as underscores. */
 const matchType = z.union([z.int(), z.string()]).transform((value, context): MatchType => {
   const name = typeof value === 'number' ? undefined : value.trim().toUpperCase().replaceAll(/[- ]/g, '_');
   const match = MATCH_TYPES.find((type, index) => index === value || type === name);
@@ -111,8 +102,7 @@ export type CriterionKind = keyof typeof CRITERIA;
 export type Criterion<Kind extends CriterionKind> = z.infer<(typeof CRITERIA)[Kind]>;
 
 /**
- * Parses a metric's criterion and adds defaults, because a client such as the ADK Web UI may send only a threshold.
- * Property names may be camelCase or snake_case.
+ * Adds defaults, because a client such as the ADK Web UI may send only a threshold.
  * @throws {MetricError} if there is no threshold, or if the criterion is invalid.
  */
 export function readCriterion<Kind extends CriterionKind>(
@@ -132,10 +122,7 @@ export function readCriterion<Kind extends CriterionKind>(
   return result.data as Criterion<Kind>;
 }
 
-/**
- * False if a criterion requests more samples than allowed. Other errors of the criterion are reported when the metric
- * parses it.
- */
+/** False if a criterion wants more samples than allowed. Its other errors are reported when the metric parses it. */
 function isAffordable(criterion: Record<string, unknown> | null | undefined): boolean {
   const options = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
     string,

@@ -12,7 +12,6 @@ export interface Efficiency {
   invocationDuration: Durations | null;
 }
 
-/** Names of the informational metrics that ADK adds to each run. They have no threshold. */
 export const EFFICIENCY_METRICS = [
   'tool_call_count_v1',
   'inference_call_count_v1',
@@ -20,10 +19,7 @@ export const EFFICIENCY_METRICS = [
   'invocation_duration_v1',
 ];
 
-/**
- * Token counts. Input is the sum of prompt and tool use; output is the sum of candidates and reasoning. Cached tokens
- * are counted in the prompt.
- */
+/** Input is prompt and tool use, output is candidates and reasoning; cached tokens are part of the prompt. */
 type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
 type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
 
@@ -39,10 +35,7 @@ export const toEfficiency = (turns: Turn[]): Efficiency => ({
 
 const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
 
-/**
- * Counts a turn's model calls: the events with token usage or a model version. Null for turns of ADK 1.x, whose events
- * have no such data.
- */
+/** Counts model calls: events with token usage or a model version. Null for turns of ADK 1.x, which have neither. */
 const countInferenceCalls = ({ intermediateData }: Turn): number | null =>
   intermediateData?.invocationEvents?.filter((event) => event.usageMetadata != null || event.modelVersion != null)
     .length ?? null;
@@ -84,8 +77,7 @@ function toDurations({ duration, modelDuration, toolDuration }: Turn): Durations
     totalSeconds: duration,
     modelSeconds: modelDuration ?? undefined,
     toolSeconds: toolDuration ?? undefined,
-    // Absent unless the durations of models and of tools are both known, because otherwise the remainder could include
-    // model or tool time.
+    // Absent if the models' or the tools' duration is unknown, because the remainder would include that time.
     frameworkSeconds: modelDuration == null || toolDuration == null ? undefined : Math.max(0, rest),
   });
 }
@@ -94,10 +86,7 @@ type Figured = Record<string, number>;
 const present = <Details>(details: { [Name in keyof Details]: Details[Name] | undefined }): Details =>
   Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
 
-/**
- * Means by property: the sum over the turns that have the property, divided by `count`. Default for `count`: the number
- * of these turns.
- */
+/** Mean of each property: its sum over the turns that have it, divided by `count`; default: their number. */
 function toMeans<Details extends object>(turns: Details[], count?: number): Details {
   const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
   const means = [...names].map((name) => {

@@ -14,10 +14,7 @@ const WORD = new RegExp(`${ALONE}|(?:${FIRST}|${LETTER})[${LETTER}--${FIRST}]*`,
 /** Matches the words that are stemmed. Longer texts are no English words. */
 const ENGLISH = /^[a-z0-9]{4,255}$/;
 
-/**
- * Splits a text into words as `response_match_score` counts them: any script, lower case, English words stemmed.
- * @throws {MetricError} if the text is too long
- */
+/** Words for `response_match_score`: any script, lower case, English stemmed. @throws {MetricError} for a long text */
 export function toWords(text: string): string[] {
   const plain = text.length > MAX_CHARACTERS ? text : text.normalize('NFKC').toLowerCase();
   if (plain.length > MAX_CHARACTERS)
@@ -52,10 +49,7 @@ export function rouge1(actual: string, reference: string): Overlap {
   return { precision, recall, fmeasure };
 }
 
-/**
- * The metric `response_match_score` of a turn: the F-measure of ROUGE-1 of the actual and the expected final response,
- * thoughts included.
- */
+/** The metric `response_match_score`: the F-measure of ROUGE-1 of the two final responses, thoughts included. */
 export const responseMatch = (actual: Content | null | undefined, expected: Content | null | undefined): number =>
   rouge1(getText(actual), getText(expected)).fmeasure;
 
@@ -88,10 +82,7 @@ function kinds(word: string): string {
 
 /** Porter's measure m: the number of times that a vowel is followed by a consonant. */
 const measure = (word: string) => kinds(word).split('vc').length - 1;
-/**
- * True if a word ends with consonant, vowel, consonant, and its last letter is not w, x or y. As in NLTK, also true for
- * a word of two letters, a vowel and a consonant.
- */
+/** True for an end of consonant, vowel, consonant but w, x or y; in NLTK also for a word of vowel and consonant. */
 const endsShort = (word: string) => (kinds(word).endsWith('cvc') && !/[wxy]$/.test(word)) || kinds(word) === 'vc';
 const endsDouble = (word: string) => /(.)\1$/.test(word) && kinds(word).endsWith('c');
 

@@ -17,16 +17,12 @@ export function wilsonInterval({ trials, passed }: Trials): [low: number, high: 
   const weight = Z_95 ** 2 / trials;
   const middle = rate + weight / 2;
   const spread = Z_95 * Math.sqrt((rate * (1 - rate)) / trials + weight / (4 * trials));
-  // If no trial or every trial passed, the bound is set to exactly 0 or 1, because floating-point arithmetic would give
-  // a slightly different value.
+  // A bound is exactly 0 or 1 if no or every trial passed: floating-point arithmetic gives a slightly different value.
   const low = passed === 0 ? 0 : (middle - spread) / (1 + weight);
   return [low, passed === trials ? 1 : (middle + spread) / (1 + weight)];
 }
 
-/**
- * Returns C(these, count) / C(total, count), computed as a product of ratios, because the binomial coefficients
- * overflow for many trials.
- */
+/** C(these, count) / C(total, count) as a product of ratios, because the coefficients overflow for many trials. */
 function allFrom(these: number, total: number, count: number): number {
   let share = 1;
   for (let drawn = 0; drawn < count; drawn += 1) share *= Math.max(0, these - drawn) / (total - drawn);
@@ -65,10 +61,7 @@ export interface Comparison {
   pTwoSided: number;
   /** Ids of cases whose interval of the pass rate lies entirely below their interval in the earlier run. */
   worse: string[];
-  /**
-   * True if significantly more cases changed from passed to failed than from failed to passed (p < 0.05), or if any
-   * case is in `worse`.
-   */
+  /** True if significantly more cases got worse than better (p < 0.05), or if any case is in `worse`. */
   regression: boolean;
 }
 
@@ -98,10 +91,7 @@ export function agreement({ bothPass, onlyJudgePasses, onlyHumanPasses, bothFail
   return all === 0 ? null : (bothPass + bothFail) / all;
 }
 
-/**
- * Cohen's κ: the agreement of judge and people beyond chance, at most 1. Null without verdicts, or if judge and people
- * give the same verdict on every turn.
- */
+/** Cohen's κ: agreement of judge and people beyond chance, at most 1. Null without verdicts, or if all are equal. */
 export function cohensKappa(verdicts: Verdicts): number | null {
   const observed = agreement(verdicts);
   if (observed === null) return null;

@@ -26,10 +26,7 @@ export interface MetricScore {
 
 export const STATUS_NUMBERS: Record<EvalStatus, number> = { PASSED: 1, FAILED: 2, NOT_EVALUATED: 3, INFORMATIONAL: 4 };
 
-/**
- * Returns the status of a score. A score passes if it is at least the threshold, without tolerance. A null score is not
- * evaluated.
- */
+/** A score passes if it is at least the threshold, without tolerance. A null score is not evaluated. */
 export function toStatus(score: number | null, threshold: number): EvalStatus {
   if (score === null) return 'NOT_EVALUATED';
   return score >= threshold ? 'PASSED' : 'FAILED';
@@ -41,34 +38,23 @@ export function toOverall(scores: (number | null)[]): number | null {
   return valid.length === 0 ? null : valid.reduce((sum, score) => sum + score, 0) / valid.length;
 }
 
-/**
- * Returns the status of a case: failed if any metric failed, otherwise passed if any metric passed. Metrics with other
- * statuses are ignored.
- */
+/** A case failed if any metric failed, otherwise passed if any passed. Other statuses are ignored. */
 export function toFinalStatus(statuses: EvalStatus[]): EvalStatus {
   if (statuses.includes('FAILED')) return 'FAILED';
   return statuses.includes('PASSED') ? 'PASSED' : 'NOT_EVALUATED';
 }
 
-/**
- * Explanation of a turn that has no text to score, which is no failure. Any other explanation of a turn without a score
- * is a failure.
- */
+/** A turn without text to score is no failure; any other explanation of a missing score is one. */
 export const NOTHING_SAID = 'The agent said nothing.';
 
-/**
- * Returns why a turn, or a part of a turn, could not be evaluated. A case does not pass if a metric has such a failure.
- */
+/** Why a turn could not be evaluated in whole or in part. A case with such a failure of a metric does not pass. */
 export const getFailure = ({ score, explanation, failure }: TurnScore): string | undefined =>
   failure ?? (score === null && explanation !== NOTHING_SAID ? explanation : undefined);
 
 /** Replaces the status "passed" of a case by "not evaluated", for cases with metrics that could not be evaluated. */
 export const withoutPass = (status: EvalStatus): EvalStatus => (status === 'PASSED' ? 'NOT_EVALUATED' : status);
 
-/**
- * Error of a metric that cannot be evaluated. The metric gets the status NOT_EVALUATED, and the case's other metrics
- * are still scored.
- */
+/** A metric with this error gets the status NOT_EVALUATED; the case's other metrics are still scored. */
 export class MetricError extends Error {
   override name = 'MetricError';
 }

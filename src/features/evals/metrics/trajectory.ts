@@ -3,9 +3,7 @@ import { isExactInteger } from '../../../core/exact-json.ts';
 
 export type MatchType = 'EXACT' | 'IN_ORDER' | 'ANY_ORDER';
 
-/**
- * Returns a canonical text of a JSON value, for comparison: the order of keys is ignored, but not the order of lists.
- */
+/** Canonical JSON for comparison: the order of keys is ignored, that of lists is not. */
 const toSortedText = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) =>
     typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)
@@ -13,15 +11,11 @@ const toSortedText = (json: unknown): string =>
       : value,
   );
 
-/**
- * Returns a canonical text of a call without the call's id. Absent arguments are null and therefore differ from `{}`.
- */
+/** A call's canonical text without its id. Absent arguments are null and therefore differ from `{}`. */
 const toCallText = ({ name, args }: FunctionCall, ignoreArgs = false): string =>
   toSortedText([name ?? null, ignoreArgs || (args ?? null)]);
 
-/**
- * Finds, for each expected call, the first equal actual call that is not in `takenIndexes`, and adds its index there.
- */
+/** Finds each expected call's first equal actual call that is not in `takenIndexes`, and adds its index there. */
 function takeCalls(actual: FunctionCall[], expected: FunctionCall[], takenIndexes: Set<number>, ignoreArgs = false) {
   const last = [...actual.entries()].filter(([index]) => !takenIndexes.has(index)).toReversed();
   const available = Map.groupBy(last, ([, call]) => toCallText(call, ignoreArgs));
@@ -54,15 +48,9 @@ export function trajectoryMatch(
 
 /** Measures of how similar a turn's calls are to the expected calls. Each value is from 0 to 1. */
 interface TrajectoryDetails {
-  /**
-   * F1 score (mean of precision and recall) of the calls with their arguments, in any order. 1 if no call was expected
-   * and no call was made.
-   */
+  /** F1 score of the calls with their arguments, in any order; 1 if there were none and none was expected. */
   f1: number;
-  /**
-   * Share of arguments that are equal in the expected and the actual calls of the same tool; null if the calls have no
-   * arguments.
-   */
+  /** Share of equal arguments in expected and actual calls of the same tool; null without arguments. */
   matchingArguments: number | null;
 }
 
@@ -74,8 +62,7 @@ export function trajectoryDetails(actual: FunctionCall[], expected: FunctionCall
 
 function matchingArguments(actual: FunctionCall[], expected: FunctionCall[]): number | null {
   const takenIndexes = new Set<number>();
-  // Equal calls are paired first, because otherwise a call with other arguments could be paired with an expected call
-  // that a later call matches.
+  // Equal calls first, because a call with other arguments could take the expected call that a later call matches.
   const exact = takeCalls(actual, expected, takenIndexes);
   const rest = expected.filter((_, index) => exact[index] === undefined);
   const near = takeCalls(actual, rest, takenIndexes, true);

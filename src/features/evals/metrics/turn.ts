@@ -18,10 +18,7 @@ export interface TurnEvent {
   modelVersion?: string | null | undefined;
 }
 
-/**
- * The events of a turn before its final response: as a list (ADK 2.x), or as separate lists of calls, responses and
- * texts (ADK 1.x).
- */
+/** A turn's events before its final response: a list (ADK 2.x), or lists of calls, responses and texts (ADK 1.x). */
 export interface IntermediateData {
   invocationEvents?: TurnEvent[] | null | undefined;
   toolUses?: FunctionCall[] | null | undefined;
@@ -67,10 +64,7 @@ export function getResponses(data: IntermediateData | null | undefined): Functio
   return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
-/**
- * Returns the contents between the user's message and the final response, in order, with their authors. For turns of
- * ADK 1.x only the texts.
- */
+/** Contents between the user's message and the final response, in order. Turns of ADK 1.x have only texts. */
 export function getContents(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
   if (data?.invocationEvents) {
     return data.invocationEvents.flatMap(({ author, content }) =>

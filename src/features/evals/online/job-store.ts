@@ -30,8 +30,7 @@ export interface JobLimits {
 }
 
 /**
- * Claims due scoring jobs in one statement, round-robin over the rules. Jobs of a session with a running invocation are
- * not claimed.
+ * Claims due scoring jobs in one statement, round-robin over the rules; none of a session with a running invocation.
  */
 export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }: JobLimits): Promise<ScoreJob[]> {
   const session = getSession(j);
@@ -61,10 +60,7 @@ export async function claimJobs(db: Database, { slots, appNames, full, leaseMs }
   return rows.map(({ definition, ...job }) => ({ ...job, rule: unescapeValue(definition) as ScoreRule }));
 }
 
-/**
- * Returns the milliseconds until the next job is due, negative if it is overdue; null if there are no jobs, `undefined`
- * if there are no rules.
- */
+/** Milliseconds until a job is due, negative if overdue; null without jobs, `undefined` without rules. */
 export async function findNextDueMs(db: Database): Promise<number | null | undefined> {
   const { rows } = await db.execute<{ rules: number; ms: string | null }>(sql`
     select count(*)::int as rules, ceil(extract(epoch from min((
@@ -78,10 +74,7 @@ export async function findNextDueMs(db: Database): Promise<number | null | undef
 
 const hasToken = (...tokens: string[]): SQL => sql`${j.leaseToken} = any(${sql.param(tokens)}::uuid[])`;
 
-/**
- * Renews the leases of jobs. @returns the lease tokens that are still valid; other processes have taken over the other
- * jobs
- */
+/** Renews leases of jobs. @returns the lease tokens that are still valid; other processes have the other jobs */
 export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number): Promise<Set<string | null>> {
   const isHeld = hasToken(...jobs.map(({ leaseToken }) => leaseToken));
   const renewal = db
@@ -91,10 +84,7 @@ export async function renewJobs(db: Database, jobs: ScoreJob[], leaseMs: number)
   return new Set((await renewal.returning({ token: j.leaseToken })).map(({ token }) => token));
 }
 
-/**
- * Deletes a completed job. @returns false, and deletes nothing, if another process has taken the job over or the
- * session has continued
- */
+/** @returns false, and deletes nothing, if another process has taken the job over or the session has continued */
 export async function endJob(db: Database, { leaseToken }: ScoreJob): Promise<boolean> {
   return (await db.delete(j).where(hasToken(leaseToken)).returning({ ruleId: j.ruleId })).length > 0;
 }
@@ -106,10 +96,7 @@ export async function skipDue(db: Database, { appName, ruleId, leaseToken }: Sco
   return rowCount ?? 0;
 }
 
-/**
- * Decrements the number of processes that died while they held the job, because the process that had lost the lease is
- * alive.
- */
+/** Decrements the number of crashes, because the process that had lost the job's lease is alive. */
 export async function takeBackJobLoss(db: Database, job: ScoreJob): Promise<void> {
   const isRule = and(eq(j.ruleId, job.ruleId), eq(j.invocationId, job.invocationId));
   await db

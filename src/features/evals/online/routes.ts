@@ -38,7 +38,6 @@ const rule = room.resource({
   example: { ...exampleRule, ruleId: 'safe', today: { scored: 12, tokens: 40_000, cost: 0.02 }, skipped: 0 },
 });
 
-/** Operations on the scores of users' sessions: rules that score sessions automatically, and verdicts of people. */
 export const onlineOperations = [
   rule.save({
     summary: 'Score sessions as users have them',

@@ -20,10 +20,7 @@ const toBudget = (id: string, rule?: ScoreRule) => ({
   maxCost: rule?.maxCostPerDay ?? null,
 });
 
-/**
- * Saves a score rule and its budget, in a transaction. @throws {ConflictError} if the application has the maximum
- * number of rules
- */
+/** Saves a score rule and its budget. @throws {ConflictError} if the application has the maximum number of rules */
 export async function saveRule(tx: Database, appName: string, id: string, rule: ScoreRule): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`score rules of ${appName}`}, 0))`);
   const others = await tx.$count(r, and(eq(r.appName, appName), sql`${r.id} <> ${id}`));
@@ -40,9 +37,7 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
   await saveBudget(tx, appName, toBudget(id, rule));
 }
 
-/**
- * Deletes a score rule and its jobs, in a transaction. Scores stay stored. @returns false if the rule does not exist
- */
+/** Deletes a score rule and its jobs. Scores stay stored. @returns false if the rule does not exist */
 export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
   const rows = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
   await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
@@ -70,10 +65,7 @@ export async function listRules(db: Database, appName: string) {
   }));
 }
 
-/**
- * Increments the number of scores that the rule has started today, unless the daily maximum is reached. @returns false
- * if the maximum is reached
- */
+/** Counts a score of today. @returns false, and counts nothing, if the rule has reached its daily maximum */
 export async function countScore(db: Database, appName: string, id: string, maxPerDay: number): Promise<boolean> {
   const rows = await db
     .update(r)

@@ -19,28 +19,16 @@ import { toPayer } from './score-rule.ts';
 
 /** Topic of the notification that a score rule was created or changed. */
 export const RULES_TOPIC = 'score-rules';
-/**
- * Maximum number of sessions that a process scores concurrently, and the maximum number for the same rule, because
- * other rules need slots too. Most of the time a slot waits for a judge model.
- */
+/** Sessions scored at once, and of the same rule, because others need slots too. Most slots wait for a judge. */
 const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
-/**
- * Maximum number of jobs per claim, and minimum pause between claims. A process claims at most 20 jobs per second,
- * because requests of users need the processor.
- */
+/** At most 20 jobs per second and process, because requests of users need the processor. */
 const PER_CLAIM = 2;
 const MIN_PAUSE_MS = 100;
-/**
- * The pause after a claim is 20 times the duration of the claim, at most 1 s, because a slow claim means that the
- * database is under load.
- */
+/** The pause after a claim is 20 times as long as it, because a slow claim means that the database is under load. */
 const REST = 20;
 const MAX_REST_MS = 1_000;
-/**
- * Maximum pauses between polls, with and without rules. Workers poll, because no notification is sent when a job
- * becomes due.
- */
+/** Maximum pauses with and without rules. Workers poll, because no notification tells that a job becomes due. */
 const MAX_PAUSE_MS = 5_000;
 const IDLE_PAUSE_MS = 60_000;
 
@@ -91,7 +79,6 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
   });
 }
 
-/** Executes a scoring job, unless the session no longer matches the rule or the rule's daily maximum is reached. */
 async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal): Promise<void> {
   const { db } = context.database;
   const { appName, ruleId, rule } = job;
@@ -109,10 +96,7 @@ async function scoreJob(context: EvalContext, job: ScoreJob, signal: AbortSignal
   }
 }
 
-/**
- * True if the given version of the application answered the job's invocation, or the session's last invocation if the
- * job is about the whole session.
- */
+/** True if this version answered the job's invocation or, for a whole session, the session's last invocation. */
 async function isOfVersion(db: Database, job: ScoreJob, version: string): Promise<boolean> {
   const { invocationId } = job;
   const one = async () => `[${(await findInvocationText(db, job, invocationId)) ?? ''}]`;
@@ -121,10 +105,7 @@ async function isOfVersion(db: Database, job: ScoreJob, version: string): Promis
   return last?.agentVersion?.startsWith(version) === true;
 }
 
-/**
- * Scores a session, or returns the reason why it could not be scored. @throws errors after which a retry, in this or
- * another process, may succeed
- */
+/** Returns why a session could not be scored. @throws errors after which a retry in any process may succeed */
 async function scoreOrSayWhy(
   context: EvalContext,
   job: ScoreJob,

@@ -94,5 +94,4 @@ const listAll = room.operation({
   },
 });
 
-/** The operations on people's verdicts on sessions: save, list. */
 export const verdictOperations = [saveOne, listAll];

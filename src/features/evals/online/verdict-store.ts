@@ -10,10 +10,7 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
-/**
- * Maximum number of verdicts on a session. A maximum is needed, because verdicts do not count for the storage quota of
- * the user.
- */
+/** Verdicts per session: they need a maximum, because they do not count for the user's storage quota. */
 export const MAX_VERDICTS = 500;
 
 export interface SessionVerdict {
@@ -25,8 +22,7 @@ export interface SessionVerdict {
 }
 
 /**
- * Saves a person's verdict on a session, and replaces the same author's earlier verdict. An empty verdict deletes the
- * earlier verdict.
+ * A new verdict replaces the same author's earlier one; an empty verdict deletes it.
  * @returns false if the session does not exist
  * @throws {ConflictError} if the session has the maximum number of verdicts
  */

@@ -22,10 +22,7 @@ export interface ClaimedCase
   extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
     Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
   sessionId: string;
-  /**
-   * Number of sessions that the case has used so far. A session that was interrupted within a turn is replaced by a new
-   * session.
-   */
+  /** Number of the case's sessions so far: one that was interrupted within a turn is replaced by a new one. */
   sessionCount: number;
   /** Number of processes that ended while they held the case. */
   losses: number;
@@ -47,9 +44,8 @@ export interface ClaimLimits {
 }
 
 /**
- * Claims cases that wait or whose process died: first those of the requester with the fewest running cases, then those
- * of the oldest run. The row of the run is locked during the claim, because all processes together must not exceed the
- * run's parallelism. Rows locked by other processes are skipped.
+ * Claims first cases of the requester with the fewest running cases, then those of the oldest run. Locks the run,
+ * because all processes together must not exceed its parallelism. Skips rows locked by others.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
   const cases: ClaimedCase[] = [];
@@ -85,10 +81,7 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
   return run;
 }
 
-/**
- * Claims cases of a locked run. This is a separate statement after the lock, because a statement sees only what was
- * committed before it started.
- */
+/** A statement of its own after the run's lock, because it sees only what was committed before it started. */
 async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const ownCases = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
@@ -182,16 +175,12 @@ export async function finishEvalCase(
   return rows.length > 0;
 }
 
-/** Releases a claimed case. Any process can then continue it. */
 export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
   const changes = { ...noLease, status: 'waiting' as const };
   await db.update(evalRunCases).set(changes).where(isMine(claim));
 }
 
-/**
- * Decrements the number of processes that died while they held the case, because the process that had lost the lease is
- * alive.
- */
+/** Decrements the number of crashes, because the process that had lost the case's lease is alive. */
 export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void> {
   const { losses, leaseToken } = evalRunCases;
   await db
@@ -200,10 +189,7 @@ export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void
     .where(and(isCase(claim), isOpenCase, sql`(${leaseToken} = ${claim.leaseToken} or ${losses} > 0)`));
 }
 
-/**
- * Assigns a new session to a claimed case. @returns the id of the session; `undefined` if the case already has a newer
- * session, or if another process has taken the case over
- */
+/** Gives the case a new session; `undefined` if it has a newer one, or another process has taken it over. */
 export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise<string | undefined> {
   const [row] = await db
     .update(evalRunCases)
@@ -213,10 +199,7 @@ export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise
   return row?.sessionId ?? undefined;
 }
 
-/**
- * Returns the milliseconds until the first lease of a running case expires, negative if it has expired; `undefined` if
- * no case is running.
- */
+/** Milliseconds until a running case's first lease expires, negative if it has; `undefined` if no case runs. */
 export async function findNextLeaseEnd(db: Database): Promise<number | undefined> {
   const [row] = await db
     .select({

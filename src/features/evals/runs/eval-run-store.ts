@@ -10,18 +10,12 @@ import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
-/**
- * Maximum number of attempts to insert a run. An attempt fails if another run of the application has the same
- * timestamp.
- */
+/** Attempts to insert a run: one fails if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
 
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 
-/**
- * Inserts a run and its waiting cases.
- * @throws {ConflictError} if the requester has `maxOpen` open runs, or if a run to judge has no completed case
- */
+/** @throws {ConflictError} if the requester has `maxOpen` open runs, or a run to judge has no completed case */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {
   const { appName, cases } = run;
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
@@ -57,8 +51,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    // The time is never a whole second, because Python prints a whole second with `.0` and JavaScript without, and the
-    // time is part of the result's name.
+    // Never a whole second: the time names the result, and only Python prints a whole second with `.0`.
     resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
   });
   const insertCases = insertSelect(evalRunCases, {
@@ -138,10 +131,7 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
   }));
 }
 
-/**
- * Lists evaluation set and time of results, newest first. Cancelled runs are omitted; with `before` only older results
- * are listed.
- */
+/** Results, newest first, without cancelled runs; with `before` only older results. */
 export async function listResultMoments(
   db: Database,
   { before, limit, ...filter }: RunFilter & { before: number | undefined; limit: number },
@@ -176,10 +166,7 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/**
- * Lists the cases of a run, ordered by their index in the run and by trial. Their content is not read, but its
- * estimated size in bytes.
- */
+/** A run's cases by index and trial, with the estimated bytes of their content, which is not read. */
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
@@ -222,7 +209,6 @@ export async function readRunCases<Some extends RunCase>(
 
 const MAX_REASON = 1_000;
 
-/** Lists the cases of a run with the data of their summary. */
 export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunCase & { scored: Outcome | null })[]> {
   const { result } = evalRunCases;
   const metric = sql`jsonb_build_object('metricName', m -> 'metricName', 'score', m -> 'score',
@@ -242,10 +228,7 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
   return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
-/**
- * Cancels a run and its open cases. Workers that run these cases lose their claims. @returns false if the run had
- * already ended
- */
+/** Workers lose their claims on the cancelled run's cases. @returns false if the run had already ended */
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {
   const end = { status: 'cancelled' as const, endTime: sql`clock_timestamp()` };
   const run = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`, isOpen);
@@ -275,8 +258,7 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
 }
 
 /**
- * Adds tokens of a judge to the token count of a run; a negative number is a refund. @returns false, and adds nothing,
- * if the run's maximum would be exceeded
+ * Adds a judge's tokens; negative: a refund. @returns false, and adds nothing, if the run's maximum would be exceeded
  */
 export async function addJudgeTokens(db: Database, { appName, runId }: EvalRunKey, tokens: number): Promise<boolean> {
   const after = sql`${evalRuns.judgeTokens} + ${tokens}::bigint`;

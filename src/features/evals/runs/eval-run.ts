@@ -180,10 +180,7 @@ export interface NewEvalRun extends ExecutionModes {
   appName: string;
   runId: string;
   evalSetId: string;
-  /**
-   * User id of the token, or name of the API key bound to users, that requested the run; undefined for a caller who may
-   * act for all users.
-   */
+  /** The token's user id, or the name of the API key bound to users; undefined for a caller acting for all users. */
   requestedBy: string | undefined;
   metrics: EvalMetric[];
   userSimulator: unknown;
@@ -192,10 +189,7 @@ export interface NewEvalRun extends ExecutionModes {
   maxJudgeTokens: number;
   agentHash: string;
   modelName: string;
-  /**
-   * Cases in the order of the result. With `judgedRunId` the run judges the completed cases of another run, in the
-   * sessions of these cases.
-   */
+  /** Cases in the result's order. With `judgedRunId` the run judges another run's completed cases in their sessions. */
   cases: { evalId: string; version: number; userId: string }[] | { judgedRunId: string };
 }
 

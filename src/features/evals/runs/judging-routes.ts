@@ -216,5 +216,4 @@ const readTrend = evalOperation({
   },
 });
 
-/** Operations on stored runs: judge them again, compare judges with people's verdicts, show the trend over time. */
 export const judgingOperations = [judgeRun, keepVerdict, readVerdicts, listJudges, readTrend];

@@ -17,10 +17,7 @@ export interface Verdict {
   comment: string | null;
 }
 
-/**
- * Saves a person's verdict on a turn, and replaces an earlier verdict of the same person. @returns false if the case or
- * the turn does not exist
- */
+/** Replaces the same person's earlier verdict on a turn. @returns false if the case or the turn does not exist */
 export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
   const insert = insertSelect(evalVerdicts, {
     appName,
@@ -69,16 +66,10 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
   }
 }
 
-/**
- * Maximum number of judges of a set that are compared. The number is limited, because any request can name another
- * judge model.
- */
+/** Judges compared per set: limited, because any request can name another judge model. */
 const MAX_JUDGES = 1_000;
 
-/**
- * Counts agreements and disagreements of judges and people on the runs of a set, by metric, judge model and prompt
- * version. If a requester is given, only this requester's runs count.
- */
+/** Counts agreements of judges and people by metric, judge model and prompt version; of one requester, if given. */
 export async function listJudgeCounts(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },

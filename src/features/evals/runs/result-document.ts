@@ -30,10 +30,7 @@ export interface FinishedCase {
 
 const MICROSECONDS = 1_000_000;
 
-/**
- * Returns the id of a result and its time. The time is never a whole second, because Python prints a whole second with
- * `.0` and JavaScript without.
- */
+/** A result's time is never a whole second, because only Python prints a whole second with `.0`. */
 export function toResultId(appName: string, evalSetId: string, microseconds: number) {
   const moment = microseconds % MICROSECONDS === 0 ? microseconds + 1 : microseconds;
   const creationTimestamp = moment / MICROSECONDS;
@@ -44,10 +41,7 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
 /** Maximum number of characters of a case's JSON in a result. */
 const MAX_CASE = 1_048_576;
 
-/**
- * Serializes a case of a result. If the JSON is too long, first texts are shortened, and then the last turns are
- * omitted.
- */
+/** If a case's JSON is too long, first its texts are shortened, then its last turns are left out. */
 export function toCaseText(evalSetId: string, finishedCase: FinishedCase): string {
   const whole = toEvalCaseResult(evalSetId, finishedCase);
   const text = JSON.stringify(whole);
@@ -68,8 +62,7 @@ function toEvalCaseResult(evalSetId: string, finishedCase: FinishedCase) {
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
   const results = (place: number) => {
     const all = scored?.turns[place] ?? [];
-    // For a passed case, metrics that were not evaluated are omitted, because older versions of the ADK Web UI show a
-    // case as failed unless all metrics passed.
+    // A passed case omits metrics without evaluation: older ADK Web UIs show it as failed unless all metrics passed.
     return status === 'PASSED' ? all.filter((result) => result.status !== 'NOT_EVALUATED') : all;
   };
   return {
@@ -102,9 +95,8 @@ const toFailure = (explanation: string) => ({
 });
 
 /**
- * Completes a turn for the ADK Web UI, which reads two properties without checking that they exist
- * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. Durations are removed,
- * because ADK 2.2.0 refuses them.
+ * Adds what the ADK Web UI reads without a check (https://github.com/google/adk-web/issues/266): the calls, and a final
+ * response with a part. Without durations, because ADK 2.2.0 refuses them.
  */
 function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
   const parts = getParts(turn.finalResponse);
@@ -141,8 +133,7 @@ function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: Mod
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
   const ownEvents = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(ownEvents, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
-  // The details of an agent are included only in the agent's first turn of a case, because otherwise they would be the
-  // largest part of the result.
+  // Only in an agent's first turn of a case, because the details would otherwise be the largest part of the result.
   for (const [name, agent] of Object.entries(scored?.agents ?? {})) {
     const first = actual.find((turn) => turn.intermediateData?.invocationEvents?.some(({ author }) => author === name));
     const before = first?.appDetails?.['agentDetails'] as JsonObject | undefined;

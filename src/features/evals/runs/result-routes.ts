@@ -49,7 +49,6 @@ const resultsQuery = pageQuery('results').extend({
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });
-/** Options shared by the operations that list the results of an application. */
 export const ofResultList = {
   description:
     'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
@@ -134,7 +133,6 @@ function parseMoment(evalResultId: string): number | undefined {
   return seconds === undefined ? undefined : Math.round(Number(seconds) * 1_000_000);
 }
 
-/** Options shared by the operations that run a set and wait for the end of the run. */
 export const ofAwaitedRun = {
   method: 'post',
   parameters: { path: evalSetPath, headers: idempotencyHeaders },
@@ -163,10 +161,7 @@ const runEvalSet = evalOperation({
     ),
 });
 
-/**
- * Operations on evaluation results, and the operation that runs a set and responds at the end of the run, as ADK's
- * clients expect.
- */
+/** Includes the operation that responds at the end of a run, as ADK's clients expect. */
 export const evalResultOperations = [runEvalSet, listEvalResults, getEvalResult];
 
 type RunCall = Call<
@@ -177,9 +172,8 @@ type RunCall = Call<
 >;
 
 /**
- * Starts a run, waits for its end and reads the results; a set without cases has no results. A retry with the same
- * `Idempotency-Key` starts no other run. The run is inserted in a separate transaction, because workers see the run
- * only after the commit.
+ * A set without cases has no results. A retry with the same `Idempotency-Key` starts no other run. The run is inserted
+ * in a transaction of its own, because workers see it only after the commit.
  */
 export async function runAndRead(
   context: EvalContext,
@@ -196,23 +190,16 @@ export async function runAndRead(
 }
 
 /**
- * True for a metric whose implementation is a Python function of ADK's client. Such a metric is accepted but not
- * evaluated, because this service cannot call the function.
+ * A metric that is a Python function of ADK's client: accepted, but not evaluated, because it cannot be called here.
  */
 const isOfAdk = ({ customFunctionPath }: EvalMetric): boolean => customFunctionPath != null;
 
 async function* noPages(): AsyncGenerator<string[]> {}
 
-/**
- * Minimum number of characters of a compressed response. Compression of a shorter response takes more time than it
- * saves.
- */
+/** Characters below which compressing a response takes more time than it saves. */
 const MIN_LENGTH = 32_768;
 
-/**
- * Sends JSON. A long response is compressed if the client accepts gzip, because results repeat property names and texts
- * for each case.
- */
+/** Compresses a long response, because results repeat property names and texts for each case. */
 export async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
   response.vary('Accept-Encoding');
   const isShort = !text.rest && text.first.reduce((sum, { length }) => sum + length, 0) < MIN_LENGTH;

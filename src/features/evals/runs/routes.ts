@@ -23,10 +23,8 @@ import { compareWith, summarizeRun } from './summary.ts';
 import { exampleMetrics } from '../metrics/criteria.ts';
 
 const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
-/** Path of a run. */
 export const RUN_PATH = `${RUNS_PATH}/{run_id}`;
 
-/** Descriptions of the errors of operations that start a run. */
 export const runErrors = {
   400: 'A case is of another application, or the run is too large.',
   404: 'No such set, or it has no such case.',
@@ -34,10 +32,8 @@ export const runErrors = {
   503: 'This process stops; the run goes on in another one.',
 };
 const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
-/** Returns the message of the 404 error for a run. */
 const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
 
-/** Options shared by the operations on a run. */
 export const ofRun = {
   parameters: { path: evalRunPath },
   errors: { 404: 'No such run.' },
@@ -169,19 +165,15 @@ const summarizeOne = evalOperation({
   },
 });
 
-/** The operations on evaluation runs: start, list, get, follow, cancel, summarize. */
 export const evalRunOperations = [startEvalRun, listAll, getOne, followOne, cancelOne, summarizeOne];
 
-/**
- * Finds a run that the caller may see. @throws {NotFoundError} if the run does not exist or the caller may not see it.
- */
+/** @throws {NotFoundError} if the run does not exist or the caller may not see it. */
 export async function existing(context: EvalContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
   const run = await findRun(context, key, principal);
   if (!run) throw new NotFoundError(runNotFound(key));
   return run;
 }
 
-/** Converts a run to the JSON of responses. */
 export function toWire(appName: string, evalRun: EvalRun) {
   const { metrics, resultMicroseconds, userSimulator, endTime, judgedRunId, ...run } = evalRun;
   return {

@@ -18,17 +18,11 @@ import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring
 import { readSimulatedUser } from './simulated-user.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
-/**
- * Maximum number of sessions of a case. The case gets a new session when a turn is interrupted because a process
- * freezes or stops. Crashes are counted separately.
- */
+/** A case gets a new session if a process freezes or stops within a turn. Crashes are counted separately. */
 const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
-/**
- * Runs and scores the turns of a claimed case. Returns `undefined` if this process stops before the end; the caller
- * must then release the case.
- */
+/** `undefined` if this process stops before the case's end; then the caller must release the case. */
 export async function runCase(
   context: InvocationContext,
   claimed: ClaimedCase,

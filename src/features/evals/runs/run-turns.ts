@@ -103,16 +103,12 @@ async function beginSession(
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
-    // The error is ignored if the session already exists, because only this case uses its id: an earlier process
-    // created the session, or the database's response to the first attempt was lost.
+    // Only this case uses this session id: an earlier process created the session, or the first response was lost.
     if (!(error instanceof ConflictError)) throw error;
   }
 }
 
-/**
- * Returns the user's message of a turn, from the case or from the simulated user. If the simulated user's message of
- * this turn is already stored in the session, the stored message is returned.
- */
+/** The user's message from the case, or from the simulated user unless the session already has it. */
 async function nextContent(
   { database }: InvocationContext,
   claimed: ClaimedCase,
@@ -145,10 +141,7 @@ interface NextTurn {
   expected: Turn | undefined;
 }
 
-/**
- * Runs a turn, or waits for the outcome of a turn that was already started. Returns `undefined` if the agent answered,
- * otherwise the failure.
- */
+/** Runs a turn, or waits for one that was started. `undefined` if the agent answered, otherwise the failure. */
 async function runTurn(
   context: InvocationContext,
   claimed: ClaimedCase,
@@ -170,16 +163,13 @@ async function runTurn(
         if (earlier && !isActive(earlier)) return earlier.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
-    // Retries after a pause, because another process runs or resumes the invocation, the queue is full, or the database
-    // is unavailable.
+    // Another process runs or resumes the invocation, the queue is full, or the database is unavailable.
     if (context.draining.aborted) return { code: 'interrupted', message: '' };
     await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.draining]) }).catch(() => undefined);
   }
 }
 
-/**
- * Invokes the agent. If the run has an execution mode `stored`, answers of the model or of tools come from the case.
- */
+/** In the execution mode `stored`, answers of the model or of tools come from the case. */
 async function invokeTurn(
   context: InvocationContext,
   { modelExecutionMode, toolExecutionMode, userId }: ClaimedCase,
@@ -233,8 +223,7 @@ async function copyHistory(
   if (point) checkReached(point.reached, sequence);
   const fork = { sessionId: key.sessionId, atSequence: sequence, labels: {}, maxBytes: MAX_HISTORY_BYTES };
   try {
-    // `insertFork` returns false if the session already exists. The session is then this case's own, because only this
-    // case uses the id: an earlier process created it, or the database's response to the first attempt was lost.
+    // False if the session exists: only this case uses its id, so an earlier process or a lost response created it.
     if (point && (await insertFork(db, source, fork))) return;
   } catch (error) {
     if (sizeRefusal(error)?.code !== 'session_too_large') throw error;

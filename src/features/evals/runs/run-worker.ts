@@ -21,15 +21,11 @@ import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run
 
 /** Maximum pause between polls. Workers poll, because a connection pooler may not pass on notifications (LISTEN). */
 const MAX_PAUSE_MS = 30_000;
-/**
- * Minimum interval between notifications of a run's progress. Each notification is a statement, and makes every client
- * that follows the run poll.
- */
+/** Each notification of progress is a statement, and makes every client that follows the run poll. */
 const PROGRESS_MS = 200;
 
 /**
- * Runs cases of evaluation runs until the process drains. Every replica does so; a lease on the row of a case decides
- * which replica runs the case.
+ * Every replica does so until it drains; a lease on the row of a case decides which replica runs the case.
  * @returns a promise that settles when the last case has ended.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
@@ -39,8 +35,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
-    // Runs are ended here and not with their last case, because two cases that end concurrently would each see the
-    // other as still open.
+    // Here, because two last cases that end concurrently would each see the other as still open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
     const leaseEndMs = await findNextLeaseEnd(database.db);
     const untilLeaseEnd = leaseEndMs === undefined ? undefined : Math.max(leaseEndMs, leaseTimes.renewalMs);
@@ -67,8 +62,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     },
     losses: {
       count: ({ losses }) => losses,
-      // If the case's invocation is running, the case is not given up, because an invocation has its own limit of
-      // crashes.
+      // An invocation has its own limit of crashes, so a case with a running one is not given up.
       giveUp: async (claimed, message, signal) =>
         (await findCurrent(database.db, toSessionKey(claimed)))
           ? run(claimed, signal)
@@ -80,7 +74,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
   });
 }
 
-/** Publishes that cases of a run have ended, once for all cases that end within the interval. */
+/** Announces a run's ended cases once for all that end within the interval. */
 function createAnnouncer(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
   const pendingRunIds = new Set<string>();
   return (runId) => {
@@ -115,10 +109,7 @@ async function endCase(
   }
 }
 
-/**
- * Converts an error to the outcome of a case. @throws the error if another process has taken the case over, or if a
- * retry may succeed.
- */
+/** A case's outcome from an error. @throws the error if another process took the case over, or a retry may succeed */
 function toOutcome({ log }: InvocationContext, error: unknown, signal: AbortSignal): CaseOutcome {
   if (signal.aborted || isPassingFailure(error) || error instanceof LeaseLostError) throw error;
   const isExpected = error instanceof AppError;

@@ -27,10 +27,7 @@ import { readSimulatedUser } from './simulated-user.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
-/**
- * Maximum number of open runs of the same requester in an application. Only a client that does not wait for its runs
- * reaches it.
- */
+/** Open runs of a requester in an application; only a client that does not wait for its runs reaches this. */
 export const MAX_OPEN_RUNS = 100;
 
 /** Maximum pause between polls of a run, because notifications may be lost. */
@@ -41,16 +38,15 @@ const PAUSE_MS = 50;
 const TEST_USER = 'test_user_id';
 
 /**
- * Stores a run, whose cases the workers then run. @returns the id of the run; `undefined` if the set has no cases.
- * @throws {NotFoundError} if the set or a named case does not exist, or if the caller may not act for the user that a
- * case names.
- * @throws {InvalidError} if a case names another application, if there are too many cases, or if the settings of the
- * simulated user are invalid.
+ * @returns the id of the run; `undefined` if the set has no cases.
+ * @throws {NotFoundError} if the set or a named case does not exist, or the caller may not act for a case's user.
+ * @throws {InvalidError} if a case names another application, there are too many cases, or the settings of the
+ *   simulated user are invalid.
  * @throws {ForbiddenError} if a case writes `app:` state and the caller lacks the scope for it, or if the model's
- * answers come from the case while tools are live, and the caller lacks the scope to override the agent.
+ *   answers come from the case while tools are live, and the caller lacks the scope to override the agent.
  * @throws {ConflictError} if too many runs are open. @throws {TooLargeError} if the metrics are too large.
  * @throws {ValidationFailedError} if a metric is unknown or its criterion invalid. Unknown metrics for which `isOther`
- * returns true are accepted and not evaluated.
+ *   returns true are accepted and not evaluated.
  */
 export async function startRun(
   { database, agents, newId, notifications }: EvalContext,
@@ -113,10 +109,7 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
   return cases.filter(({ evalId }) => requestedIds.has(evalId));
 }
 
-/**
- * Returns the user of a case. The caller must be allowed to act for this user, because the agent may read the user's
- * memories.
- */
+/** The caller must be allowed to act for this user, because the agent may read the user's memories. */
 function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
     const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;
@@ -138,10 +131,7 @@ export async function findRun(
   return (await listEvalRuns(database.db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
-/**
- * Yields a run, and yields it again after each change, until the run has ended or `signal` aborts. Yields nothing if
- * the run does not exist.
- */
+/** Yields the run now and after each change, until it has ended or `signal` aborts; nothing without a run. */
 export async function* followRun(
   context: Pick<InvocationContext, 'database' | 'notifications'>,
   key: EvalRunKey,
@@ -167,7 +157,7 @@ export async function* followRun(
   }
 }
 
-/** Waits for the end of a run. Returns `undefined` if `signal` aborts first, because the client has disconnected. */
+/** Waits for a run's end; `undefined` if `signal` aborts first, because the client has disconnected. */
 export async function waitForRun(
   context: InvocationContext,
   key: EvalRunKey,

@@ -19,10 +19,7 @@ interface AnsweredCall {
   response: JsonObject;
 }
 
-/**
- * Tools that are called even if tool answers come from the case, because they have no effect outside the running agent
- * loop.
- */
+/** Tools that are called even if tool answers come from the case, because they have no effect outside the loop. */
 const LOOP_TOOLS: ReadonlySet<string> = new Set(['exit_loop']);
 const NO_ANSWER = 'The eval case has no stored answer to this call.';
 
@@ -51,10 +48,7 @@ export class StoredTurn {
     };
   }
 
-  /**
-   * Replacement for the tools of MCP servers, because no MCP server may be contacted if tool answers come from the
-   * case.
-   */
+  /** Replaces the MCP servers, none of which may be contacted if tool answers come from the case. */
   get serverTools(): ServerTools | undefined {
     if (this.#modes.toolExecutionMode === 'live') return undefined;
     const names = [...new Set(this.#calls.map(({ name }) => name))];
@@ -83,8 +77,7 @@ export class StoredTurn {
   }
 
   #toTool(tool: Tool): Tool {
-    // A tool that is an agent would call its own model, so it answers from the case if either mode is stored. So does a
-    // tool that needs a person's confirmation if the model is stored, because no model has chosen the call now.
+    // An agent as a tool would call its own model. A tool that needs confirmation was not chosen by a model now.
     const { modelExecutionMode, toolExecutionMode } = this.#modes;
     const isOfCase = modelExecutionMode === 'stored' && !runsUnattended(tool);
     const isStored = toolExecutionMode === 'stored' || typeof tool.calls === 'object' || isOfCase;
@@ -114,10 +107,7 @@ const UNKNOWN_TOOL = {
   calls: 'server' as const,
 };
 
-/**
- * Lists the model answers of a turn, the final response last. Turns of ADK 1.x have no order, so all their calls become
- * one answer.
- */
+/** A turn's model answers, the final response last. ADK 1.x has no order, so all calls become one answer. */
 function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);
@@ -130,10 +120,7 @@ function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] 
   ];
 }
 
-/**
- * Pairs the tool calls of a turn with their answers: by call id, otherwise with the first answer of the same tool that
- * belongs to no other call.
- */
+/** Pairs calls with answers: by call id, otherwise with the same tool's first answer that belongs to no other call. */
 function pairCalls({ intermediateData }: Turn): AnsweredCall[] {
   const responses = [...getResponses(intermediateData)];
   const all = [...getCalls(intermediateData)];

@@ -28,10 +28,7 @@ export interface RunComparison extends Comparison {
   missing: string[];
   added: string[];
   missingMetrics: string[];
-  /**
-   * For each case that changed between passed and failed: the first difference between its first trials in the two
-   * runs.
-   */
+  /** For each case that changed between passed and failed: the first difference between its first trials. */
   differences: ({ evalId: string } & Difference)[];
 }
 

@@ -21,9 +21,8 @@ const spelling = keyAliases(configSchema);
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
- * Parses the JSON of a `test_config.json`, with names in snake_case or camelCase. Returns the metrics in the order of
- * the file, and the settings of the simulated user if the file has some. A number in place of a criterion is its
- * threshold.
+ * Parses a `test_config.json`, with names in snake_case or camelCase. Metrics keep the order of the file. A number in
+ * place of a criterion is its threshold.
  */
 export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {
   const result = configSchema.safeParse(spelling.toSchema(json));
@@ -52,10 +51,7 @@ function toMetric(metricName: string, value: unknown): EvalMetric {
 const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => [path.join('.'), message].filter(Boolean).join(': ')).join('; ');
 
-/**
- * Parses selectors `set[:case[,case…]]` to lists of case ids by set. An empty list means all cases. Blanks around ids
- * are part of the ids, as in ADK. Selectors of the same set are merged.
- */
+/** Case ids by set, from selectors `set[:case[,case…]]`; an empty list means all. As in ADK, blanks belong to ids. */
 export function parseSelectors(selectors: string[]): Map<string, string[]> {
   const idsBySet = new Map<string, string[]>();
   for (const selector of selectors) {

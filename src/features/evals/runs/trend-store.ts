@@ -6,10 +6,7 @@ import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import type { EvalRun } from './eval-run.ts';
 import { deleteSession } from '../../../conversation/sessions/session-store.ts';
 
-/**
- * Lists the results of the last completed runs of a set, oldest first. If `requestedBy` is given, only runs of this
- * requester are listed.
- */
+/** A set's last completed runs, oldest first; only of the requester `requestedBy`, if given. */
 export async function listTrend(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },
@@ -68,10 +65,7 @@ async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promi
   return await listNotHeld(db, rows);
 }
 
-/**
- * Removes from `keys` the sessions on legal hold. This is a separate statement, because on a Citus cluster holds and
- * runs are distributed differently.
- */
+/** A statement of its own, because a Citus cluster distributes holds and runs differently. */
 async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey[]> {
   if (keys.length === 0) return [];
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
@@ -98,22 +92,15 @@ export function selectCounts(): SQL {
       'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) from ${c} where ${isItsCase}`;
 }
 
-/**
- * SQL query for the mean score of each metric over the cases of a run, as JSON. The mean is null for a metric without
- * scores.
- */
+/** SQL: the mean score of each metric over a run's cases, as JSON; null for a metric without scores. */
 export const meanScores = sql`select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
   select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
   from ${evalRunCases} cross join lateral jsonb_array_elements(${evalRunCases.result} -> 'overall') m
   where ${isItsCase} group by 1) means`;
 
-/**
- * SQL expression for the counts of a run's cases by status: as stored at the end of the run, otherwise counted by the
- * query.
- */
+/** SQL: a run's cases by status, as stored at its end, otherwise counted by the query. */
 export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', (${selectCounts()}))`;
 
-/** Deletes expired runs and the sessions of their cases. */
 export async function forgetOldRuns(db: Database, retention: RunRetention): Promise<void> {
   for (const key of await deleteOldRuns(db, retention)) await deleteSession(db, key);
 }

@@ -3,10 +3,7 @@ import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.
 import type { Event } from '../../../core/event.ts';
 import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 
-/**
- * Sums the token use by model. An event is counted for the model of the agent that wrote it, or for the root agent's
- * model if that agent is unknown.
- */
+/** Tokens by model: an event counts for its agent's model, or for the root agent's if that agent is unknown. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();
@@ -31,19 +28,13 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   return [...uses.values()];
 }
 
-/**
- * Finds the price of a model. Prices are defined for prefixes of model names; the longest matching prefix is used, as
- * in budgets and in the database view `inspect.invocation_costs`.
- */
+/** Finds a model's price by the longest matching prefix of its name, as in the view `inspect.invocation_costs`. */
 const findPrice = (name: string, prices: ModelPrice[]) =>
   prices
     .filter((one) => one.model !== '*' && name.startsWith(one.model))
     .toSorted((one, other) => other.model.length - one.model.length)[0];
 
-/**
- * Computes the cost of model uses. Prices are per million tokens. Returns `undefined` if no model was used or a price
- * is missing.
- */
+/** The cost of model uses; prices are per million tokens. `undefined` if no model was used or a price is missing. */
 export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;
   let total = 0;

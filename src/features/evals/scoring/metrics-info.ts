@@ -39,16 +39,12 @@ const JUDGED_METRICS = [
 /** User id for the preparation of an agent outside of a user's request. */
 const NO_USER = '';
 
-/**
- * Lists the metrics that this process can evaluate: the built-in metrics and the application's own. Metrics with a
- * judge are listed only if a judge model is available.
- */
+/** Lists built-in metrics and the application's own; those with a judge only if a judge model is available. */
 export async function listMetrics(
   agents: ReadonlyMap<string, HostedAgent>,
   appName: string,
 ): Promise<typeof PLAIN_METRICS> {
-  // The built-in application is prepared to find out whether a model provider is configured, which is the same for all
-  // applications of the process.
+  // The built-in application tells whether a model provider is configured, which is the same for all of them.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;

@@ -31,10 +31,7 @@ import { hasScore, isUnscored, listSessionScores, saveSessionScore, type Session
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { looseObject, optional } from '../../../core/members.ts';
 
-/**
- * Maximum number of sessions that a request copies or scores. The number is limited, because scoring may call a judge
- * for each turn of each session.
- */
+/** Sessions per request: limited, because scoring may call a judge for each turn of each session. */
 const MAX_COPIED = 200;
 const MAX_SCORED = 50;
 
@@ -188,7 +185,6 @@ const listScores = evalOperation({
   },
 });
 
-/** Returns the sessions that match a filter and that the caller may read. */
 function choose(
   { database, agents }: EvalContext,
   appName: string,
@@ -213,10 +209,7 @@ function choose(
   });
 }
 
-/**
- * Returns the users whose sessions the caller may read, restricted to `named` if given; `undefined` means all users.
- * @throws {NotFoundError} if the caller may not act for a named user.
- */
+/** Users whose sessions the caller may read; `undefined`: all. @throws {NotFoundError} if `named` has another user */
 export function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
   const foreign = named?.find((userId) => !mayActFor(principal, userId));
   if (foreign !== undefined) throw new NotFoundError(`User not found: ${foreign}`);
@@ -278,5 +271,4 @@ const getMetricsInfo = evalOperation({
   }),
 });
 
-/** Operations that make cases from users' sessions, score sessions, list scores, and list metrics. */
 export const scoringOperations = [copy, scoreSessions, listScores, getMetricsInfo];

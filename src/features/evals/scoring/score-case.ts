@@ -52,10 +52,7 @@ export interface ScoringContext {
   own?: EvalModule['metrics'] | undefined;
 }
 
-/**
- * Implementation of a metric: the kind of its criterion, and a function that returns the threshold and the score of a
- * case.
- */
+/** The kind of a metric's criterion, and a function that gives the threshold and the score of a case. */
 interface Evaluator {
   kind: CriterionKind;
   evaluate: (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
@@ -124,10 +121,7 @@ const METRICS = new Map<string, Evaluator>([
 const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
   judgeFor(judgeModelOptions);
 
-/**
- * Pairs the actual turns with the expected turns and their rubrics. @throws {MetricError} if the numbers of turns
- * differ
- */
+/** Pairs actual turns with expected turns and rubrics. @throws {MetricError} if the numbers of turns differ */
 export function pairTurns(
   actual: Turn[],
   { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
@@ -140,10 +134,7 @@ export function pairTurns(
   });
 }
 
-/**
- * Scores a case with each metric, in order. If a metric cannot be evaluated, its result has the reason, and the other
- * metrics are still evaluated.
- */
+/** A metric that cannot be evaluated has the reason as its result; the case's other metrics are still evaluated. */
 export async function scoreCase(
   pairs: TurnPair[],
   metrics: EvalMetric[],
@@ -266,11 +257,7 @@ function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefine
   return `There is no metric \`${toErrorText(metricName)}\`; there are ${names.join(', ')}.${hint}`;
 }
 
-/**
- * Refuses an unknown metric in a filter by scores.
- * @param place - path of the name in the body
- * @throws {ValidationFailedError}
- */
+/** Refuses unknown metrics in a filter. @param place - path of the name in the body @throws {ValidationFailedError} */
 export function checkMetricName(
   metricName: string,
   { own }: Pick<ScoringContext, 'own'>,
@@ -281,10 +268,8 @@ export function checkMetricName(
 }
 
 /**
- * Refuses unknown metrics and metrics with an invalid criterion, because they could not be evaluated. Informational
- * metrics are allowed without a threshold.
- * @param isOther - returns true for an unknown metric that is accepted although it is not evaluated. Default: every
- * unknown metric is refused.
+ * Informational metrics are allowed without a threshold.
+ * @param isOther - true for an unknown metric that is accepted although it is not evaluated. Default: refused.
  * @throws {ValidationFailedError} with all errors
  */
 export function checkMetrics(
@@ -327,10 +312,7 @@ export function toScoring(
   };
 }
 
-/**
- * Scores turns with a metric that the application defines. @throws {MetricError} if the metric's function fails or
- * returns no valid score
- */
+/** Scores by an application's own metric. @throws {MetricError} if its function fails or returns no valid score */
 async function scoreByOwnMetric(name: string, own: OwnMetric, pairs: TurnPair[]): Promise<MetricScore> {
   const turns: TurnScore[] = [];
   for (const { actual, expected } of pairs) {

@@ -21,10 +21,7 @@ export interface ScoredCase {
   finalStatus: EvalStatus;
   overall: MetricResult[];
   turns: MetricResult[][];
-  /**
-   * Names of metrics that could not be evaluated. They are listed, because the case may have passed by its other
-   * metrics.
-   */
+  /** Metrics that could not be evaluated: the case may have passed by its other metrics. */
   notEvaluated: string[];
   efficiency: Efficiency;
   /** Token use of the case's agents by model, computed from the events of the session. */
@@ -38,10 +35,7 @@ export function toEfficiencyView({ invocationDuration, ...others }: Efficiency) 
   return { ...others, invocationDuration: invocationDuration && durations };
 }
 
-/**
- * Returns an explanation as the rationale of a rubric without a score, because in ADK's schema this is the only text
- * that ADK's clients print.
- */
+/** An explanation as a rubric's rationale, because in ADK's schema this is the only text that ADK's clients print. */
 export const toReason = (rubricId: string, rationale: string) => [{ rubricId, rationale }];
 
 /** Converts a metric's result to ADK's JSON. */

@@ -2,18 +2,12 @@ import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/**
- * Maximum number of cases of a set, and of a run, where each trial counts. The number is limited, because a report
- * shows all cases on the same page.
- */
+/** Cases of a set, and of a run, where each trial counts: limited, because a report shows them on one page. */
 export const MAX_CASES = 1_000;
 /** Maximum size of a case's JSON in bytes. The size is limited, because a case is processed in memory as a whole. */
 const MAX_CASE_BYTES = 4_194_304;
 const MAX_TURNS = 1_000;
-/**
- * Maximum size in bytes of a run's metrics and settings of the simulated user. The size is limited, because lists of
- * runs and results repeat both.
- */
+/** Bytes of a run's metrics and simulated user: limited, because lists of runs and results repeat both. */
 const MAX_METRICS_BYTES = 65_536;
 
 const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
@@ -38,10 +32,7 @@ const BYTES = new Set(['data', 'thoughtSignature']);
 const LENGTHS = [16_384, 1_024, 256];
 export const MAX_SCORES = 1_048_576;
 
-/**
- * Truncates the texts in a value step by step until its JSON has at most `maxLength` characters. Each truncated text
- * ends with a note. The result may still be longer.
- */
+/** Cuts texts step by step until the JSON has at most `maxLength` characters, each with a note. May stay longer. */
 export function withShortTexts<Value>(value: Value, maxLength: number): Value {
   let text = JSON.stringify(value);
   if (text.length <= maxLength) return value;
@@ -75,10 +66,7 @@ export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
   return parts;
 }
 
-/**
- * Streams JSON: a head, pages of elements, and a tail, which is built after the last page. Each page is read when the
- * client has consumed the previous page.
- */
+/** Streams JSON: a head, pages of elements, each read when the client has consumed the previous one, and a tail. */
 export async function streamList(
   pages: AsyncGenerator<string[]>,
   head = '[',

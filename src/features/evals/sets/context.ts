@@ -40,9 +40,8 @@ export const { operation: evalOperation } = area<EvalContext>('Evaluation (devel
 });
 
 /**
- * Returns the owner id of the caller's sets and runs: the user id of a token, or an id made from the name of an API key
- * that is bound to users. `undefined` for a caller who may see all sets and runs. The id of a key contains a control
- * character, which user ids must not contain.
+ * Owner id of the caller's sets and runs: a token's user id, or an id from the name of an API key bound to users, with
+ * a control character, which user ids must not contain. `undefined` for a caller who may see all.
  */
 export function getRequester(principal: Principal): string | undefined {
   if (principal.kind === 'user') return principal.userId;

@@ -53,9 +53,7 @@ const fileTurn = z.looseObject({
     .nullish(),
 });
 
-/**
- * A case in a file, with camelCase property names. Unknown properties are kept, because {@link passOver} reports them.
- */
+/** A case in a file, in camelCase. Unknown properties are kept, because {@link passOver} reports them. */
 const fileCaseSchema = z.looseObject({
   evalId: z.string(),
   conversation: z.array(fileTurn).nullish(),
@@ -76,18 +74,12 @@ interface Pass {
   rename: (name: string) => string;
   /** Returns true for schemas of records whose unknown properties are kept. */
   isOpen: (schema: z.core.$ZodType) => boolean;
-  /**
-   * Returns true for properties that have their default value. They are omitted without a report, because every reader
-   * adds the default again.
-   */
+  /** True for a default value, which is dropped without a report, because every reader adds it again. */
   isDefault: (name: string, value: unknown) => boolean;
   droppedPaths: string[];
 }
 
-/**
- * Returns the value without nulls and without properties that its schema does not define. Free-form objects stay
- * unchanged.
- */
+/** Removes nulls and properties that the schema does not define. Free-form objects stay unchanged. */
 function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   const plain = unwrap(schema);
@@ -105,7 +97,7 @@ function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: P
     if (!element) return value;
     return Object.fromEntries(entries.map(([name, each]) => [name, passOver(element, each, `${path}.${name}`, pass)]));
   }
-  // Properties are written in the order of the schema, as in ADK's files. Unknown properties come last.
+  // Properties are in the order of the schema, as in ADK's files, unknown ones last.
   const order = Object.keys(members);
   const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length);
   const keptEntries = entries
@@ -189,10 +181,7 @@ function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): st
   return toText(withUrlSafeBytes(document) as object).replaceAll('\n', '\n    ');
 }
 
-/**
- * Converts base64 data to the URL-safe alphabet. Arguments and results of tools stay unchanged, even if they have a
- * property named `data`.
- */
+/** URL-safe base64. Arguments and results of tools stay unchanged, even if they have a property named `data`. */
 function withUrlSafeBytes(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return value.map(withUrlSafeBytes);
@@ -205,9 +194,8 @@ function withUrlSafeBytes(value: unknown): unknown {
 const FREE_FORM = new Set(['args', 'response', 'state', 'final_session_state', 'part_metadata', 'tool_declarations']);
 
 /**
- * Removes events without content, because ADK 2.2.0 refuses them (ADK 2.13 writes them for final answers). Also removes
- * properties of ADK 1.x next to events, because every version refuses both together. Adds the removed paths to
- * `dropped`.
+ * Removes events without content, which ADK 2.2.0 refuses (ADK 2.13 writes them for final answers), and properties of
+ * ADK 1.x next to events, because every version refuses both together. Adds the removed paths to `dropped`.
  */
 function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: string[]): EvalCaseBody {
   const conversation = evalCase.conversation?.map((turn, place) => {

@@ -13,17 +13,13 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 export interface EvalSetKey {
   appName: string;
   evalSetId: string;
-  /**
-   * Owner of the set; a set of another owner is not found. `undefined`: sets of all owners are found, and a new set has
-   * no owner.
-   */
+  /** Sets of other owners are not found. `undefined`: all sets are found, and a new set has no owner. */
   ownerId?: string | undefined;
 }
 
 /**
- * SQL expression for the next version number of a case. Versions of a deleted case with the same id stay while runs
- * reference them. The number is computed by a database function, because the deleted case may have belonged to another
- * user, whose rows the caller's statement does not see.
+ * Versions of a deleted case with the same id stay while runs reference them. A database function counts, because the
+ * deleted case may be another user's, whose rows the caller's statement does not see.
  */
 export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
@@ -115,10 +111,7 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/**
- * Lists the ids of an application's sets after the id `after`, sorted by code point. If `ownerId` is given, only sets
- * of this owner are listed.
- */
+/** An application's set ids after the id `after`, sorted by code point; if `ownerId` is given, only this owner's. */
 export async function listEvalSetIds(
   db: Database,
   appName: string,

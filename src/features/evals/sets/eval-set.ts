@@ -13,9 +13,8 @@ import { rubricType } from '../metrics/criteria.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
 /**
- * Schemas of evaluation sets and cases with ADK's properties. Cases and their session input accept unknown properties,
- * which later versions of ADK may add. Turns, rubrics and scenarios refuse unknown properties, as in ADK, because a
- * misspelled expectation would never be checked.
+ * Cases and their session input accept unknown properties, which later versions of ADK may add. Turns, rubrics and
+ * scenarios refuse them, as in ADK, because a misspelled expectation would never be checked.
  */
 const rubricSchema = z.strictObject({
   rubricId: z.string().max(1_024).describe('Unique among the rubrics that a turn is judged by.'),
@@ -154,10 +153,7 @@ export const createEvalSetSchema = z
 
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
-/**
- * Matches the ids that ADK allows for sets that are created or read from a file. A set that is created because a
- * session is added to it may have any id.
- */
+/** ADK's ids for sets that are created or read from a file. Adding a session may create a set with any id. */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
 
 /** @throws {InvalidError} if a new set's id has characters that ADK does not allow */

@@ -6,9 +6,8 @@ type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
 type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
 
 /**
- * Converts a case for storage. A stored turn has either `invocationEvents` or the properties of ADK 1.x, because every
- * version of ADK refuses a turn with both. If a turn has both, arguments are taken from `toolUses` if it has an entry
- * for each call, because the ADK Web UI edits arguments there.
+ * Stores `invocationEvents` or the properties of ADK 1.x, because every ADK refuses a turn with both. If `toolUses` has
+ * an entry for each call, it gives the arguments, because the ADK Web UI edits arguments there.
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 

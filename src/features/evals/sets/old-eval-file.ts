@@ -24,8 +24,7 @@ const oldSessions = z.array(
 export const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
 /**
- * Converts the list of sessions in such a file to a set, with new ids and the current time. @throws {InvalidError} if
- * the JSON is not a list of sessions
+ * Converts a file's sessions, with new ids and the current time. @throws {InvalidError} if it is no list of sessions
  */
 export function fromOldSessions(
   json: unknown,

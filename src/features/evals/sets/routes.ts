@@ -69,14 +69,12 @@ const setsQuery = z.object({
     .optional()
     .describe('The header `X-Next-Cursor` of the page before.'),
 });
-/** Options shared by the operations that list the sets of an application. */
 export const ofSetList = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
   parameters: { path: appPath, query: setsQuery },
 };
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
 
-/** Reads a page with the ids of the caller's sets. */
 export async function readSetIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
   const after = cursor === undefined ? undefined : readSetCursor(cursor);
   const filter = { ownerId: getRequester(principal), after, limit: limit + 1 };
@@ -216,7 +214,6 @@ const importSet = evalOperation({
   },
 });
 
-/** The operations on evaluation sets: create, list, get, delete, export to a file, import from a file. */
 export const evalSetOperations = [
   createEvalSet,
   listEvalSets,
@@ -226,7 +223,6 @@ export const evalSetOperations = [
   importSet,
 ];
 
-/** Returns a set as a stream of JSON text. */
 function toText({ set, cases }: NonNullable<Awaited<ReturnType<typeof findEvalSet>>>): Promise<JsonStream> {
   return streamList(cases, `${JSON.stringify(set).slice(0, -1)},"eval_cases":[`, ']}');
 }
