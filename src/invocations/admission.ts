@@ -2,15 +2,11 @@ import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { createSlots, type Slots, takeAll } from '../platform/http/limits/slots.ts';
 
-/**
- * Counts the invocations of this process. The counts let the process refuse new invocations when it is full, and wait
- * for all of them at shutdown.
- */
+/** Counts this process's invocations, to refuse new ones when it is full, and to await all of them at shutdown. */
 export interface Admission {
   /**
-   * Runs `work` if the process has room for another invocation. The invocation counts for the caller of the current
-   * request, or outside a request for the user `userId`. `bytes` is the size of a request body that stays in memory
-   * after the response.
+   * Counts the invocation for the caller of the current request, or outside a request for the user `userId`. `bytes` is
+   * the size of a request body that stays in memory after the response.
    * @throws {UnavailableError} at once, without an SQL statement, if the process is full
    * @throws {LimitError} if the caller has too many invocations
    */

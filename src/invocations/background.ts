@@ -38,9 +38,7 @@ import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 
-/**
- * Maximum pause between two polls of the queues. Polls are necessary because the database's notifications may be lost.
- */
+/** Maximum pause between polls of the queues: the database's notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
 /** Minimum pause between two polls, even if sessions become free more often. */
 const MIN_PAUSE_MS = 20;
@@ -53,9 +51,8 @@ const MAX_PASS_MS = 300_000;
 const MAX_PASSED = 1_000;
 
 /**
- * Starts a background invocation. The promise settles when the invocation has its database row. If the session is free,
- * the invocation runs in this process. If the session is busy, the invocation is queued with its request in the
- * database, and {@link runBackgroundQueue} of any process may run it.
+ * Settles when the invocation has its database row. If its session is busy, the invocation is queued with its request
+ * in the database, and {@link runBackgroundQueue} of any process may run it.
  * @param bytes - size of the request body, which stays in memory after the response
  * @throws the errors that `invoke` throws before an invocation begins
  */
@@ -87,10 +84,7 @@ async function startInBackground(context: InvocationContext, request: Invocation
   await Promise.race([accepted.promise, running]);
 }
 
-/**
- * Starts a background invocation with {@link startInBackground}, once per idempotency key.
- * @returns the id of the invocation that the first request with the key started
- */
+/** Starts an invocation once per idempotency key. @returns the id that the first request with the key started */
 export async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
   try {
     await startInBackground(context, run, bytes);
@@ -147,10 +141,7 @@ function limitLastAttempts(begun: QueueHead[], held: readonly QueueHead[], maxAt
   return begun.filter((head) => !isLast(head) || head === next);
 }
 
-/**
- * Spaces polls out so that they take at most a fifth of the time, because a poll may read many rows that cannot run
- * yet.
- */
+/** Polls take at most a fifth of the time, because a poll may read many rows that cannot run yet. */
 class Pace {
   #nextTime = 0;
 
@@ -184,7 +175,6 @@ class PassedTurns {
     this.#byId.delete(id);
   }
 
-  /** Lists the ids of the invocations that still back off. */
   list(): string[] {
     const now = performance.now();
     for (const [id, { until }] of this.#byId) if (until < now - MAX_PASS_MS) this.#byId.delete(id);
@@ -239,7 +229,6 @@ function reportRefusal(
 const REVOKED = 'the key that requested it is not valid any more';
 
 /**
- * Begins or resumes a queued invocation, unless another process claims it first.
  * @param onUsed - called when this process has claimed the session
  * @returns false if another process claimed the invocation
  */
@@ -290,10 +279,7 @@ async function begin(
   return true;
 }
 
-/**
- * Pauses an invocation whose budget is exhausted when its turn comes. Ends the invocation if its request does not allow
- * it to wait for a budget.
- */
+/** Pauses an invocation whose budget is exhausted, or ends it if its request may not wait for a budget. */
 async function refuseForBudget(
   context: InvocationContext,
   request: InvocationRequest,
@@ -335,10 +321,7 @@ async function refuse(
   return isEnded;
 }
 
-/**
- * The dependencies of ending a queued invocation. The application's agent is not among them, because no process may
- * serve the application any more.
- */
+/** Ends a queued invocation without its agent, because no process may serve its application any more. */
 type EndingContext = Pick<InvocationContext, 'agents' | 'secrets' | 'log' | 'metrics'> & TakeOverContext;
 
 /**
@@ -393,10 +376,7 @@ export async function endUnserved(context: EndingContext): Promise<void> {
   }
 }
 
-/**
- * Resumes an invocation whose process died or handed it over. Reuses the stored events, so that the invocation
- * continues at the step that was interrupted.
- */
+/** Resumes an invocation whose process died or handed it over at the interrupted step, from the stored events. */
 async function recover(
   context: InvocationContext,
   request: InvocationRequest,
@@ -419,10 +399,7 @@ async function recover(
 const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
   runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
 
-/**
- * Logs the failure of a background invocation. Skips errors of the class `AppError`, which are stored with the
- * invocation or only report a full process.
- */
+/** Logs a failure unless it is an `AppError`, which is stored with the invocation or only reports a full process. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {
   if (!(error instanceof AppError)) log.error({ err: error, invocationId }, 'a background invocation failed');
 }

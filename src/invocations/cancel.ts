@@ -7,10 +7,7 @@ import type { SessionFeeds } from './session-feed.ts';
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;
 
-/**
- * Cancels an invocation on any process and waits briefly for its end, so that the HTTP response shows the final status.
- * @returns false if there is no such invocation
- */
+/** Waits briefly for the end, so that the response shows the final status. @returns false without an invocation */
 export async function cancel(
   context: Pick<InvocationContext, 'database' | 'notifications' | 'feeds' | 'draining'>,
   key: SessionKey,

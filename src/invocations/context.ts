@@ -31,14 +31,9 @@ export interface InvocationLimits {
   eventBytes: number;
   /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /**
-   * Maximum number of background invocations that this process runs at once. The process may run more invocations in
-   * total; the difference is reserved for HTTP requests.
-   */
+  /** Maximum background invocations of this process at once; the rest of its capacity is reserved for HTTP requests. */
   backgroundRuns: number;
-  /**
-   * Maximum number of processes that begin the same invocation before it counts as a poison job; 1 disables resuming.
-   */
+  /** How many processes may begin one invocation before it counts as a poison job; 1 disables resuming. */
   attempts: number;
 }
 
@@ -80,10 +75,7 @@ export interface InvocationContext {
   cancelOnDisconnect: boolean;
   /** Aborted when shutdown begins. Open streams end then, so that their clients reconnect to another process. */
   draining: AbortSignal;
-  /**
-   * Aborted when the grace period of shutdown is over. Each running invocation is then handed over to another process,
-   * or ends as interrupted.
-   */
+  /** Aborted at the end of shutdown's grace period: running invocations are handed over, or end as interrupted. */
   stopping: AbortSignal;
 }
 
@@ -104,10 +96,7 @@ export interface InvocationRequest {
   createSession: boolean | 'new';
   /** If true, the listener also receives partial events. */
   streaming: boolean;
-  /**
-   * True for a text turn of a live session. The events of such a turn name no node, and its last event reports the end
-   * of the turn.
-   */
+  /** A text turn of a live session: its events name no node, and its last event reports the end of the turn. */
   isLive?: boolean | undefined;
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
@@ -121,15 +110,9 @@ export interface InvocationRequest {
    * invocation began. The other members: time, model calls and tool calls that the invocation has used since then.
    */
   recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
-  /**
-   * True if no client waits for the result. When the process shuts down, it hands such an invocation over to another
-   * process before the next step.
-   */
+  /** True if no client waits for the result: at shutdown the invocation is handed over before its next step. */
   inBackground?: boolean;
-  /**
-   * If true, an exhausted budget pauses the invocation until the budget is raised. If false, an exhausted budget ends
-   * the invocation.
-   */
+  /** True: an exhausted budget pauses the invocation until the budget is raised. False: it ends the invocation. */
   waitsForBudget?: boolean | undefined;
   /** Aborts the invocation, for instance when its client has disconnected. */
   signal?: AbortSignal | undefined;
@@ -155,10 +138,7 @@ export interface InvocationEnd {
 export interface EventFrame {
   text: string;
   event: Event;
-  /**
-   * For a stored event, its sequence; for a stored delta, the sequence of the event before the delta; for a partial
-   * event that is not stored, `undefined`.
-   */
+  /** A stored event's sequence, or that of the event before a stored delta; `undefined` if nothing is stored. */
   sequence: number | undefined;
   /** Number of the last delta, up to this frame, whose complete event is not stored yet. */
   delta?: number | undefined;

@@ -36,10 +36,7 @@ export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: 
   return { isDue: rows[0]?.isDue === true, nextMs: Math.ceil(rows[0]?.nextMs ?? Infinity) + 1 };
 }
 
-/**
- * Ends queued invocations whose process died. Background invocations stay queued, because they wait in the database and
- * need no process.
- */
+/** Ends queued invocations whose process died; background ones stay queued, because they need no process. */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
   await inBatches(() =>
@@ -57,10 +54,7 @@ export async function endLostInvocations(db: Database): Promise<void> {
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
-/**
- * Lists the sessions that are held by an invocation whose process died, the longest dead first. Skips the first
- * `offset` sessions.
- */
+/** The sessions whose holder's process died, the longest dead first, without the first `offset`. */
 export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db

@@ -5,10 +5,7 @@ import { appendDeltas } from '../conversation/sessions/delta-store.ts';
 import type { EventFrame, InvocationContext } from './context.ts';
 import type { Lease } from './lock-store.ts';
 
-/**
- * Time in milliseconds for which streamed text is collected before it is stored, because one SQL statement per token
- * would be too expensive.
- */
+/** Time in milliseconds to collect streamed text, because one SQL statement per token would be too expensive. */
 const BATCH_MS = 75;
 /** Number of collected characters at which the text is stored without waiting for {@link BATCH_MS}. */
 const BATCH_CHARACTERS = 4_096;
@@ -17,10 +14,7 @@ const BATCH_CHARACTERS = 4_096;
 interface OpenText {
   /** The newest partial event of this text. */
   event: NewEvent;
-  /**
-   * Text parts that are not stored yet. `undefined` after this text is no longer stored; the stored deltas are then a
-   * prefix of the event's text.
-   */
+  /** Text parts not stored yet; `undefined` if no more text is stored: the deltas are a prefix of the event's text. */
   parts: Part[] | undefined;
   /** Number of characters of the text that the model has sent so far. */
   size: number;
@@ -40,10 +34,7 @@ export class DeltaWriter {
   readonly #texts = new Map<string, OpenText>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  /**
-   * Settles when the last SQL statement is done. Statements run one after the other, because each needs the delta
-   * number of the previous one.
-   */
+  /** Settles when the last statement is done. They run in turn, because each needs the previous one's delta number. */
   #turn: Promise<unknown> = Promise.resolve();
 
   /** @param onStored - called with each delta after the delta was stored */
@@ -70,10 +61,7 @@ export class DeltaWriter {
     else this.#timer ??= setTimeout(() => this.#flush(), BATCH_MS);
   }
 
-  /**
-   * Replaces the deltas of an event by the complete event, which `append` stores.
-   * @param append - called with true if deltas of the event may be stored
-   */
+  /** Replaces an event's deltas. @param append - stores the complete event; called with true if deltas may be stored */
   async replace<T>(eventId: string, append: (hasDeltas: boolean) => Promise<T>): Promise<T> {
     const open = this.#texts.get(eventId);
     if (!open) return append(false);

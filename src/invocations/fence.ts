@@ -7,13 +7,10 @@ import { stoppedMessage } from './invocation.ts';
 import { requestStop } from './invocation-store.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 
-/**
- * Combines all causes that end a running invocation early into one abort signal. The signal's reason names the cause.
- */
+/** One abort signal for all causes that end a running invocation early; its reason names the cause. */
 export interface Fence {
   /**
-   * Aborted by the time limit or a stop request (reason: `AgentError`), by the caller's own abort signal, or by a lost
-   * lease (reason: {@link LeaseLostError}).
+   * Aborted by the time limit or a stop request (`AgentError`), a lost lease ({@link LeaseLostError}) or the caller.
    */
   signal: AbortSignal;
   /** Time at which the time limit is reached, in milliseconds of `performance.now()`. */
@@ -22,10 +19,7 @@ export interface Fence {
   release(): void;
 }
 
-/**
- * Starts the time limit and the renewal of the lease. `spentMs` milliseconds of the time limit are already used. The
- * abort signal `outside` ends the invocation too.
- */
+/** Starts time limit and lease renewal. `spentMs` milliseconds are used already; the signal `outside` also ends it. */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,
@@ -46,10 +40,7 @@ export function fenceIn(
   };
 }
 
-/**
- * Requests the cancellation of an invocation, whichever process runs it.
- * @returns false if there is no such invocation
- */
+/** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
 export async function requestCancel(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   key: SessionKey,
@@ -62,9 +53,8 @@ export async function requestCancel(
 }
 
 /**
- * Renews a lease until `stop` of the result is called. The abort signal aborts at a stop request. The signal aborts
- * with a {@link LeaseLostError} if a renewal is refused, or if no renewal was confirmed before the lease expired: from
- * then on another process may write to the session.
+ * Renews a lease until `stop` is called. The signal aborts at a stop request, and with a {@link LeaseLostError} if a
+ * renewal is refused or was not confirmed before the lease expired: then another process may write to the session.
  */
 function keepLease(
   { database, notifications }: { database: DatabasePool; notifications: Notifications },

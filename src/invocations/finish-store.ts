@@ -43,10 +43,7 @@ export interface InvocationOutcome {
   hasDeltas?: boolean;
   /** True if memories may be extracted from the invocation. */
   remembers?: boolean;
-  /**
-   * True if the process of the invocation is assumed dead. The row then gets a new lease token, so that the old process
-   * cannot mistake this end for its own.
-   */
+  /** The invocation's process is assumed dead: a new lease token keeps it from mistaking this end for its own. */
   revokesToken?: boolean;
   /** Called if background invocations are queued for the session, which is free now. */
   onAwaited?: () => void;

@@ -16,17 +16,13 @@ export interface FollowOptions {
   withText?: boolean;
   /** Ends following with this invocation: when `isOver` returns true and all events stored so far have been read. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
-  /**
-   * Called if the reader's position no longer exists in the session; all events follow again from the first. Absent:
-   * following ends in this case.
-   */
+  /** Called if the reader's position no longer exists, before all events follow again. Absent: following ends then. */
   onRestart?: (reason: string) => Promise<void>;
 }
 
 /**
- * One step of following a session, with the JSON text of an event. Kind `event`: a stored event, which replaces the
- * deltas of its text. Kind `delta`: text of an incomplete event. Kind `void`: the reader must discard all deltas whose
- * complete event it has not received.
+ * Kind `event`: a stored event, which replaces the deltas of its text. Kind `delta`: text of an incomplete event. Kind
+ * `void`: the reader must discard all deltas whose complete event it has not received.
  */
 export type FollowedStep = { position: Position; text: string } & (
   | ({ kind: 'event' } & FollowedEvent)
@@ -117,9 +113,7 @@ function* takeEvents(open: OpenText, events: readonly FollowedEvent[]): Generato
   }
 }
 
-/**
- * Returns an event without content that is neither stored nor partial: ADK clients replace the streamed text with it.
- */
+/** An event neither stored nor partial, without content: ADK clients replace the streamed text with it. */
 const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appName, partial: false, interrupted: true });
 
 /** What a reader of the event stream last saw of the session. */
@@ -129,10 +123,7 @@ interface SessionView {
   lastId?: string;
 }
 
-/**
- * Returns the reason why a reader must start again from the first event. Compares event ids too, because after a
- * failover of the database the same sequence may belong to another event.
- */
+/** Why a reader must start again. Event ids are compared, because a failover may give a sequence to another event. */
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
   after: number,
@@ -146,10 +137,7 @@ function restartReason(
   return undefined;
 }
 
-/**
- * Retries a read while the database is not available, so that a stream survives a short failure.
- * @returns `undefined` if `signal` aborts
- */
+/** Retries a read while the database is not available, so that a stream survives that; `undefined` if aborted. */
 async function readPatiently<T>(read: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   while (!signal.aborted) {
     try {

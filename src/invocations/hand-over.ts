@@ -34,9 +34,7 @@ export class HandOver {
     for (const { id } of calls) this.#open.add(id);
   }
 
-  /**
-   * Updates the set of open tool calls from an event: a function call opens a call, its function response closes it.
-   */
+  /** A function call in an event opens a tool call, its function response closes it. */
   note({ content }: NewEvent): void {
     this.begin(getFunctionCalls(content));
     for (const { id } of getFunctionResponses(content)) this.#open.delete(id);
@@ -73,10 +71,9 @@ export class HandOver {
   }
 
   /**
-   * Hands a failed run over to another process, if the shutdown or an exhausted budget caused the failure.
+   * Hands a run over that failed by the shutdown or an exhausted budget.
    * @throws {HandedOverError} after the hand-over
-   * @returns the error of any other failure; an error with the code `budget_exceeded` if the user may have no more
-   * tasks
+   * @returns the error of any other failure; with code `budget_exceeded` if the user may have no more tasks
    */
   async leaveAfter(error: unknown): Promise<unknown> {
     if (!(error instanceof HandedOverError || this.#isCutOff)) return error;

@@ -76,8 +76,7 @@ export class InvocationLedger implements CallLedger {
   }
 
   /**
-   * Writes a tool's response to the ledger in the tool's own transaction.
-   * @throws errors that are safe for the model: without SQL text and without the lease token
+   * Writes a tool's response in the tool's own transaction. @throws errors safe for the model: no SQL text, no token
    */
   async #keep(tx: Database, record: CallRecord): Promise<void> {
     try {
@@ -96,8 +95,7 @@ export class InvocationLedger implements CallLedger {
     } catch (error) {
       if (error instanceof LeaseLostError) this.#failure = error;
       if (!isPassingFailure(error)) throw error;
-      // If the confirmation of the commit was lost, the ledger row tells whether the commit succeeded, once the
-      // transaction is over.
+      // If the commit's confirmation was lost, the ledger row tells, after the transaction, whether it succeeded.
       const { state: _, ...entry } = record ?? { id: '' };
       const ledgerCall = record && (await this.write([entry as CallRecord])).get(record.id);
       if (ledgerCall?.state === 'done' && ledgerCall.response) return ledgerCall.response as LedgerAnswer;
@@ -107,10 +105,7 @@ export class InvocationLedger implements CallLedger {
   };
 }
 
-/**
- * Writes the ledger entries of calls whose event is stored.
- * @throws {LeaseLostError} if the session is held under another lease token
- */
+/** Writes calls whose event is stored. @throws {LeaseLostError} if the session is held under another lease token */
 async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name = 'keep_calls'): Promise<EarlierCalls> {
   const { key, invocationId, token } = lease;
   const { held, earlier } = await callFunction<{ held: boolean; earlier: string | null }>(db, name, {

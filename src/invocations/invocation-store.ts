@@ -25,16 +25,12 @@ export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 export const isBackground = sql`(${invocations.status} = 'queued' and ${invocations.request} is not null)`;
 
 /**
- * SQL condition: the lease of an active invocation has not expired, or the invocation waits in the background queue,
- * which needs no lease. Compares with the time at which the statement started. A statement that waited for a row lock
- * may thus take an expired lease for valid, but never a valid lease for expired.
+ * SQL condition: an active invocation's lease is valid, or it waits in the background queue, which needs none. Compares
+ * with the statement's start: after waiting for a row lock an expired lease may count as valid, but never the reverse.
  */
 export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_timestamp() or ${isBackground})`;
 
-/**
- * The start time of the statement as a table `moment` with the column `now`, because Citus refuses the function inside
- * `case`.
- */
+/** The statement's start time as a table `moment(now)`, because Citus refuses the function inside `case`. */
 const NOW = sql`(select statement_timestamp() as now) moment`;
 
 /** SQL expression: the JSON of an invocation as the HTTP API returns it. */
@@ -67,10 +63,7 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
 
 const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
 
-/**
- * Returns a page of the user's invocations after a position, and the number of all matches. The last changed comes
- * first; equal times are ordered by id.
- */
+/** A page of the user's invocations and the number of all matches: last changed first, equal times by id. */
 export async function listInvocationsOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
@@ -96,10 +89,7 @@ export async function listInvocationsOfUser(
   };
 }
 
-/**
- * Returns the id of the session's running invocation. If none runs, returns the id of the next queued invocation; if
- * none is queued and `isAny` is set, the id of the newest invocation.
- */
+/** Id of the session's running invocation, else of the next queued one, else with `isAny` of the newest one. */
 export async function findCurrent(db: Database, key: SessionKey, isAny = false): Promise<string | undefined> {
   const isNext = sql`case when ${invocations.status} = 'queued' then ${invocations.createTime} end`;
   const [row] = await db
@@ -160,10 +150,7 @@ export async function findByIdempotencyKey(
   };
 }
 
-/**
- * Returns the status of each invocation and whether its process is alive, in the order of the parameters. One
- * statement.
- */
+/** Each invocation's status, and whether its process is alive, in the order of the parameters. One statement. */
 export async function listInvocationStates(
   db: Database,
   refs: { key: SessionKey; invocationId: string }[],
@@ -182,9 +169,7 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/**
- * The column values of a stop request. A paused invocation, and a queued one that no process has begun, end at once.
- */
+/** Column values of a stop request. Paused invocations, and queued ones that no process has begun, end at once. */
 function toStopped(status: 'cancelled' | 'interrupted') {
   const ends = sql`(${invocations.status} = 'paused'
     or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
@@ -200,9 +185,8 @@ function toStopped(status: 'cancelled' | 'interrupted') {
 }
 
 /**
- * Requests that an invocation ends as `cancelled` or `interrupted`. A paused or not yet begun invocation ends at once.
- * A running invocation ends when its process reads the request. If its process is dead, the invocation ends when
- * another process takes it over.
+ * Requests a stop. A paused or not yet begun invocation ends at once, a running one when its process reads the request
+ * or, if that is dead, when another process takes it over.
  * @returns the status after the request; `undefined` if there is no such invocation
  */
 export async function requestStop(
@@ -249,10 +233,7 @@ export async function enableOutbox(
   return row?.status;
 }
 
-/**
- * Requests the cancellation of all active invocations of a user, as {@link requestStop} does.
- * @returns the ids of these invocations
- */
+/** Cancels a user's active invocations as {@link requestStop} does. @returns their ids */
 export function requestStopOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,

@@ -10,10 +10,7 @@ import type { AnswerKind } from './stored-request.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
-/**
- * `queued`: the invocation waits for its session. `paused`: it waits for a person. `paused` and all later statuses of
- * the list are ends.
- */
+/** `queued`: waits for its session. `paused`: waits for a person. `paused` and all later statuses are ends. */
 export type InvocationStatus = (typeof STATUSES)[number];
 
 /** What a request does if its session is busy: wait in the queue, fail, or stop the running invocation and wait. */
@@ -108,8 +105,7 @@ export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
 
 /**
- * Error message in the stored result of a paused invocation. Callers take a null `error` for success and would wait for
- * ever.
+ * Error in the stored result of a paused invocation: callers take a null `error` for success and would wait for ever.
  */
 const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
@@ -134,10 +130,7 @@ export function checkSize(event: NewEvent, maxBytes: number): void {
 export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? [] : userEvents(request, newId);
 
-/**
- * Returns the user events that are not stored with the claim but later, with the first event of the agent or the end of
- * the invocation.
- */
+/** User events that are stored later, with the first event of the agent or the end of the invocation. */
 export const deferredUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? userEvents(request, newId) : [];
 
@@ -170,8 +163,7 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
 }
 
 /**
- * Returns the session state with the `temp:` keys of the request's state delta. If `all` is set, returns it with every
- * key of the delta, because the delta is not stored yet.
+ * The session state with the `temp:` keys of the request's delta; with `all`, with every key, as none is stored yet.
  */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   return { ...state, ...(all ? delta : onlyTemporary(delta)) };
@@ -180,9 +172,7 @@ export function withDelta(state: JsonObject, delta: JsonObject | undefined, all:
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/**
- * Adds the request's `customMetadata` to an event. In a live session also removes the node from the event, as ADK does.
- */
+/** Adds the request's `customMetadata`. In a live session also removes the node from the event, as ADK does. */
 export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
   ...event,
   ...(isLive && { nodeInfo: { path: '' } }),
@@ -198,10 +188,7 @@ export const turnEnd = (invocationId: string, author: string, newId: () => strin
   turnComplete: true,
 });
 
-/**
- * Converts a database error that refuses too large a state, session or user to an `AgentError`. Returns other errors
- * unchanged.
- */
+/** Database errors of too large a state, session or user become an `AgentError`; others stay unchanged. */
 export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
@@ -211,10 +198,7 @@ export function toAgentError(error: unknown): unknown {
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }
 
-/**
- * Splits the history of a resumed run into the events that were stored when the run began (its prompts included) and
- * the later events of the run itself.
- */
+/** Events that were stored when a resumed run began, its prompts included, and the run's own later events. */
 export function splitHistory({ events, runtimeEventIds }: SessionHistory, sequence: number, invocationId: string) {
   const own = events
     .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))

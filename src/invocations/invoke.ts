@@ -46,9 +46,8 @@ import { newToolServices } from './tool-services.ts';
 import { listTaskAnswers } from './waits/task-store.ts';
 
 /**
- * Runs one invocation from its prompt to its result. A lease on the session is held for the whole run. No database
- * connection, lock or transaction is held during a model or tool call. Every failure of the agent is stored as an event
- * and returned as `error`.
+ * Runs one invocation. A lease on the session is held for the whole run, but no database connection, lock or
+ * transaction during a model or tool call. Every failure of the agent is stored as an event and returned as `error`.
  * @throws {NotFoundError} if the application or the session does not exist
  * @throws {BusyError} if the session stays busy
  * @throws {RepeatedInvocationError} if the idempotency key was used before
@@ -99,10 +98,7 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   recorder?: TapeRecorder | undefined;
 }
 
-/**
- * Calls {@link runFenced} with the ids of session and invocation in the log context.
- * @throws {HandedOverError} if this process lost a run that has begun: the client must not be told that the run failed
- */
+/** {@link runFenced} with ids in the log context. @throws {HandedOverError} for a lost run: it must not look failed */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
     runFenced(claimed, outside).catch(async (error: unknown) => {
@@ -110,10 +106,7 @@ export const runClaimed: typeof runFenced = (claimed, outside) =>
     }),
   );
 
-/**
- * Returns the error for a run that this process could not end. Another process can resume the run, unless the session
- * was deleted.
- */
+/** Error of a run that this process could not end: another process can resume it, unless the session was deleted. */
 async function toLossError({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
   const isLost = error instanceof LeaseLostError;
   if (!isLost && !isPassingFailure(error)) return error;
@@ -122,7 +115,6 @@ async function toLossError({ context, request, lease }: ClaimedInvocation, error
   return new HandedOverError(lease, request.idempotency !== undefined, isLost ? 'lost' : 'unavailable');
 }
 
-/** Runs the agent under its limits, stores the result and releases the session. */
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
@@ -158,9 +150,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   }
 }
 
-/**
- * Runs the loop and stores each event before the next step. A function call is therefore stored before its tool runs.
- */
+/** Stores each event before the next step, so a function call is stored before its tool runs. */
 async function runAndStore(running: RunningInvocation): Promise<InvocationEnding> {
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
@@ -183,8 +173,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     // The tools of confirmed calls run before the first event of this run, so their calls are registered here.
     for (const { calls } of findConfirmations(conversation, history.runtimeEventIds, taskAnswers))
       running.handOver.begin(calls);
-    // A resumed run records no tape, because its first steps ran in another process and a replay would report them as
-    // missing.
+    // A resumed run records no tape: its first steps ran elsewhere, and a replay would report them as missing.
     running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
@@ -226,10 +215,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-/**
- * Separates the stored steps of a resumed run from the session's history.
- * @returns the events that were stored when the loop first began
- */
+/** Takes a resumed run's stored steps. @returns the events that were stored when the loop first began */
 function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
   const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
   // The process may have died after it stored a deferred prompt and before it stored the agent's first event.
@@ -281,10 +267,7 @@ function toEnding(running: RunningInvocation, { lastEvent, ...end }: RunEnd): In
   };
 }
 
-/**
- * Returns the result of an invocation that threw an error.
- * @throws if nothing can be stored, or if another process resumes the invocation
- */
+/** Result of an invocation that threw. @throws if nothing can be stored, or another process resumes the invocation */
 async function toFailedEnding(
   { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
@@ -302,7 +285,7 @@ async function toFailedEnding(
   return { events, output: '', error: { code, message }, paused: false };
 }
 
-/** Stores the last events, the status and the result together. Reports the end of the invocation only after that. */
+/** Stores the last events, the status and the result together; only then reports the invocation's end. */
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;

@@ -16,17 +16,13 @@ import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
 
-/**
- * The right of a running invocation to write to its session. The session's row holds the lease's token, and every write
- * compares the token.
- */
+/** A running invocation's right to write to its session: every write compares the token in the session's row. */
 export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
   /**
-   * Token of the queued invocation's row at the time it was read. The claim compares this token, because another
-   * process may have claimed the row since.
+   * The queued row's token when it was read; the claim compares it, because another process may have claimed the row.
    */
   readToken?: string;
   /** Time in milliseconds that the lease lasts without a renewal. */
@@ -35,10 +31,7 @@ export interface Lease {
   request?: IdempotentRequest | undefined;
   /** Address of the webhook that receives the result. A database trigger fills the outbox. */
   webhookUrl?: string | undefined;
-  /**
-   * The request as the invocation's row stores it, for a process that resumes the invocation ({@link
-   * toClaimedRequest}).
-   */
+  /** The stored request, for a process that resumes the invocation ({@link toClaimedRequest}). */
   storedRequest?: JsonObject | undefined;
   version?: string | undefined;
   /** Open calls to which the message responds. The claim closes the tasks of these calls, or fails. */
@@ -55,14 +48,13 @@ export interface Lease {
 
 /**
  * Claims an idle session that no request waits for: stores lease, invocation row and first events in one statement.
- * @returns false if nothing was written: the session is busy, or is absent without `createSession`, or exists although
- * `createSession` is `new`
+ * @returns false if nothing was written: the session is busy, or absent without `createSession`, or exists although
+ *   `createSession` is `new`
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  * @throws {LimitError} if a budget is exhausted
  * @throws {ConflictError} if the message responds to a call that is not open
  * @throws {ForbiddenError} if another person must respond to the call
- * @throws {LeaseLostError} if an earlier try of this claim succeeded unnoticed, and another process has taken the
- * session over since
+ * @throws {LeaseLostError} if an earlier try succeeded unnoticed, and another process has taken the session over since
  */
 export const claimSession = (
   db: Database,
@@ -76,10 +68,7 @@ export const claimSession = (
     p_is_new: createSession === 'new',
   });
 
-/**
- * Claims the session for the invocation that is first in its queue. If several processes claim a background invocation,
- * the first wins.
- */
+/** Claims the session for the first invocation in its queue. Of several processes the first wins. */
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
   claim(db, lease, events, { p_is_queued: true, p_creates: false, p_is_new: false });
 
@@ -131,16 +120,14 @@ const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUr
 });
 
 /**
- * Result of enqueueing. `queued`: the invocation waits; `createTime` (seconds with six decimals by the database's
- * clock) is the sort key of the queue. `full`: the queue has the maximum length. `absent`: there is no such session.
- * `lost`: an earlier try had queued the invocation, and its row is gone or another process has begun it.
+ * `queued`: `createTime` (seconds with six decimals by the database's clock) is the sort key of the queue. `full`: the
+ * queue has the maximum length. `lost`: an earlier try had queued the invocation, and its row is gone or begun.
  */
 export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'absent' | 'lost' };
 
 /**
- * Appends an invocation to its session's queue of at most `depth` invocations. With a `body` (a background start) the
- * invocation waits without a process. Without a `body` the process that waits must renew the lease ({@link
- * renewLease}).
+ * A queue has at most `depth` invocations. With a `body` (a background start) the invocation waits without a process;
+ * otherwise the process that waits must renew the lease ({@link renewLease}).
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
@@ -161,18 +148,14 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
   return { kind: is_full ? 'full' : 'lost' };
 }
 
-/**
- * Result of a renewal: `lost` if the session is held under another lease token; otherwise the status that a stop
- * request asked for; otherwise `held`.
- */
+/** A renewal: `lost` if another lease token holds the session; else the status that a stop asked for, or `held`. */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
 /** Extends the lease of a running or queued invocation. */
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)
-    // The process measures the duration from before it sent this statement, so it stops writing before the lease
-    // expires here.
+    // The process counts from before this statement, so it stops writing before the lease expires here.
     .set({ leaseExpireTime: sql`statement_timestamp() + ${lease.durationMs} * interval '1 millisecond'` })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
     .returning({ stopAs: invocations.stopRequestedAs });
@@ -189,19 +172,15 @@ export interface DeadRun {
   endsBecause: string | null;
 }
 
-/**
- * The holder of a session: none (`free`), an invocation whose process lives, or one whose process is dead. `run` is
- * absent if no invocation has the session's lease token.
- */
+/** A session's holder: none (`free`), or an invocation, live or dead. `run` is absent if none has the lease's token. */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
   | { kind: 'live'; invocationId: string; token: string }
   | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
- * Finds the holder of a session and locks the session row until the transaction ends. Uses two statements: in one
- * statement, a join that waits for the lock would read the invocation from an older snapshot than the session
- * (EvalPlanQual rereads only the locked row).
+ * Locks the session row until the transaction ends. Two statements, because a join that waits for the lock would read
+ * the invocation from an older snapshot than the session (EvalPlanQual rereads only the locked row).
  */
 export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {
   const session = await lockSession(tx, key, skipLocked);
@@ -232,8 +211,7 @@ export async function putBack(
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
   const attempt = sql`${invocations.attempt} - ${Number(isHandedOver)}`;
-  // Citus accepts only immutable functions here. The functions to_jsonb and extract(epoch from timestamptz) are not
-  // immutable.
+  // Citus accepts only immutable functions here, unlike to_jsonb and extract(epoch from timestamptz).
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
@@ -250,8 +228,7 @@ export async function putBack(
 }
 
 /**
- * Stores `temp:` state values in the request of a running invocation, because events do not contain them and a process
- * that resumes the invocation needs them.
+ * Stores `temp:` state for a process that resumes the invocation, because events do not contain it.
  * @throws an error that {@link stateRefusal} recognizes, if the state grows too large
  */
 export async function keepTemporary(db: Database, lease: Lease, values: JsonObject): Promise<void> {

@@ -1,8 +1,6 @@
 import type { Delta } from '../conversation/sessions/delta-store.ts';
 
-/**
- * A position in the event stream of a session: after an event, and after a delta of the incomplete events that follow.
- */
+/** A position in a session's event stream: after an event, and after a delta of the incomplete events that follow. */
 export interface Position {
   /** Sequence of the last event before the position; 0 if there is none. */
   sequence: number;
@@ -14,7 +12,6 @@ export interface Position {
 export const formatPosition = ({ sequence, delta }: Position): string =>
   delta > 0 ? `${sequence}.${delta}` : String(sequence);
 
-/** Parses a position in the format of {@link formatPosition}. The caller has validated the format. */
 export function parsePosition(text: string): Position {
   const [sequence, delta = 0] = text.split('.').map(Number);
   return { sequence: sequence ?? 0, delta };
@@ -49,21 +46,18 @@ export class OpenText {
   }
 
   /**
-   * Compares the reader's text with the deltas of the session.
-   * @returns false if the reader has orphaned text: the process that wrote the text died, or the complete event was
-   * stored while the reader was disconnected
+   * False if the reader has orphaned text: the process that wrote it died, or its complete event was stored while the
+   * reader was disconnected.
    */
   matches(deltas: readonly Delta[]): boolean {
     if (!this.isUnknown) return [...this.#eventIds].every((id) => deltas.some(({ eventId }) => eventId === id));
-    // Delta numbers are never reused. A delta at or before the reader's position therefore belongs to text that the
-    // reader has.
+    // Delta numbers are never reused, so one at or before the reader's position belongs to text that the reader has.
     for (const { number, eventId } of deltas) if (number <= this.delta) this.#eventIds.add(eventId);
     return this.#eventIds.size > 0;
   }
 
   /**
-   * Returns the deltas that the reader lacks, and marks them as received. `deltas` may be older than those of an
-   * earlier call, because reads overlap and a replica may serve them.
+   * The deltas that the reader lacks. `deltas` may be older than before, because reads overlap and replicas serve them.
    */
   take(deltas: readonly Delta[]): readonly Delta[] {
     const next = deltas.slice(deltas.findLastIndex(({ number }) => number <= this.delta) + 1);

@@ -35,8 +35,7 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
 }
 
 /**
- * Appends an event with its ledger entries exactly once, and charges the usage since the last event. If the result of a
- * try was lost, the next try looks the event up by its id.
+ * Appends exactly once, with ledger entries and usage: after a lost result the next try looks the event up by its id.
  */
 export function appendOnce(
   db: Database,
@@ -60,10 +59,7 @@ export function appendOnce(
   }, lease.durationMs);
 }
 
-/**
- * Stores the `temp:` state values of an event, which the stored event does not contain, for a process that resumes the
- * run.
- */
+/** Stores an event's `temp:` state, which the stored event lacks, for a process that resumes the run. */
 export async function persistTemporary(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
   const values = onlyTemporary(actions?.stateDelta);
   if (Object.keys(values).length > 0) await persist(() => keepTemporary(db, lease, values), lease.durationMs);

@@ -18,10 +18,7 @@ export interface Waiter {
   isMine: boolean;
 }
 
-/**
- * Finds the row of an invocation that this process tried to queue; `undefined` if the row or its session does not
- * exist.
- */
+/** The row of an invocation that this process tried to queue; `undefined` without the row or its session. */
 export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | undefined> {
   const [row] = await db
     .select({
@@ -54,10 +51,7 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
 export interface HeadChoice {
   /** The applications that this process serves. */
   appNames: readonly string[];
-  /**
-   * Ids of invocations to leave out: those that this process runs, and those that back off after they could not begin
-   * here.
-   */
+  /** Invocations to leave out: those that run here, and those that back off after they could not begin here. */
   without: readonly string[];
   limit: number;
 }
@@ -79,23 +73,14 @@ const isFirst = notExists(
 
 /** SQL condition: a process began the invocation before it was put back in the queue. */
 const hasBegun = isNotNull(invocations.startTime);
-/**
- * SQL condition: the back-off after the death of the invocation's process is over, or a stop of the invocation is
- * requested.
- */
+/** SQL condition: the back-off after the process's death is over, or a stop of the invocation is requested. */
 const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
-/**
- * Number of rows that a statement reads in addition to four per requested invocation, because some rows belong to the
- * same user.
- */
+/** Rows to read beyond four per requested invocation, because some rows belong to the same user. */
 const SPARE_ROWS = 100;
 const MAX_ROUNDS = 3;
 
-/**
- * Lists the queued invocations that a process had begun, those with only one attempt left at the end. These invocations
- * precede all others in the queue.
- */
+/** Queued invocations that a process had begun: first in the queue, but those with their last attempt at the end. */
 export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
   const { attempt, leaseExpireTime } = invocations;
   const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
@@ -103,10 +88,9 @@ export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttemp
 }
 
 /**
- * Lists queued invocations that have not begun, fairly among users: the first invocation of each user, then the second
- * of each, and within such a group the longest waiting first. Reads the oldest rows. While these belong to too few
- * users, reads further rows of other users. The cost therefore depends little on the length of the queue, and not on
- * how many invocations one user has.
+ * Fair among users: each user's first invocation, then each user's second, and so on, the longest waiting first. Reads
+ * the oldest rows and, while these are of too few users, rows of others. The cost depends little on the length of the
+ * queue, and not on how many invocations one user has.
  */
 export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
   const size = 4 * choice.limit + SPARE_ROWS;
@@ -177,9 +161,8 @@ async function listHeads(
 export type Unserved = Pick<Lease, 'key' | 'invocationId'>;
 
 /**
- * Lists background invocations whose application no process serves. An invocation is listed if it could have run for
- * `days`, its session did not change in that time, and no invocation of its application is running.
- * @param appNames - applications that this process serves
+ * Background invocations that could have run for `days` while their session did not change and no invocation of their
+ * application ran. @param appNames - applications that this process serves
  */
 export async function listUnserved(
   db: Database,
@@ -196,8 +179,7 @@ export async function listUnserved(
       and(
         isBackground,
         sql`${appName} <> all(${sql.param(appNames)}::text[])`,
-        // The running invocations are read in the same statement: an invocation that begins between two statements
-        // would be missed.
+        // In the same statement, because an invocation that begins between two statements would be missed.
         sql`${appName} <> all(array(select ${appName} from ${invocations} where ${status} = 'running'))`,
         session.isFree,
         // The later of two times: when the invocation was queued, woken or put back, and when its session became free.
@@ -211,9 +193,8 @@ export async function listUnserved(
 }
 
 /**
- * Pauses a queued invocation that a budget refuses. The end time stays null if no process has begun the invocation:
- * from that the claim knows that it must still charge the invocation to the budget.
- * @returns false if the invocation is no longer queued under the token of the lease
+ * Pauses an invocation that a budget refuses. Its end time stays null if no process has begun it: so the claim knows
+ * that it must still charge it. @returns false if it is no longer queued under the lease's token
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
   const { status, leaseToken, startTime } = invocations;

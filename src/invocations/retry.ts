@@ -8,15 +8,11 @@ import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/**
- * Maximum pause in milliseconds between two polls. Polls are necessary because the database's notifications may be
- * lost.
- */
+/** Maximum milliseconds between polls: the database's notifications may be lost. */
 const LOOK_MS = 1_000;
 
 /**
- * Finds the invocation that an idempotency key started. If the process of that invocation is dead, the invocation is
- * first ended or put back in the queue for another process.
+ * The invocation that an idempotency key started. If its process is dead, it is first ended or put back in the queue.
  * @returns `undefined` if the earlier request was abandoned before it began, so that its key is free
  * @throws {KeyReusedError} if the key was used for a different request
  */
@@ -59,8 +55,7 @@ export async function answerOnce(
     try {
       return await work();
     } catch (error) {
-      // Another process continues a run that this process handed over, so its result is awaited like that of any other
-      // process.
+      // Another process continues a run that this process handed over, so its result is awaited too.
       const isLeft = error instanceof HandedOverError && !context.stopping.aborted;
       if (!(error instanceof RepeatedInvocationError || isLeft) || !request) throw error;
       const invocation = await findEnded(context, user, request);
@@ -78,10 +73,7 @@ export async function answerOnce(
   }
 }
 
-/**
- * Waits until the invocation of a retry has ended.
- * @returns the invocation, which is still active if the wait timed out
- */
+/** Waits for a retry's invocation. @returns the invocation, which is still active if the wait timed out */
 async function findEnded(
   context: InvocationContext,
   user: SessionKey,

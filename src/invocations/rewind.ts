@@ -14,9 +14,8 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 
 /**
- * Rewinds a session to the moment before an invocation. Appends an event that tells models where the history continues,
- * restores the session's own state keys, and saves the earlier artifacts as new versions. No event is deleted. State
- * keys with the prefixes `user:` and `app:` stay as they are.
+ * An event tells models where the history continues; the session's own state keys are restored, and earlier artifacts
+ * saved as new versions. No event is deleted; `user:` and `app:` state stays as it is.
  * @throws {NotFoundError} if the session or the invocation does not exist
  * @throws {BusyError} if the session stays busy
  */

@@ -41,10 +41,7 @@ export async function countUnstoredEvent(running: LimitedRun, event: NewEvent): 
   abortIfOverLimit(running, over || null);
 }
 
-/**
- * Reserves the tokens of a model call, if the user has budgets.
- * @throws {AgentError} if a budget has too few tokens left
- */
+/** Reserves a model call's tokens if the user has budgets. @throws {AgentError} if a budget has too few left */
 export async function reserve({ context, lease, usage, limitReached, handOver }: LimitedRun, request: ModelRequest) {
   if (lease.hasBudgets === false) return undefined;
   const { db } = context.database;
@@ -52,8 +49,7 @@ export async function reserve({ context, lease, usage, limitReached, handOver }:
   if ('what' in reserved) {
     const error = new AgentError('budget_exceeded', budgetText(reserved));
     handOver.stopFor(reserved);
-    // The loop is aborted too, because the caller may be an agent-as-tool, whose error alone does not end the
-    // invocation.
+    // Also aborts the loop, because the error of an agent-as-tool alone does not end the invocation.
     limitReached.abort(error);
     throw error;
   }

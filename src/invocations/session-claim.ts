@@ -10,10 +10,7 @@ import type { Lease } from './lock-store.ts';
 import type { SessionClaim, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
 
-/**
- * Time in milliseconds for which the start of an invocation is retried while the database is not available. It is
- * short, because the client can retry the request.
- */
+/** Milliseconds of retrying a start while the database is not available: short, as the client can retry the request. */
 export const CLAIM_PATIENCE_MS = 1_000;
 
 /** Returns the agent of an application. @throws {NotFoundError} if this process does not serve it */
@@ -69,8 +66,7 @@ export const newLease = (
 });
 
 /**
- * Returns the claim with which a request acquires its session. The claim contains the user event, unless the request
- * may still turn out invalid.
+ * A request's claim has the user event, unless the request may still turn out invalid.
  * @throws {TooLargeError} if the user event exceeds the size limit
  */
 export function toClaim(

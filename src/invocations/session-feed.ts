@@ -31,14 +31,9 @@ interface FeedContext {
 
 /** The subscription of one stream to a session. */
 export interface Feed {
-  /**
-   * Reads at most 100 events after a sequence; `undefined` if there is no session. Concurrent streams share the read.
-   */
+  /** Reads at most 100 events after a sequence; `undefined` without a session. Concurrent streams share the read. */
   read(after: number): Promise<EventsAfter | undefined>;
-  /**
-   * Reads the deltas of incomplete events; `undefined` if there is no session. All streams of the session share the
-   * read.
-   */
+  /** Deltas of incomplete events; `undefined` without a session. All streams of the session share the read. */
   readText(): Promise<SessionText | undefined>;
   end(): void;
 }
@@ -47,9 +42,7 @@ interface Watcher {
   key: SessionKey;
   invocationId: string;
   wake: () => void;
-  /**
-   * Status of the invocation at the last poll. `undefined` before the first poll, which therefore always calls `wake`.
-   */
+  /** The invocation's status at the last poll; `undefined` before the first, which therefore always calls `wake`. */
   state?: string;
 }
 
@@ -68,10 +61,7 @@ export class SessionFeeds {
     this.#context = context;
   }
 
-  /**
-   * Subscribes to a session. `wake` is called when the session may have changed, and with `withText` also when there
-   * are new deltas.
-   */
+  /** `wake` is called when the session may have changed, with `withText` also when there are new deltas. */
   follow(key: SessionKey, wake: () => void, withText = false): Feed {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
@@ -112,8 +102,7 @@ export class SessionFeeds {
     this.#isPolling = true;
     while (this.#byTopic.size + this.#watchers.size > 0) {
       await sleep(POLL_MS, undefined, { ref: false });
-      // The poll serves the streams of all users, so it must not run in the context of the user whose stream started
-      // it.
+      // The poll serves streams of all users, so it must not run as the user whose stream started it.
       await runAsSystem(() => Promise.all([this.#pollSessions(), this.#pollInvocations()]));
     }
     this.#isPolling = false;
@@ -143,10 +132,7 @@ export class SessionFeeds {
   }
 }
 
-/**
- * After a passing failure the next poll retries. After any other error the streams are woken: their own reads will
- * throw that error.
- */
+/** After a passing failure the next poll retries. After any other, the streams wake: their own reads throw it. */
 const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) => {
   if (!isPassingFailure(error)) for (const follower of followers) follower.wake();
   return undefined;
@@ -195,10 +181,7 @@ class FollowedSession {
     for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
-  /**
-   * Wakes the streams if the session has changed since the last read. Waits briefly first, because the notification of
-   * the change may still arrive.
-   */
+  /** Wakes streams if the session has changed. Waits briefly first: the change's notification may still arrive. */
   compare(end: SessionEnd | undefined): void {
     const before = this.#lastEnd;
     if (end?.lastSequence === before?.lastSequence && end?.createTime === before?.createTime) return;

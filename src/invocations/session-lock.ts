@@ -26,22 +26,14 @@ import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
 
 export interface LeaseTimes {
-  /**
-   * Time in milliseconds that a lease lasts without a renewal. A process that is killed blocks its session for this
-   * time.
-   */
+  /** Milliseconds that a lease lasts without a renewal, and that a killed process blocks its session. */
   durationMs: number;
-  /**
-   * Time in milliseconds between two renewals. At most a third of the duration, so that two renewals in a row may fail.
-   */
+  /** Milliseconds between renewals: at most a third of the duration, so that two in a row may fail. */
   renewalMs: number;
   waitMs: number;
 }
 
-/**
- * Maximum pause in milliseconds between two polls of a busy session. Polls are necessary because the database's
- * notifications may be lost.
- */
+/** Maximum milliseconds between polls of a busy session: the database's notifications may be lost. */
 const POLL_MS = 1_000;
 
 export interface SessionClaim {
@@ -51,23 +43,14 @@ export interface SessionClaim {
   /** True: create the session if it is absent. `new`: create the session, and fail if it exists. */
   createSession: boolean | 'new';
   busyPolicy: BusyPolicy;
-  /**
-   * True if the request resumes an ended invocation. Such a request never queues, because the invocation's row already
-   * records an end.
-   */
+  /** A request to resume an ended invocation never queues, because the invocation's row already records an end. */
   resumes: boolean;
   times: LeaseTimes;
   /** Maximum number of requests that wait for one session. */
   queueDepth: number;
-  /**
-   * Aborted with an `AgentError`: code `cancelled` when the client disconnects, code `interrupted` when the process
-   * stops.
-   */
+  /** Aborted with an `AgentError`: `cancelled` when the client disconnects, `interrupted` when the process stops. */
   signal: AbortSignal;
-  /**
-   * The request of a background invocation, to be stored. If the session is busy, the invocation then waits in the
-   * database, not in this process.
-   */
+  /** A background invocation's request: with a busy session it waits in the database, not in this process. */
   body?: unknown;
   onQueued?: (() => void) | undefined;
 }
@@ -78,9 +61,8 @@ export interface LockContext extends TakeOverContext {
 }
 
 /**
- * Acquires a session for one invocation. If the process of the session's holder is dead, the session is taken over. If
- * the holder is alive, `busyPolicy` decides: wait, first come, first served (`enqueue`); fail (`reject`); or stop the
- * holder and wait (`interrupt`).
+ * Takes a session over if its holder's process is dead. If the holder is alive, `busyPolicy` decides: wait, first come,
+ * first served (`enqueue`); fail (`reject`); or stop the holder and wait (`interrupt`).
  * @returns false for a background invocation that is queued now, or that another process has begun
  * @throws {NotFoundError} if the session is absent and may not be created
  * @throws {SessionExistsError} if the session must be new but exists
@@ -99,8 +81,7 @@ export async function acquireSession(context: LockContext, request: SessionClaim
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
-    // The session is free if a dead holder has just ended, or if the session is reserved for the first queued
-    // invocation.
+    // Free: a dead holder has just ended, or the session is reserved for the first queued invocation.
     if (holder.kind === 'free') return (await claim()) || waitForTurn(context, request, undefined);
     if (!createSession) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
     await refuseForgotten(context.database.db, lease);
@@ -133,11 +114,10 @@ async function waitForTurn(
 }
 
 /**
- * Queues the request behind other requests of this process without reading the session's holder. That read locks the
- * session row, which the holder needs to finish, so only the first request in the queue reads the holder from time to
- * time.
+ * Queues behind requests of this process without reading the session's holder: that locks the session row, which the
+ * holder needs to finish, so only the first in the queue does it from time to time.
  * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded without
- * confirmation
+ *   confirmation
  */
 async function waitBehindOthers(context: LockContext, request: SessionClaim): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
@@ -151,10 +131,7 @@ async function waitBehindOthers(context: LockContext, request: SessionClaim): Pr
   return true;
 }
 
-/**
- * Waits until a queued request is the first in the queue and holds the session. Removes the request from the queue if
- * the wait fails.
- */
+/** Waits until the request is first and holds the session. Takes it out of the queue if the wait fails. */
 async function waitInQueue(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
@@ -194,9 +171,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionC
 const queueFull = ({ lease, queueDepth }: SessionClaim) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/**
- * Returns the error of a request that is no longer queued: it was stopped, its lease expired, or its row was deleted.
- */
+/** Why a request is no longer queued: it was stopped, its lease expired, or its row was deleted. */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
   const { sessionId } = lease.key;
   const waiter = await findWaiter(db, lease);
@@ -261,8 +236,7 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
 }
 
 /**
- * Ends the invocation that holds the session if its process is dead, and wakes the waiting requests.
- * @returns true if this request holds the session
+ * Ends a holder whose process is dead, and wakes the waiting requests. @returns true if this request has the session
  */
 async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolean> {
   const holder = await takeOver(context, lease.key);
@@ -273,15 +247,12 @@ async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolea
 const waitedInVain = ({ key }: Lease) =>
   new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
-/** Claims the session for a queued invocation if that invocation is the first in the queue. */
 export async function claimTurn(context: TakeOverContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
   return isMine(await takeOver(context, lease.key), lease);
 }
 
-/**
- * Returns the error of an aborted wait. Nothing was stored, so a client may retry at another replica during shutdown.
- */
+/** Nothing was stored in an aborted wait, so a client may retry at another replica during shutdown. */
 const waitEnded = (reason: unknown): Error =>
   reason instanceof AgentError && reason.code === 'cancelled'
     ? new StoppedError('cancelled', reason.message)

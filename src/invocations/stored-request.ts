@@ -7,10 +7,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
 
-/**
- * Version of the stored format. An invocation that is stored in another version ends with an error instead of being
- * misread.
- */
+/** Version of the format: an invocation stored in another one ends with an error instead of being misread. */
 const VERSION = 1;
 
 /** Reasons why a request cannot be resumed, as ends of sentences. */
@@ -50,10 +47,7 @@ const storedRequestSchema = z.object({
   /** Id of the API key that made the request. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
-  /**
-   * Added by the claim: the session's last sequence and the row's counters when the run began, and the time spent since
-   * then.
-   */
+  /** Added by the claim: last sequence and counters when the run began, and the time spent since then. */
   began: z
     .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
     .optional(),
@@ -67,10 +61,7 @@ export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began'
 /** Format of the result that is stored with an invocation. */
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
-/**
- * Returns the complete request to store with a queued invocation. MCP servers with credentials are encrypted.
- * @returns `undefined` if they cannot be encrypted, because no encryption key is configured
- */
+/** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
   const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
@@ -104,10 +95,7 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
   return Object.keys(headers).length > 0 || Boolean(username || password || search);
 }
 
-/**
- * Parses a stored request. `refusal` is the reason why the request cannot run in this process, as the end of a
- * sentence.
- */
+/** `refusal` is the reason why the request cannot run in this process, as the end of a sentence. */
 export function readStoredRequest(
   stored: unknown,
   secrets: Secrets,

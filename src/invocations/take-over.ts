@@ -28,10 +28,7 @@ function toError(run: DeadRun, attempts: number): InvocationError | undefined {
   return run.attempt < attempts ? undefined : died(`, which happened ${run.attempt} times`);
 }
 
-/**
- * Returns the back-off in milliseconds: none after the first death of a process, then exponential, because the
- * invocation may be a poison job.
- */
+/** Back-off in milliseconds: none after the first death of a process, then exponential, as for a poison job. */
 const toPause = ({ attempt }: DeadRun, { durationMs }: TakeOverContext['leaseTimes']) =>
   attempt === 1 ? 0 : durationMs * 2 ** (attempt - 1);
 
@@ -45,10 +42,9 @@ export interface TakeOverContext {
 }
 
 /**
- * Takes a session from its invocation if the invocation's process is dead. The invocation is put back at the front of
- * the queue, and any process may resume it. If it cannot be resumed, its open calls get a response and it ends. One
- * transaction locks the session row: if several processes try, only one wins, and the old process finds another token
- * if it still tries to write.
+ * Takes a session from an invocation whose process is dead, and puts that back at the front of the queue. If it cannot
+ * be resumed, its open calls get a response and it ends. One transaction locks the session row: only one process wins,
+ * and the old one finds another token if it still tries to write.
  * @returns the holder of the session afterwards; `absent` also if `skipLocked` is set and the session row is locked
  */
 export async function takeOver(
@@ -64,9 +60,8 @@ export async function takeOver(
 }
 
 /**
- * Puts a running invocation back in the queue for any process. If its budget is exhausted, it is resumed after a person
- * has answered the task for the budget; otherwise at once. Does nothing if another process has taken the invocation
- * over.
+ * Any process may resume the invocation: at once or, with an exhausted budget, after a person has answered the budget's
+ * task. Does nothing if another process has taken the invocation over.
  */
 export async function leaveRun(
   { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
@@ -119,10 +114,7 @@ interface EndingContext extends TakeOverContext {
 /** Maximum number of sessions per page. */
 const PAGE_SIZE = 100;
 
-/**
- * Takes over all sessions whose invocation has a dead process. Skips sessions that are locked or cannot be read until
- * the next call.
- */
+/** Takes over all sessions of dead processes, but skips locked or unreadable ones until the next call. */
 export async function takeOverAll(context: EndingContext): Promise<void> {
   // Ended invocations disappear from the list, so the offset of the next page is the number of skipped sessions.
   for (let skipped = 0; ; ) {

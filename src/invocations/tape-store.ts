@@ -10,16 +10,11 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 /** Maximum size of a stored prompt, in characters of JSON. Of a larger prompt only the hash is stored. */
 const MAX_PROMPT = 262_144;
-/**
- * Time in milliseconds for which a process assumes that a prompt is still stored. Far shorter than any retention time.
- */
+/** Milliseconds in which a prompt is taken to be still stored: far shorter than any retention time. */
 const KNOWN_MS = 3_600_000;
 const MAX_KNOWN = 1_000;
 
-/**
- * Times at which this process last stored each prompt, by application and hash. They save writes, because prompts
- * rarely change.
- */
+/** When this process last stored each prompt, by application and hash: saves writes, because prompts rarely change. */
 const storedTimes = new WeakMap<Database, Map<string, number>>();
 const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
@@ -33,10 +28,7 @@ function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { has
     .toSorted((one, other) => (one.hash < other.hash ? -1 : 1));
 }
 
-/**
- * Remembers that the prompts of a tape are stored. Must be called after the statement that used {@link
- * toTapeParameters}.
- */
+/** Remembers a tape's prompts; to be called after the statement that used {@link toTapeParameters}. */
 export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
   if (!tape) return;
   const times = storedTimes.get(db) ?? new Map<string, number>();
@@ -58,10 +50,7 @@ export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | und
   };
 }
 
-/**
- * Returns the tapes of an invocation, ordered by start, each with those of its prompts that are still stored. Two
- * statements.
- */
+/** An invocation's tapes by start, each with those of its prompts that are still stored. Two statements. */
 export async function listTapes(db: Database, key: SessionKey, invocationId: string): Promise<Tape[]> {
   const rows = await db
     .select({ start: invocationTapes.start, text: sql<string>`${invocationTapes.payload}::text` })
@@ -83,10 +72,7 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 
-/**
- * Returns a sample of the invocations that ended in the last minutes and have a tape. The order by digest is random but
- * repeatable.
- */
+/** A sample of invocations that ended lately and have a tape. The order by digest is random but repeatable. */
 export const sampleTapes = (db: Database, appName: string, minutes: number, limit: number) => {
   const { userId, sessionId, id, agentVersion } = invocations;
   const tape = db
@@ -114,10 +100,7 @@ export const sampleTapes = (db: Database, appName: string, minutes: number, limi
     .limit(limit);
 };
 
-/**
- * Deletes prompts that were not used for `days`, in small batches.
- * @returns the number of deleted prompts
- */
+/** Deletes prompts not used for `days`, in small batches. @returns the number of deleted prompts */
 export function deleteOldPrompts(db: Database, days: number, signal?: AbortSignal): Promise<number> {
   const isOld = lt(agentPrompts.useTime, sql`statement_timestamp() - ${days} * interval '1 day'`);
   const isNext = isInBatch(agentPrompts, isOld, agentPrompts.useTime);

@@ -20,10 +20,7 @@ export interface AgentPrompt {
   hooks?: string[];
 }
 
-/**
- * What the replay of one run needs in addition to the stored events. The tape is small, because large values are stored
- * elsewhere, once.
- */
+/** What a replay needs besides the stored events. Small, because large values are stored elsewhere, once. */
 export interface Tape {
   /** Number of events in the session when the run began, the run's prompt included. */
   start: number;
@@ -44,10 +41,7 @@ export interface TapePayload {
   unkept: string[];
   /** The agents that called a model, each with the hash of its prompt. */
   prompts: [agent: string, hash: string][];
-  /**
-   * One entry per model call: index in `prompts`, digest of the conversation's contents, digest of the rendered
-   * instruction.
-   */
+  /** Of each model call: index in `prompts`, digests of the conversation's contents and the rendered instruction. */
   calls: [prompt: number, contents: string, instruction: string][];
 }
 
@@ -55,9 +49,7 @@ export interface TapePayload {
 export const MAX_CALLS = 1_000;
 /** Maximum size of the stored state values, in characters of JSON. */
 const MAX_VALUES = 16_384;
-/**
- * Length of a digest in hexadecimal digits. It may be short, because a digest is compared with only one other digest.
- */
+/** Hexadecimal digits of a digest: few, because it is compared with only one other digest. */
 const DIGEST_LENGTH = 16;
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
@@ -75,9 +67,8 @@ const knownDigests = new WeakMap<Content, KnownDigest>();
 const MAX_ADDED = 400;
 
 /**
- * Returns a digest of the conversation that a model received: authors, number of characters, calls and responses. The
- * text itself is left out, because it comes from stored events, and because the digest is computed for each model call.
- * Starts from the cached hash of the frozen contents.
+ * Digest of what a model received: authors, number of characters, calls and responses. Text is left out, because it
+ * comes from stored events and each model call needs a digest. Starts from the cached hash of the frozen contents.
  */
 export function contentsDigest(contents: Content[]): string {
   const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;

@@ -92,10 +92,7 @@ export async function lockCall(
   return invocation && { ...toRow(row), ...invocation };
 }
 
-/**
- * Stores a person's decision about a tool call: the response of the call, or, without a response, that the call is to
- * be repeated.
- */
+/** A person's decision: the response of the call, or, without a response, that the call is to be repeated. */
 export async function settleCall(
   tx: Database,
   key: SessionKey,

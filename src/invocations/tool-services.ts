@@ -16,10 +16,7 @@ type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
 /** Maximum number of memories that one search returns to the model. */
 const MEMORY_LIMIT = 20;
-/**
- * Time in milliseconds for which a tool's read is retried while the database is not available. A save is never retried,
- * because it may have succeeded.
- */
+/** Milliseconds of retrying a tool's read while the database is not available. Saves may have succeeded: no retry. */
 const READ_PATIENCE_MS = 2_000;
 
 const NO_NAME =

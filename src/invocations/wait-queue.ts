@@ -13,10 +13,7 @@ export interface QueuePlace {
   leave(holds: boolean): void;
 }
 
-/**
- * The requests of this process that wait for busy sessions. Only the first request per session tries to claim the
- * session in the database when it becomes free.
- */
+/** This process's requests for busy sessions. Only the first per session tries to claim it when it becomes free. */
 export class WaitQueue {
   readonly #byTopic = new Map<string, Waiter[]>();
 
@@ -35,10 +32,7 @@ export class WaitQueue {
     };
   }
 
-  /**
-   * True if requests of this process wait for the session. The first of them checks whether the session's holder has
-   * died.
-   */
+  /** True if requests wait for the session; the first of them checks whether its holder has died. */
   has(topic: string): boolean {
     return this.#byTopic.has(topic);
   }

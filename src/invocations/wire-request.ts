@@ -13,10 +13,7 @@ import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
-/**
- * Maximum length of `customMetadata`, in characters of JSON. It is small because every event and every streamed delta
- * contains a copy.
- */
+/** Characters of JSON in `customMetadata`: few, because every event and every streamed delta has a copy. */
 const MAX_NOTES = 16_384;
 
 const prompt = {
@@ -109,7 +106,6 @@ export const harnessResultSchema = z
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
 /**
- * Converts the body of an HTTP request to an invocation request.
  * @throws {InvalidError} if the body has neither a message nor an invocation to resume
  * @throws {TooLargeError} if the body's `customMetadata` is too large
  * @throws {NotFoundError} if the invocation to resume does not exist
@@ -134,10 +130,7 @@ export async function toInvocation(
   return { ...request, resumes: invocationId != null, ...headers };
 }
 
-/**
- * Marks a request as a background invocation. If the request names a webhook, the result is stored, because the
- * delivery may contain it.
- */
+/** A background invocation with a webhook stores its result, because the delivery may contain it. */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
   ...request,
   inBackground: true,
@@ -176,10 +169,7 @@ export const BUSY_ERRORS = {
     'goes on with it: without `Retry-After` the prompt is not to be sent again.',
 };
 
-/**
- * Reads the options of an invocation from the HTTP headers. `requested` is the content that must be equal in two
- * requests with the same idempotency key.
- */
+/** `requested` is the content that must be equal in two requests with the same idempotency key. */
 export const toInvocationOptions = (
   headers: z.output<typeof invocationHeaders>,
   requested: unknown,
@@ -188,10 +178,7 @@ export const toInvocationOptions = (
   busyPolicy: headers['x-double-texting'],
 });
 
-/**
- * Returns a signal that aborts when the client disconnects before the HTTP response is complete; `undefined` if a
- * disconnection shall not cancel the invocation.
- */
+/** Aborts when the client disconnects before the response is complete; `undefined` if that shall not cancel. */
 export function disconnectSignal(
   { cancelOnDisconnect }: { cancelOnDisconnect: boolean },
   response: Response,

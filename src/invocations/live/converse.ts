@@ -152,16 +152,10 @@ type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }
   | { kind: 'close' | 'nothing' }
-  /**
-   * `excessive`: the frame exceeds the limits of the JSON parser. It ends the session, because no regular client sends
-   * such frames.
-   */
+  /** `excessive`: over the JSON parser's limits. It ends the session: no regular client sends such frames. */
   | { kind: 'invalid' | 'excessive'; error: string };
 
-/**
- * Parses a frame. If the frame has several of the members close, activity_start, activity_end, blob and content, the
- * first of them in this order counts, as in ADK.
- */
+/** Of the members close, activity_start, activity_end, blob and content the first in this order counts, as in ADK. */
 function toLiveFrame(bytes: Buffer): LiveFrame {
   let frame: unknown;
   try {

@@ -21,17 +21,13 @@ export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAu
   key: SessionKey;
   /** If true, the audio of the user and of the model is saved as artifacts. */
   savesAudio: boolean;
-  /**
-   * Called before each turn to count it.
-   * @throws {LimitError} if the caller has started too many turns in this minute
-   */
+  /** Counts a turn before it begins. @throws {LimitError} if the caller has started too many in this minute */
   countTurn: () => Promise<void>;
 }
 
 /**
- * A live session with a model that has a live API. Audio is passed to the model as it comes, without a lease on the
- * session. Each reply of the model is one invocation with the session's lease and all limits, so that other requests
- * get their turn between two replies.
+ * Audio is passed to the model as it comes, without a lease on the session. Each reply of the model is one invocation
+ * with the session's lease and all limits, so that other requests get their turn between two replies.
  */
 export class LiveCall {
   readonly #context: InvocationContext;
@@ -159,10 +155,7 @@ export class LiveCall {
     });
   }
 
-  /**
-   * Runs one turn as an invocation. A failure ends the session, because the model remembers events that were not
-   * stored.
-   */
+  /** A failed turn ends the session, because the model remembers events that were not stored. */
   async #answer(content: Content | undefined): Promise<void> {
     this.#isAnswering = true;
     const turn = { connection: this.#connection, content, inputTranscript: this.#inputTranscript, audio: this.#audio };
@@ -209,17 +202,11 @@ export class LiveCall {
   }
 }
 
-/**
- * True if a message of the model begins a turn. A transcript of the user's speech does not begin one, because the model
- * may not reply to that speech.
- */
+/** The transcript of a user's speech does not begin a turn, because the model may not reply to that speech. */
 const isAnswer = (message: LiveMessage | undefined) =>
   Boolean(message?.parts?.length || message?.calls || message?.outputTranscription?.text);
 
-/**
- * Removes `partial` from audio events. The flag keeps these events out of the database, but ADK's clients do not expect
- * it.
- */
+/** Removes `partial`, which keeps audio events out of the database, but which ADK's clients do not expect. */
 function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
   const { partial: _partial, ...whole } = parseExactJson(text) as EventFrame['event'];

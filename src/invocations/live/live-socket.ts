@@ -7,10 +7,7 @@ import { ownTurn } from '../../platform/work/loop-turns.ts';
 /** Close codes of RFC 6455 §7.4.1, used as ADK does. */
 export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
 export const STOPPING = 'The service is stopping.';
-/**
- * Maximum length of a close reason, in bytes. WebSocket allows 123 bytes, and a character that is cut at 120 bytes
- * becomes a replacement character of three bytes.
- */
+/** Maximum bytes of a close reason: WebSocket allows 123, and a cut character becomes one of three bytes. */
 const MAX_REASON = 120;
 const { controlFramesOfASocket, waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
 /** Bytes of received frames that wait to be handled, per caller. */
@@ -25,10 +22,7 @@ const CLOSE_MS = 2_000;
 /** Limits of one live session. `bytes` and `frames` are maximums for what the client sends. */
 export type LiveLimits = Record<'idleMs' | 'totalMs' | 'bytes' | 'frames', number>;
 
-/**
- * The default limits. `bytes` and `frames` suffice for an hour of audio. After that a client continues the conversation
- * in a new live session.
- */
+/** `bytes` and `frames` suffice for an hour of audio; then a client continues in a new live session. */
 export const LIVE_LIMITS: LiveLimits = {
   /** Maximum time in milliseconds without a frame in either direction. */
   idleMs: 300_000,
@@ -60,10 +54,7 @@ export class LiveSocket {
     this.#limits = limits;
   }
 
-  /**
-   * Begins to read the socket. Received frames wait until `start` is called.
-   * @returns a promise that settles when the socket is closed
-   */
+  /** Received frames wait until `start` is called. @returns a promise that settles when the socket is closed */
   hold(draining: AbortSignal): Promise<void> {
     const socket = this.#socket;
     const { idleMs, totalMs } = this.#limits;
@@ -142,10 +133,7 @@ export class LiveSocket {
     setTimeout(() => this.#socket.terminate(), CLOSE_MS).unref();
   }
 
-  /**
-   * Ends the session: sends a frame with the complete reason, then closes, because a close frame has room for 123 bytes
-   * only.
-   */
+  /** Sends a frame with the complete reason before the close frame, which has room for 123 bytes only. */
   fail(code: number, reason: string): void {
     this.send({ error: reason });
     this.close(code, reason);
@@ -159,10 +147,7 @@ export class LiveSocket {
     this.fail(CLOSE.policy, `A live session may have ${limit}. Open another one: it goes on where this one ends.`);
   }
 
-  /**
-   * Counts a ping or pong as a frame. Pings use memory for the unread pongs that reply, pongs for the incomplete frame
-   * between whose fragments they are sent.
-   */
+  /** A ping or pong counts as a frame: unread replies to pings, and fragments around pongs, use memory. */
   #countControl(): void {
     this.#controlFrames += 1;
     if (this.#controlFrames === controlFramesOfASocket.count)

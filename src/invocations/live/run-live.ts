@@ -42,10 +42,7 @@ const liveFrameSchema = z
 
 const NO_EFFECT = 'Taken for its clients, of no effect:';
 
-/**
- * The operation `GET /run_live`: a live session over a WebSocket. OpenAPI cannot describe frames, so the text of
- * `description` does.
- */
+/** OpenAPI cannot describe a live session's WebSocket frames, so the text of `description` does. */
 export const runLive = operation({
   method: 'get',
   path: '/run_live',

@@ -20,9 +20,7 @@ interface MadeCall {
 export const getCalls = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
   payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
 
-/**
- * Returns the first difference between the stored and the replayed request to a model; `undefined` if they are equal.
- */
+/** The first difference between the stored and the replayed request to a model; `undefined` if they are equal. */
 export async function requestDifference(
   tape: Tape,
   [place, contents, instruction]: Tape['payload']['calls'][number],
@@ -51,9 +49,8 @@ export async function requestDifference(
 }
 
 /**
- * Returns the first difference of an agent-as-tool and its sub-agents, like {@link requestDifference}. Compares
- * instruction templates, because a replay does not run these agents. `skip` is called with the reason if one of these
- * agents could not be compared.
+ * As {@link requestDifference}, for an agent-as-tool and its sub-agents. A replay does not run these agents, so their
+ * instruction templates are compared. `skip` is called with the reason if one could not be compared.
  */
 export function toolAgentDifference(
   tape: Tape,
@@ -94,7 +91,7 @@ const declared = ({ tools, modelName, sampling, outputSchema, hooks }: AgentProm
   ...(hooks && { hooks }),
 });
 
-/** Renders the stored instruction with the state values of the original run; `undefined` if that is impossible. */
+/** The stored instruction with the original run's state values; `undefined` if it cannot be rendered. */
 async function renderBefore(
   { payload }: Tape,
   { instruction = payload.overrides.instruction, appendedInstruction }: AgentPrompt,

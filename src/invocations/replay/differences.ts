@@ -8,10 +8,7 @@ import type { StoredEvent, TapeRun } from './tape-run.ts';
 /** A difference and the event to which it belongs. */
 export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
 
-/**
- * Compares the events of the replay with the stored events. Compares each branch separately, because the events of
- * parallel agents have no fixed order.
- */
+/** Compares replayed with stored events per branch, because events of parallel agents have no fixed order. */
 export class Differences {
   /** The first difference, in a model request or in an event. */
   first: ReplayDifference | undefined;
@@ -39,7 +36,6 @@ export class Differences {
     return remaining.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
-  /** Compares a replayed event with the next stored event of the same branch. */
   take(event: Event): void {
     const branch = event.branch ?? '';
     const numbers = this.#numbers.get(branch) ?? { stored: new CallNumbers(), replayed: new CallNumbers() };
@@ -53,10 +49,7 @@ export class Differences {
     if (difference) this.#note(stored, difference, true);
   }
 
-  /**
-   * Records a difference in the model request that produced a stored event. Without a stored event, the difference
-   * belongs to the next event.
-   */
+  /** A request's difference belongs to the stored event that it produced, or without one to the next event. */
   noteRequest(stored: StoredEvent | undefined, difference: JsonDifference): void {
     this.#note(stored ?? this.next(), difference, false);
   }
@@ -94,10 +87,7 @@ class CallNumbers {
   }
 }
 
-/**
- * Reduces an event to the content that two runs can have in common: without ids, times, token counts or request
- * metadata.
- */
+/** What two runs' events can have in common: no ids, times, token counts or request metadata. */
 function toComparable(event: Event, calls: CallNumbers): JsonObject {
   const { author, branch, finishReason, errorCode, errorMessage, interrupted, modelVersion } = event;
   const content = event.content ? toComparableContent(event.content, calls) : undefined;

@@ -37,10 +37,7 @@ interface PlayerOptions extends ReplayModes {
 const ABORTS: ReadonlySet<string> = new Set(
   'cancelled interrupted time_limit tool_calls_limit budget_exceeded'.split(' '),
 );
-/**
- * Maximum time that a stored reply waits for earlier stored events before the replay accepts another order: first in
- * turns of the event loop, then in milliseconds.
- */
+/** How long a stored reply waits for earlier events, in event-loop turns, then milliseconds; then any order counts. */
 const IDLE_TURNS = 50;
 const IDLE_SLEEPS = 100;
 
@@ -117,10 +114,7 @@ export class Player implements RunObserver {
     };
   }
 
-  /**
-   * Compares a model request with the stored one before hooks change the request, because the tape was recorded before
-   * hooks too.
-   */
+  /** Compares a model request before hooks change it, because the tape was recorded before hooks too. */
   request(observed: ObservedAgent, request: ModelRequest, { signal }: ModelRequest): void {
     const { hooks: _, ...agent } = observed;
     const { name } = agent;
@@ -146,7 +140,6 @@ export class Player implements RunObserver {
     // The caller compares the events when the loop yields them.
   }
 
-  /** Compares an event that the loop or the runtime produced. */
   take(event: Event): void {
     this.differences.take(event);
     Object.assign(this.#options.state, event.actions?.stateDelta);
@@ -256,10 +249,7 @@ export class Player implements RunObserver {
     }
   }
 
-  /**
-   * True if the invocation ended by a limit that calls without stored events may have reached: agents-as-tools count as
-   * model calls too, and a replay does not run them.
-   */
+  /** True if the invocation ended by a limit that unstored calls count towards: a replay runs no agents-as-tools. */
   #mayBeUnseen({ errorCode }: Event): boolean {
     return errorCode === 'llm_calls_limit' || isAborted({ errorCode });
   }
@@ -339,10 +329,7 @@ export class Player implements RunObserver {
     if (difference) this.differences.noteRequest(stored, difference);
   }
 
-  /**
-   * Handles a call without a stored response: the call stayed open in the stored run, or the stored run did not make
-   * it.
-   */
+  /** A call without a stored response: it stayed open in the stored run, or the stored run did not make it. */
   #openCall(tool: Tool, { id, name }: ToolRun): undefined | Promise<never> {
     const wasOpen = this.#options.run.events.some(({ event }) => event.longRunningToolIds?.includes(id));
     if (wasOpen || tool.longRunning === true) return undefined;

@@ -11,10 +11,7 @@ export interface ReplayModes {
 
 const OF_TOOLS: readonly string[] = ['beforeTool', 'afterTool'];
 
-/**
- * True if a replay runs a hook of this kind: the model or tool that the hook wraps is live. Hooks for errors wrap
- * models and tools alike, and are treated separately.
- */
+/** True if the model or tool that a hook wraps is live. Hooks for errors wrap both and are treated separately. */
 const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boolean =>
   kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
 
@@ -22,10 +19,7 @@ const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boo
 export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
   hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
 
-/**
- * Returns the hooks for a replay. Hooks around live models and tools run. The effects of all other hooks are in the
- * stored events.
- */
+/** Only hooks around live models and tools run; the effects of all others are in the stored events. */
 export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const modeOf = { input: modes.model, results: modes.tools };
   const live = hooks.map((own): Hooks => {

@@ -49,10 +49,7 @@ interface Replayed {
 /** Number of live model calls that are allowed in addition to twice the number of stored replies. */
 const FURTHER_CALLS = 5;
 
-/**
- * Runs the loop again for one stored run and compares the events.
- * @throws the reason of the abort signal if it is aborted
- */
+/** Runs the loop again and compares the events. @throws the reason of the abort signal if it is aborted */
 export async function replayRun(
   context: ReplayContext,
   replayed: Replayed,
@@ -102,9 +99,8 @@ export async function replayRun(
 }
 
 /**
- * Reserves a live model call in the user's budgets and in the token limit of the replay. Until the model has replied,
- * the call counts in the limit with its maximum number of tokens.
- * @returns the reason as a sentence if the call may not be made
+ * Reserves a live call in the user's budgets and the replay's token limit, where it counts with its maximum until the
+ * model has replied. @returns the reason as a sentence if the call may not be made
  */
 async function reserveLive(
   db: Database,
@@ -139,10 +135,7 @@ interface Playing {
   take: (event: Event) => void;
 }
 
-/**
- * Consumes the loop as an invocation does, with the same maximum number of tool calls, but compares the events instead
- * of storing them.
- */
+/** Consumes the loop as an invocation does, with its limit of tool calls, but compares events, not stores them. */
 async function playLoop(
   { newId, limits }: ReplayContext,
   { run, key, invocationId, state, runtimeEventIds, taskAnswers }: Replayed,
@@ -204,10 +197,7 @@ function takeEnding(
   for (const event of endingEvents(invocationId, agent.name, [...before, ...replayedEvents], error, newId)) take(event);
 }
 
-/**
- * Returns the MCP tools that are recorded on the tape, so that no MCP server is contacted. The replay supplies their
- * responses.
- */
+/** The tape's MCP tools: no MCP server is contacted, and the replay supplies their responses. */
 function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
   const schemas = new SchemaSandbox();
   return (agentName, servers) => {

@@ -58,8 +58,7 @@ async function replayRuns(
   }
   const text = await findInvocationText(reads, key, invocationId);
   const history = text === undefined ? undefined : await findHistory(reads, key);
-  // Only an invocation's row proves that this runtime produced the events: clients may append events with any
-  // invocation id.
+  // Only a row proves that this runtime produced the events: clients may append events with any invocation id.
   if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
   const { status } = JSON.parse(text) as { status: InvocationStatus };
   if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
@@ -185,7 +184,6 @@ const MAX_TEXT = 4_000;
 /** Number of characters shown before the first difference of two long texts. */
 const CONTEXT = 200;
 
-/** Shortens a text and states how many characters were cut. */
 const shorten = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters left out]`;
 

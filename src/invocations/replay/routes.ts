@@ -13,10 +13,7 @@ import { replayRequestSchema, replaySchema } from './replay-schema.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
 
-/**
- * A replay with live models or tools needs the scope `invoke`, because live models cost money and live tools have
- * effects.
- */
+/** A replay needs the scope `invoke` if models or tools are live, because they cost money or have effects. */
 const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
     ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]
@@ -70,10 +67,7 @@ const sampleInvocations = room.operation({
   }),
 });
 
-/**
- * The operation that replays an invocation. It needs the scope `develop`, because differences show instructions and
- * tools.
- */
+/** Replaying needs the scope `develop`, because differences show instructions and tools. */
 const replayInvocation = room.operation({
   method: 'post',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',

@@ -48,10 +48,7 @@ export class StoredAnswers {
     return this.find(like.id);
   }
 
-  /**
-   * Returns the effects that a stored event has for one of its tool calls. Only the first call of the event gets the
-   * event's actions. Actions that the loop itself adds are left out.
-   */
+  /** A stored event's effects of one tool call, without the loop's own; the first call gets the event's actions. */
   effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
     const attachments = cloneJson((part.functionResponse?.parts ?? []) as Part[]);
     if (this.#acted.has(stored)) return { actions: {}, attachments };

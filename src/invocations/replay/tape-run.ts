@@ -29,10 +29,7 @@ export interface TapeRun {
   tape: Tape | undefined;
 }
 
-/**
- * Returns the runs of an invocation in order; an empty list if the invocation stored no events. Events that clients
- * appended are ignored, whatever author and invocation they name.
- */
+/** An invocation's runs in order; none without stored events. Ignores events of clients, whatever they claim. */
 export function toRuns(
   { events: session, runtimeEventIds }: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
   invocationId: string,
@@ -69,9 +66,7 @@ export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): 
   return new Set(ids);
 }
 
-/**
- * Guesses where runs without a tape began: after each prompt, and after each error from which the agent was resumed.
- */
+/** Runs without a tape began after each prompt, and after each error from which the agent was resumed. */
 function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY): number[] {
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
@@ -98,10 +93,7 @@ export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !actions?.compaction &&
   !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
-/**
- * True for an error without a reply of the model. The code `empty_answer` does not count, because there the model
- * itself reported the error.
- */
+/** An error without a reply of the model; with `empty_answer` the model itself reported the error. */
 export const isFailure = (event: Event): boolean =>
   Boolean(event.errorCode) &&
   getParts(event.content).length === 0 &&
@@ -125,9 +117,8 @@ export function getResponses(events: StoredEvent[]): Map<string, { stored: Store
 }
 
 /**
- * Reconstructs the session state when a run began. A key that changed later gets its value from the earlier events. Any
- * other key has its present value. Values on the tape have priority, because other sessions change the shared state
- * too.
+ * A key that changed later gets its value from earlier events, any other its present value. Values on the tape have
+ * priority, because other sessions change the shared state too.
  */
 export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, initial: JsonObject): JsonObject {
   const deltas = (events: Event[]) => events.flatMap((event) => Object.entries(event.actions?.stateDelta ?? {}));

@@ -18,15 +18,12 @@ import { invoke } from '../invoke.ts';
 import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';
 
-/**
- * Returns the result of an invocation that was stopped while it was queued: the same result as of one stopped later.
- */
+/** An invocation that was stopped while it was queued has the same result as one that was stopped later. */
 function toStoppedEnd(error: unknown): InvocationEnd {
   if (!(error instanceof StoppedError)) throw error;
   return { output: '', error: { code: error.code, message: error.message } };
 }
 
-/** The operation `POST /harness/invoke`: runs one invocation and responds when the invocation has ended. */
 export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',

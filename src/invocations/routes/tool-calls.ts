@@ -108,10 +108,7 @@ function toSettled({ outcome, response }: z.output<typeof settleSchema>): JsonOb
   return toResponse(response ?? 'done');
 }
 
-/**
- * Finds the confirmation request that asks about a call.
- * @returns the request's call id, or `undefined`
- */
+/** @returns the id of the confirmation request that asks about the call, or `undefined` */
 async function findQuestion(
   tx: Database,
   key: SessionKey,

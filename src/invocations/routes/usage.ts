@@ -11,9 +11,7 @@ const DAY_MS = 86_400_000;
 /** Maximum period of a usage report in days: a year. A report by hours covers at most a month. */
 const MAX_DAYS = 366;
 const MAX_DAYS_BY_HOUR = 31;
-/**
- * The end of the year 9999. From the year 10000 on, JavaScript writes dates in a format that PostgreSQL cannot read.
- */
+/** The end of the year 9999: JavaScript writes later dates in a format that PostgreSQL cannot read. */
 const END_OF_TIME = Date.UTC(10_000, 0);
 const GROUPS = ['user', 'model', 'version', 'day', 'hour'] as const;
 

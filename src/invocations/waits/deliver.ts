@@ -8,18 +8,14 @@ import { changeTask, findTask, mayAnswer, type Person, type TaskRow } from './ta
 /** The sender of a signal that was sent with the operator's credential and not by a person. */
 export const SYSTEM: Person = { by: 'a system', groups: [], isVouchedFor: true };
 
-/**
- * Answers a task with the payload of a signal.
- * @throws {InvalidError} if the payload does not match the task's schema; further errors as of {@link changeTask}
- */
+/** Answers a task with a signal. @throws {InvalidError} for an unfit payload; further errors as {@link changeTask} */
 export async function signal(db: Database, task: TaskRow, sender: Person, payload: JsonObject): Promise<void> {
   await checkAnswer(task, payload);
   await changeTask(db, task, sender, undefined, 'answer', { response: payload, via: 'signal' });
 }
 
 /**
- * Answers a new task with the first stored signal of its name that matches and whose sender may answer. Discards the
- * stored signals that came before and do not match.
+ * A new task takes the first stored signal that matches and whose sender may answer, and discards earlier unfit ones.
  */
 export const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
   database.transaction(async (tx) => {

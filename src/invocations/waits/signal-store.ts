@@ -32,9 +32,8 @@ export async function findTaskByToken(db: Database, tokenHash: string): Promise<
 }
 
 /**
- * Stores a signal for a task that does not exist yet, with the groups of the user who sent it (`null`: the operator
- * vouches for the signal). Stores nothing if the session is absent, if a task already waits for the signal, or if the
- * session has the maximum number of stored signals.
+ * Stores a signal for a task that does not exist yet. `null` groups: the operator vouches for the signal. Stores
+ * nothing if the session is absent, a task already waits, or the session has the maximum number of stored signals.
  */
 export async function keepSignal(
   db: Database,

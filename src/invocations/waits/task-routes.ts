@@ -143,11 +143,7 @@ export function toPerson(
   return { by: own ?? by ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
 }
 
-/**
- * Validates the request to change a task.
- * @returns the column values to write
- * @throws {InvalidError} if a member is missing or does not match the task
- */
+/** Column values of a change to a task. @throws {InvalidError} if a member is missing or does not match the task */
 async function toChange(task: TaskRow, { action, answer, text, ...more }: TaskChange): Promise<object> {
   const { users = [], groups = [], seconds } = more;
   if (action === 'comment' && text === undefined) throw new InvalidError('A comment needs `text`.');

@@ -77,10 +77,7 @@ export interface TaskFilter {
   text?: string | undefined;
 }
 
-/**
- * Returns a page of the tasks that a viewer may see, after a position. The next deadline comes first; equal deadlines
- * are ordered by id.
- */
+/** A page of tasks that a viewer may see, the next deadline first, equal deadlines by id. */
 export async function listTasks(
   db: Database,
   viewer: Viewer,
@@ -90,8 +87,7 @@ export async function listTasks(
 ): Promise<Listed<TaskRow>[]> {
   const { appName, ownerId, sessionId, kind, state, assignee, group, olderThan, text } = filter;
   const pattern = text && `%${escapeText(text).replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
-  // The added interval makes the planner use the index of a filter that matches few tasks, and sort these. The index on
-  // the deadline would read all tasks of other users first.
+  // The interval makes the planner use a filter's index if it matches few tasks, instead of reading all by deadline.
   const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
   const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
   const time = sql<string>`to_char(${deadline} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
@@ -171,8 +167,7 @@ export async function mayAnswer(db: Database, task: TaskRow, { by, groups, isVou
 }
 
 /**
- * Changes an open task if its `version` matches.
- * @throws {ConflictError} if the task was answered before
+ * Compare-and-set on the task's `version`. @throws {ConflictError} if the task was answered before
  * @throws {ForbiddenError} if only other people may answer the task
  */
 export async function changeTask(
@@ -199,8 +194,7 @@ export async function changeTask(
 }
 
 /**
- * Opens a task for an invocation that an exhausted budget has paused. The invocation resumes when the period of the
- * budget ends, or when a person who may change budgets answers the task.
+ * The paused invocation resumes when the budget's period ends, or when a person who may change budgets answers.
  * @throws an error that {@link sizeRefusal} recognizes, if the user has too many tasks
  */
 export async function openBudgetTask(
@@ -224,10 +218,7 @@ export async function openBudgetTask(
   });
 }
 
-/**
- * Lists people's answers to the questions of a session, by call id. Imported tasks have no `decidedVia` and are left
- * out.
- */
+/** People's answers to a session's questions, by call id. Imported tasks have no `decidedVia` and are left out. */
 export async function listTaskAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<TaskAnswers> {
   if (callIds.length === 0) return new Map();
   const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
@@ -293,10 +284,7 @@ export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
     .orderBy(tasks.dueTime)
     .limit(limit);
 
-/**
- * Processes due tasks in one statement.
- * @returns true if at least one invocation was queued
- */
+/** Processes due tasks in one statement. @returns true if at least one invocation was queued */
 export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolean> {
   const column = (name: 'appName' | 'userId' | 'sessionId' | 'id') =>
     sql`${sql.param(due.map((task) => task[name]))}::text[]`;
@@ -308,9 +296,8 @@ export async function wakeDueTasks(db: Database, due: DueTask[]): Promise<boolea
 }
 
 /**
- * Makes an answered task due again if its invocation is paused and has no open task, because otherwise nothing would
- * resume the invocation. Harmless if another process resumes the invocation at the same time.
- * @returns the number of tasks
+ * Makes an answered task due again if its invocation is paused without an open task: nothing else would resume it.
+ * Harmless if another process resumes it at the same time. @returns the number of tasks
  */
 export async function wakeForgotten(db: Database): Promise<number> {
   const other = alias(tasks, 'other');
@@ -333,10 +320,7 @@ export async function wakeForgotten(db: Database): Promise<number> {
   return rowCount ?? 0;
 }
 
-/**
- * Removes a user's name from the tasks of other users: from assignees, answers, approvals and comments.
- * @returns the number of changed tasks
- */
+/** Removes a user's name from other users' tasks: assignees, answers, approvals and comments. @returns their number */
 export async function forgetInTasks(db: Database, { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) {
   const byUser = sql`jsonb_build_array(jsonb_build_object('by', ${userId}::text))`;
   const without = (list: typeof tasks.comments | typeof tasks.approvals) => sql`(

@@ -161,7 +161,6 @@ export function toCallResponse(
 }
 
 /**
- * Validates a person's answer.
  * @throws {InvalidError} if the answer does not match the schema of the task's form
  * @throws {TooLargeError} if the answer is too large
  */

@@ -5,24 +5,17 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { deliverKept } from './deliver.ts';
 import { type DueTask, listDueTasks, TASKS_TOPIC, wakeDueTasks } from './task-store.ts';
 
-/**
- * Maximum pause in milliseconds between two polls. Polls are necessary because the database's notifications may be
- * lost.
- */
+/** Maximum milliseconds between polls: the database's notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
 /** Minimum pause in milliseconds between two polls, so that database connections stay free for other work. */
 const MIN_PAUSE_MS = 20;
 const MAX_JOBS = 4;
-/**
- * Maximum number of tasks per statement. It is small, because the invocations that these tasks wake need database
- * connections too.
- */
+/** Tasks per statement: few, because the invocations that they wake need database connections too. */
 const BATCH = 25;
 
 /**
- * Processes due tasks until the process begins to shut down: sends reminders, enforces deadlines, and resumes
- * invocations whose tasks are answered. One query finds the next tasks, however many wait. If several processes see the
- * same task, an update of its row decides which of them processes it.
+ * Sends reminders, enforces deadlines, and resumes invocations whose tasks are answered. One query finds the next
+ * tasks, however many wait. Of several processes an update of the task's row decides which one processes it.
  * @returns a promise that settles when the last task is processed
  */
 export const wakeTasks = (
@@ -39,8 +32,7 @@ export const wakeTasks = (
       const due = next.filter(({ id, inMs }) => inMs <= 0 && !heldIds.has(id));
       const laterMs = next.find(({ inMs }) => inMs > 0)?.inMs;
       const jobs = Array.from({ length: slots }, (_, n) => due.slice(n * BATCH, (n + 1) * BATCH));
-      // If tasks are due, poll again soon but not at once: a task that another process is just processing is still
-      // listed as due.
+      // Not at once, because a task that another process is just processing is still listed as due.
       return {
         jobs: jobs.filter(({ length }) => length > 0),
         pauseMs: due.length > 0 ? MIN_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, laterMs),

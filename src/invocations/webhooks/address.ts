@@ -11,10 +11,7 @@ export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, '
 const refused = (place: string, message: string, input: unknown) =>
   new ValidationFailedError([valueError(['body', place], message, input)]);
 
-/**
- * Parses and checks the address of a webhook. The IP addresses of its host name are checked at each delivery.
- * @throws {ValidationFailedError} if the policy does not allow the address
- */
+/** The IP addresses of a webhook's host are checked at each delivery. @throws {ValidationFailedError} if not allowed */
 export function toAddress(text: string, policy: EgressPolicy): URL {
   // The class URL silently drops these characters, so two different texts would register the same address.
   const url = /[\u0000-\u0020\u007f\\]/.test(text) ? null : URL.parse(text);
@@ -25,10 +22,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
   return url;
 }
 
-/**
- * Returns the webhook address that a request named, if the user has registered it.
- * @throws {ValidationFailedError} if the address is not registered
- */
+/** @throws {ValidationFailedError} if the user has not registered the address */
 export async function requireWebhook(
   db: Database,
   { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,

@@ -39,9 +39,7 @@ export async function insertDelivery(
   await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
 }
 
-/**
- * Returns the milliseconds until the next delivery is due, by the database's clock; `undefined` if no delivery waits.
- */
+/** Milliseconds until a delivery is due, by the database's clock; `undefined` if none waits. */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {
   const { rows } = await db.execute<{ ms: string | null }>(sql`
     select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
@@ -94,11 +92,10 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * Claims due deliveries, fairly among hosts and users. In the query, `n` numbers a user's deliveries to one host;
- * `user_n` numbers the remaining deliveries of a user, alternating between hosts; `host_n` numbers the remaining
- * deliveries to a host, alternating between users. Deliveries in progress come first in each numbering. A host that did
- * not respond to the last attempt gets only one slot. No host gets all slots of a user, and no user gets more slots
- * than are left for all other users. A delivery whose lease has expired is claimed again, because its process has died.
+ * Fair among hosts and users. `n` numbers a user's deliveries to one host; `user_n` the remaining ones of a user,
+ * alternating between hosts; `host_n` those to a host, alternating between users; deliveries in progress come first. A
+ * host that did not respond to the last attempt gets one slot. No host gets all slots of a user, and no user more than
+ * are left for all others. An expired lease is claimed again, because its process has died.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
   const lease = sql`${leaseMs} * interval '1 millisecond'`;
@@ -139,10 +136,7 @@ const isHeld = (delivery: DeliveryRow) => and(isDelivery(delivery), eq(d.status,
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/**
- * Ends a claimed delivery.
- * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
- */
+/** Ends a delivery. @throws {LeaseLostError} if another process has claimed it; then it stays unchanged */
 export async function endDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -167,8 +161,7 @@ export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow):
 }
 
 /**
- * Schedules the next attempt of a claimed delivery. Ends the delivery as failed if its time for retries would be over
- * by then.
+ * Fails the delivery if its time for retries would be over by then.
  * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
  */
 export async function postponeDelivery(
@@ -242,19 +235,13 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
 }
 
-/**
- * Deletes all deliveries about these sessions, waiting ones included, and the webhooks that A2A clients registered for
- * tasks of these sessions.
- */
+/** Deletes deliveries about these sessions, waiting ones included, and webhooks of A2A clients for their tasks. */
 export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.delete(webhooks).where(isOneOfUsers(keys, webhooks, sql`${webhooks.push} ->> 'sessionId'`));
   await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }
 
-/**
- * Deletes at most `limit` ended deliveries: those that ended more than `days` ago, and those beyond the newest `count`
- * of a webhook.
- */
+/** Deletes at most `limit` deliveries that ended more than `days` ago, or are beyond a webhook's newest `count`. */
 export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
   const old = sql`
     select app_name, user_id, id from (

@@ -7,8 +7,7 @@ import type { WebhookRow } from './webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**
- * Maximum number of waiting deliveries per user and application. Further deliveries are stored but not sent. The
- * maximum is reached by one delivery every 86 seconds if nothing can be sent for a day.
+ * Waiting deliveries per user and application; more are stored but not sent. One each 86 seconds reaches it in a day.
  */
 export const MAX_PENDING_DELIVERIES = 1_000;
 
@@ -16,10 +15,7 @@ const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
 const MAX_ANSWERS = 20;
 
-/**
- * Returns the pause in milliseconds after an attempt (numbered from 1), with jitter. 24 hours of retries take 17 to 23
- * attempts.
- */
+/** Milliseconds after an attempt (from 1), with jitter. 24 hours of retries take 17 to 23 attempts. */
 export const retryPauseMs = (attempt: number, random?: () => number): number =>
   backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
 

@@ -20,15 +20,9 @@ import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 
-/**
- * Maximum pause in milliseconds between two polls. Polls are necessary because notifications may be lost, for instance
- * behind a connection pooler without LISTEN.
- */
+/** Maximum milliseconds between polls: notifications may be lost, as behind a pooler without LISTEN. */
 const MAX_PAUSE_MS = 60_000;
-/**
- * Time in milliseconds for the database work before and after an attempt. It is added to the lease, after which the
- * process counts as dead.
- */
+/** Milliseconds that the lease adds for the database work before and after an attempt. */
 const LEASE_SLACK_MS = 10_000;
 const CLEANING_BATCH = 10_000;
 /** HTTP status with which a receiver refuses all further deliveries, by the specification Standard Webhooks. */
@@ -58,8 +52,7 @@ export interface SenderContext {
 }
 
 /**
- * Sends deliveries until the process begins to shut down. Each delivery's row is claimed, so that several replicas can
- * send.
+ * Each delivery's row is claimed, so that several replicas can send.
  * @returns a promise that settles after the last attempt
  */
 export async function sendDeliveries(context: SenderContext, settings: SenderSettings): Promise<void> {
@@ -125,10 +118,7 @@ async function deliver(
   }
 }
 
-/**
- * Maximum length of the beginning of an HTTP response that is stored, in characters. At most four times as many bytes
- * are read.
- */
+/** Characters of an HTTP response that are stored. At most four times as many bytes are read. */
 const MAX_EXCERPT = 1_024;
 
 /** Makes one attempt to deliver. Never throws: `error` tells why there was no HTTP response, without the IP address. */
@@ -181,10 +171,7 @@ function toReason(error: unknown): string {
   return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
 }
 
-/**
- * Returns the headers of Standard Webhooks and the headers that the webhook's owner configured. A replaced secret also
- * signs until it expires.
- */
+/** Headers of Standard Webhooks and of the webhook's owner. A replaced secret also signs until it expires. */
 function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
   const { secret, oldSecret, oldSecretExpireTime } = webhook;
   const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;

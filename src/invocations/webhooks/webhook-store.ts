@@ -13,8 +13,7 @@ const isWebhook = ({ appName, userId, id }: WebhookKey) =>
 const isRegistered = isNull(webhooks.push);
 
 /**
- * Inserts a webhook. Must run in a transaction. Concurrent inserts of one user run one after the other, so that the
- * maximum holds.
+ * One user's concurrent inserts run in turn, so that the maximum holds.
  * @throws {ConflictError} if the user has `limit` webhooks, or already has a webhook with this address
  */
 export async function insertWebhook(
@@ -90,10 +89,7 @@ export async function replacePush(tx: Database, webhook: typeof webhooks.$inferI
   await tx.insert(webhooks).values(webhook);
 }
 
-/**
- * Replaces the secret of a webhook. The old secret also signs for another `graceSeconds`.
- * @returns `undefined` if the webhook was deleted
- */
+/** A webhook's old secret also signs for `graceSeconds`. @returns `undefined` if the webhook was deleted */
 export async function replaceSecret(
   db: Database,
   key: WebhookKey,
@@ -119,7 +115,6 @@ export async function setSilent(db: Database, { userId, host }: WebhookRow, isSi
   await db.update(webhooks).set({ isSilent }).where(isOther);
 }
 
-/** Deletes a webhook. Its deliveries are deleted with it. */
 export async function deleteWebhook(db: Database, key: WebhookKey): Promise<void> {
   await db.delete(webhooks).where(isWebhook(key));
 }
