@@ -4,10 +4,7 @@ import { join, relative, sep } from 'node:path';
 import { type Api, sessionsPath } from './api.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/**
- * A stored version of an artifact. ADK's `FileArtifactService` keeps each version as a directory with a file of the
- * bytes and a file `metadata.json`.
- */
+/** ADK's `FileArtifactService` keeps a version as a directory with a file of the bytes and a `metadata.json`. */
 interface StoredVersion {
   path: string;
   fileName: string;
@@ -16,11 +13,9 @@ interface StoredVersion {
 }
 
 /**
- * Imports the artifacts of a session, and the artifacts that its user's sessions share (`user:`). `root` is the
- * directory of ADK's `FileArtifactService`, which has the layout
- * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Versions that the service already
- * has are not replaced.
- * @returns the number of imported versions
+ * Imports a session's artifacts and those that its user's sessions share (`user:`) from ADK's `FileArtifactService`,
+ * whose `root` is `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Versions that the
+ * service already has are not replaced. @returns the number of imported versions
  */
 export async function importArtifacts(
   api: Api,
@@ -52,9 +47,7 @@ async function toRequest(name: string, { path, fileName, mimeType, customMetadat
   return { filename: name, artifact, customMetadata };
 }
 
-/**
- * Returns the stored versions of all artifacts below a directory, by the artifact's name, ordered by version number.
- */
+/** The stored versions of all artifacts below a directory, by the artifact's name and version number. */
 async function findVersions(root: string): Promise<Map<string, StoredVersion[]>> {
   const byName = new Map<string, StoredVersion[]>();
   if (!existsSync(root)) return byName;

@@ -13,17 +13,14 @@ interface Connection {
   close(): Promise<void>;
   /** Returns an SQL expression for the text of a column that holds JSON. */
   toText: (column: string) => string;
-  /**
-   * SQL to append to `order by timestamp`, so that events with the same timestamp keep the order of their insertion.
-   */
+  /** SQL after `order by timestamp`: events with the same timestamp keep the order of their insertion. */
   order: string;
 }
 
 /**
- * Opens the database of ADK Python's `DatabaseSessionService` (in PostgreSQL or a SQLite file), or the SQLite file of
- * its `SqliteSessionService`. The database must have ADK's schema 1.
- * @throws {CommandError} for any other database; also for ADK's schema 0, because its events contain pickled Python
- * objects
+ * Opens the database of ADK Python's `DatabaseSessionService` (PostgreSQL or SQLite) or `SqliteSessionService`, schema
+ * 1.
+ * @throws {CommandError} for any other database; also for schema 0, whose events contain pickled Python objects
  */
 export async function openAdkDatabase(place: string): Promise<SessionSource> {
   const connection = /^postgres(ql)?:/.test(place) ? await openPostgres(place) : await openSqlite(place);
@@ -75,10 +72,7 @@ async function* readSessions(connection: Connection): AsyncGenerator<SourceSessi
   }
 }
 
-/**
- * Reads the shared states of all applications or users. Returns them by owner, each as `"key":value` members of a JSON
- * object. `prefix` is `app:` or `user:`.
- */
+/** All applications' or users' states by owner, as `"key":value` members of JSON. `prefix` is `app:` or `user:`. */
 async function readStates(reading: Promise<Record<string, string>[]>, prefix: string): Promise<Map<string, string[]>> {
   const rows = await reading;
   return new Map(rows.map(({ id = '', state = '{}' }) => [id, toMembers(state, prefix)]));

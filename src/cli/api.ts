@@ -21,10 +21,7 @@ export interface GlobalOptions {
 
 export interface Api {
   url: string;
-  /**
-   * Returns the parsed JSON of the response. @throws {CommandError} with the service's error message if the request
-   * fails
-   */
+  /** Parses the response's JSON. @throws {CommandError} with the service's error message if the request fails */
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
   /** Sends a body that is already JSON text. @throws {CommandError} as `send` does */
   sendText(method: string, path: string, body: string): Promise<void>;
@@ -34,10 +31,7 @@ export interface Api {
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
 
-/**
- * Returns command-line options that let a suggested command address the same service, application and user. Default
- * values are left out.
- */
+/** Options that let a suggested command address the same service, application and user; without default values. */
 export const toOptions = ({ app, user, url }: GlobalOptions): string =>
   Object.entries({ app, user, url })
     .flatMap(([name, value]) => (value === undefined || value === DEFAULTS[name] ? [] : [[name, value] as const]))
@@ -66,8 +60,7 @@ export async function withApi<Result>(
   if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
-  // The random key keeps other users of this machine out. Cronjobs are off, because this service stops after the
-  // command.
+  // The random key keeps other users of this machine out. No cronjobs, because the service stops with the command.
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
   // Imported on demand, because a command takes 0.15 s of CPU with a running service, and 0.5 s with these modules.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([

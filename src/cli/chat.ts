@@ -27,8 +27,7 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
 }
 
 /**
- * Runs a conversation in the terminal. Each line is a message, and `y` confirms a tool call. Ctrl-C cancels the running
- * invocation; if none runs, it ends the conversation.
+ * Each line is a message, and `y` confirms a tool call. Ctrl-C cancels the running invocation, or else ends the chat.
  */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
@@ -103,7 +102,7 @@ async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<bool
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 
-/** Returns the session's events. Creates the session if it does not exist. */
+/** The session's events; a missing session is created. */
 async function ensureSession(api: Api, options: GlobalOptions, sessionId: string): Promise<Event[]> {
   const path = sessionPath(options, sessionId);
   const session = await api.send<{ events: Event[] }>('GET', path).catch(() => undefined);
@@ -121,9 +120,7 @@ interface Lines {
   close(): void;
 }
 
-/**
- * Reads lines from standard input. Buffers lines that nobody has asked for yet, because a pipe sends all lines at once.
- */
+/** Standard input: lines that nobody has asked for yet are buffered, because a pipe sends all at once. */
 function readLines(): Lines {
   const terminal = process.stdin.isTTY;
   const input = createInterface({ input: process.stdin, output: process.stdout, terminal });

@@ -76,10 +76,7 @@ function toFish(program: Command): string {
   return lines.map((line) => `complete -c agent-runtime${line}`).join('\n');
 }
 
-/**
- * For each shell: the expression for the typed words, the statement that returns the completions, and the command that
- * registers the completion function.
- */
+/** Per shell: the typed words, the statement that returns completions, the command that registers the function. */
 const SHELLS = {
   bash: [`\${COMP_WORDS[*]:1}`, `COMPREPLY=($(compgen -W "$list" -- "\${COMP_WORDS[COMP_CWORD]}"))`, 'complete -F'],
   zsh: [`\${words[2,-1]}`, `compadd -- \${=list}`, 'compdef'],

@@ -34,8 +34,7 @@ export interface Message {
 }
 
 /**
- * Sends a message and shows its events while they arrive. `show.onText` receives chunks of the answer; `show.onLine`
- * receives tool calls and tool responses.
+ * `show.onText` receives chunks of the answer as they arrive; `show.onLine` tool calls and tool responses.
  * @throws {CommandError} if the service refuses the message
  */
 export async function runMessage(
@@ -78,10 +77,7 @@ const cancelRun = (api: Api, options: GlobalOptions, sessionId: string, invocati
     ? undefined
     : api.send('POST', `${sessionPath(options, sessionId)}/invocations/${invocationId}/cancel`).catch(() => undefined);
 
-/**
- * Shows one event and records it in `end`.
- * @returns true if chunks of an answer were shown and the event with the whole answer has not arrived
- */
+/** Shows one event. @returns true if chunks of an answer were shown and its complete event has not arrived */
 function showEvent(
   event: Event,
   hasPieces: boolean,

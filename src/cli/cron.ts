@@ -1,7 +1,6 @@
 import { type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 
-/** The members of a cronjob that are printed. */
 interface CronjobBody {
   jobId: string;
   ownerId: string;
@@ -37,7 +36,6 @@ export const listCronjobs = (options: GlobalOptions & { all?: boolean }): Promis
     RUNNING,
   );
 
-/** Fires a cronjob now and prints its run. */
 export const runCronjob = (id: string, options: GlobalOptions): Promise<void> =>
   withApi(
     options,

@@ -10,9 +10,8 @@ import { watchFiles } from './watch-files.ts';
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**
- * Runs the service with the development UI in a child process. When a file of an agent or a setting changes,
- * `agent-runtime check` runs with the new files. If the check passes, a new child process replaces the old one. The
- * embedded database keeps running.
+ * Runs the service with the development UI in a child process. When a file of an agent or a setting changes, and
+ * `agent-runtime check` passes with it, a new child process replaces the old one. The embedded database keeps running.
  * @throws {ConfigError} if the settings are wrong at the start
  */
 export async function dev(opensBrowser: boolean): Promise<void> {
@@ -39,10 +38,7 @@ export async function dev(opensBrowser: boolean): Promise<void> {
 
 type Environment = Record<string, string | undefined>;
 
-/**
- * Runs another command of this program in its own process group. Ctrl-C then reaches only this process, which stops the
- * child process in order.
- */
+/** Runs a command in its own process group: Ctrl-C reaches only this process, which stops the child in order. */
 const runChild = (env: Environment, output: 'pipe' | 'ignore', ...args: string[]): ChildProcess =>
   spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', ...args], {
     env,
@@ -74,8 +70,7 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
     await ended;
   };
   /**
-   * Runs `agent-runtime check` on the current files; it writes faults to standard error. Returns the environment for a
-   * new child process, or `undefined` if there are faults.
+   * Runs `agent-runtime check` on the current files. Returns a new child's environment, or `undefined` after faults.
    */
   const check = async (): Promise<Environment | undefined> => {
     try {

@@ -39,10 +39,7 @@ export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compar
 
 const percent = (share: number | null) => (share === null ? '–' : `${Math.round(share * 100)} %`);
 
-/**
- * Formats a run as text: a table of the cases, the reasons of those that did not pass, and the changes from the
- * baseline.
- */
+/** A run as text: a table of the cases, the reasons of those that did not pass, and the changes from the baseline. */
 export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared): string {
   const metrics = [...new Set(cases.flatMap(({ scores }) => Object.keys(scores)))];
   const head = ['', 'case', 'passed', '95 %', ...metrics];
@@ -86,7 +83,6 @@ function toChanges(comparison: Compared): string[] {
   ];
 }
 
-/** Formats a run as a JUnit report with one test for each evaluation case. */
 export const toJunit = (evalSetId: string, cases: CaseSummary[], gate: Gate): string =>
   toJunitXml(
     evalSetId,

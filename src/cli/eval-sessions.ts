@@ -18,9 +18,8 @@ interface AddSessionsOptions extends GlobalOptions {
 const MAX_SESSIONS = 200;
 
 /**
- * Copies stored sessions into an evaluation set and prints the ids of the new cases. This command evaluates `--where`
- * in the database of the settings, which must be the service's database. The service applies all other filters, and
- * masks the copies.
+ * Prints the ids of the new cases. This command evaluates `--where` in the database of the settings, which must be the
+ * service's database. The service applies all other filters, and masks the copies.
  * @throws {CommandError} with exit code 2 if the predicate of `--where` fails
  */
 export async function addSessions(set: string, options: AddSessionsOptions): Promise<void> {

@@ -26,9 +26,8 @@ interface Summary {
 const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app)}/eval-runs`;
 
 /**
- * Runs evaluation sets. Prints a table for each set, or a line of JSON.
- * @returns the exit code: 0 if all cases passed, 1 if a case failed or got worse, 3 if a part of a baseline was not
- * compared
+ * Runs evaluation sets. @returns the exit code: 0 if all cases passed, 1 if one failed or got worse, 3 if a part of a
+ * baseline was not compared
  * @throws {CommandError} with exit code 2 if a set cannot be run
  */
 export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
@@ -98,10 +97,7 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
     });
   });
 
-/**
- * Prints an evaluation set in ADK's file format, or writes it to the file of `--out`. Standard error names the members
- * that were left out because a version of ADK refuses them.
- */
+/** Exports in ADK's file format. Standard error names members left out because a version of ADK refuses them. */
 export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>
   withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/file`;
@@ -112,10 +108,7 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     else writeFileSync(options.out, `${text}\n`);
   }).catch(cannotRun);
 
-/**
- * Compares an evaluation run with a baseline run and prints the changes.
- * @returns the exit code: 1 for a regression, 3 if a part of the baseline was not compared
- */
+/** Compares two runs. @returns the exit code: 1 for a regression, 3 if a part of the baseline was not compared */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);

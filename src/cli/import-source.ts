@@ -8,10 +8,7 @@ export interface SourceSession {
   appName: string;
   userId: string;
   sessionId: string;
-  /**
-   * Returns the request body that creates the session, as JSON text: the id, the state with the `user:` and `app:`
-   * keys, and the events exactly as stored.
-   */
+  /** JSON that creates the session: id, state with `user:` and `app:` keys, and the events exactly as stored. */
   body: () => Promise<string>;
 }
 
@@ -29,9 +26,7 @@ export interface SessionSource {
 export const toBody = (sessionId: string, state: string, events: string[]): string =>
   `{"sessionId":${JSON.stringify(sessionId)},"state":${state},"events":[${events.join(',')}]}`;
 
-/**
- * Reads a file that `sessions export` wrote, one session per line. @throws {CommandError} for a line that is no session
- */
+/** Reads a file of `sessions export`, one session per line. @throws {CommandError} for a line that is no session */
 export const openJsonLines = (file: string): SessionSource => ({
   name: `sessions of ${file}`,
   total: undefined,

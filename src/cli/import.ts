@@ -28,8 +28,7 @@ const SQLITE_HEAD = 'SQLite format 3';
 const NAMED = 3;
 
 /**
- * Imports sessions from another store into a service. Sessions that exist already are not changed, so an interrupted
- * import can be repeated.
+ * Sessions that exist already are not changed, so an interrupted import can be repeated.
  * @returns the exit code: 1 if a session could not be imported
  * @throws {CommandError} if the source cannot be read
  */

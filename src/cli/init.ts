@@ -6,15 +6,9 @@ import { CommandError } from './output.ts';
 
 /** Directory of this installation: a directory in `node_modules`, or a clone of the repository. */
 const HOME = fileURLToPath(new URL('../..', import.meta.url));
-/**
- * The files of a new project. A name that begins with `_` becomes one that begins with a dot, because npm leaves some
- * dot files out of a package.
- */
+/** The files of a new project. A leading `_` becomes a dot, because npm leaves some dot files out of a package. */
 const TEMPLATE = join(HOME, 'template');
-/**
- * Directory of the example agent and its test. If the project already has this directory, no file of it is added or
- * replaced.
- */
+/** The example agent and its test. If the project has this directory already, no file of it is added or replaced. */
 const AGENT = 'agents/harness_agent';
 
 /** The members of package.json that `init` merges. */
@@ -23,8 +17,7 @@ type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', R
 };
 
 /**
- * Makes the directory a project for an agent. Adds missing files, replaces none, and prints which files were added and
- * which were kept. Idempotent.
+ * Adds missing files, replaces none, and prints which were added and which were kept. Idempotent.
  * @throws {CommandError} if the path is a file, or the directory's package.json cannot be read
  */
 export async function init(directory: string): Promise<void> {
@@ -51,10 +44,7 @@ export async function init(directory: string): Promise<void> {
   console.log([...lines, `Now: ${[...build, ...go, 'npm install', start].join(' && ')}`].join('\n'));
 }
 
-/**
- * Adds missing members to package.json.
- * @returns `added`: names of the added members; `kept`: names of scripts that exist with another text
- */
+/** Adds missing members to package.json. @returns names: `added`; `kept`: scripts that exist with another text */
 async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
   const path = join(target, 'package.json');
   const present = existsSync(path) ? await readManifest(path) : undefined;
@@ -93,10 +83,7 @@ async function readManifest(path: string): Promise<Manifest> {
   }
 }
 
-/**
- * Returns the version specifier of `agent-runtime` for package.json: that by which this installation was installed (npx
- * included), or else a `file:` path to it.
- */
+/** The version specifier by which this installation was installed (npx included), or else a `file:` path to it. */
 async function findSpecifier(target: string): Promise<string> {
   const root = join(HOME, '../..');
   const isInstalled = basename(dirname(HOME)) === 'node_modules' && existsSync(join(root, 'package.json'));

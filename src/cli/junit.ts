@@ -15,7 +15,6 @@ export const escaped = (text: string): string =>
     .replaceAll('>', '&gt;')
     .replaceAll('"', '&quot;');
 
-/** Returns a JUnit report, which CI systems read. */
 export function toJunitXml(suite: string, tests: readonly JunitTest[]): string {
   const count = (wanted: JunitTest['kind']) => tests.filter(({ kind }) => kind === wanted).length;
   const counts = `tests="${tests.length}" failures="${count('failure')}" errors="${count('error')}"`;

@@ -4,10 +4,7 @@ import { type Scope, USER_SCOPES } from '../platform/http/operation/principal.ts
 /** Options of `keys create`. `scopes`, `users` and `apps` are comma-separated lists. */
 type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>> & { json?: boolean };
 
-/**
- * Prints a new runtime key, which is stored nowhere, and its line for `RUNTIME_API_KEYS_FILE`.
- * @throws {ConfigError} for a wrong option
- */
+/** A new runtime key is stored nowhere; its printed line is for `RUNTIME_API_KEYS_FILE`. @throws {ConfigError} */
 export function createKeys({ scopes, users, apps, expires, id, json }: KeyOptions): void {
   const { key, entry } = createKey({
     id,

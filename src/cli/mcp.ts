@@ -19,10 +19,7 @@ interface Message {
   result?: { protocolVersion?: string };
 }
 
-/**
- * A message that was sent to the service and has no response yet. `settle` without an argument means that the client
- * cancelled the message.
- */
+/** A message to the service without a response yet. `settle` without an argument: the client cancelled it. */
 interface Waiting {
   id: Message['id'];
   gone: AbortController;
@@ -30,8 +27,7 @@ interface Waiting {
 }
 
 /**
- * Connects an MCP client that speaks over standard input and output with the service's MCP endpoint. If a request
- * fails, the client receives a JSON-RPC error. The command ends at the end of its input.
+ * Bridges standard input and output to the MCP endpoint until the input ends; a failed request gets a JSON-RPC error.
  */
 export async function bridgeMcp(options: GlobalOptions, command: Command): Promise<void> {
   const isGiven = (name: string) => command.getOptionValueSourceWithGlobals(name) === 'cli';
@@ -80,8 +76,7 @@ async function runBridge(target: URL): Promise<void> {
     if (!message)
       await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
     else if (message.method === 'notifications/cancelled') {
-      // Aborting the HTTP request cancels the message, since the MCP version of 2026. In earlier versions the service
-      // cannot tell which message a cancellation means.
+      // Aborting cancels the message since MCP 2026; in earlier versions the service cannot tell which one is meant.
       for (const { id, gone, settle } of waiting) {
         if (id !== message.params?.requestId) continue;
         gone.abort();

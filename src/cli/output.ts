@@ -2,16 +2,12 @@ import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/**
- * Characters that change how a terminal shows text: control characters except tabs and line ends, line separators, and
- * marks of the writing direction.
- */
+/** What a terminal obeys: control characters except tabs and line ends, line separators, marks of writing direction. */
 const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
 
 /**
  * Escapes control characters, e.g. as `\x1b`, because texts of users and models must not move the cursor, clear the
- * screen or set the title of a terminal. JSON stays valid, because JSON has its ASCII control characters escaped
- * already.
+ * screen or set the title of a terminal. JSON stays valid, because its own are escaped already.
  */
 export const toShown = (text: string): string =>
   text.replaceAll(OBEYED, (mark) => {
@@ -56,7 +52,6 @@ export function printList<Item>(
   console.log([style('bold', head), ...rows].join('\n'));
 }
 
-/** Formats Unix seconds as local time. */
 export const toTime = (seconds: number | null | undefined): string =>
   seconds === null || seconds === undefined ? '–' : new Date(seconds * 1000).toLocaleString('sv-SE');
 
@@ -86,10 +81,7 @@ export class CommandError extends Error {
   }
 }
 
-/**
- * Rethrows an error with exit code 2, because exit code 1 of these commands means that a case failed or a comparison
- * found a difference.
- */
+/** Rethrows with exit code 2, because 1 means that a case failed or a comparison found a difference. */
 export const cannotRun = (error: unknown): never => {
   throw new CommandError(error instanceof Error ? error.message : String(error), 2);
 };

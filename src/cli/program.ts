@@ -21,15 +21,13 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));
 
 /**
- * Runs one command line. Each command imports its modules on demand, so that `start` loads only the service.
- * @returns the exit code: 0 the command succeeded, 1 it failed, 2 the command line is wrong or the command could not
- * start
+ * Each command imports its modules on demand, so that `start` loads only the service.
+ * @returns the exit code: 0 success, 1 failure, 2 a wrong command line, or the command could not start
  */
 export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
   const isService = ['start', 'dev'].includes(args[0] ?? 'start');
-  // Standard output that is closed early, as by `head`, is no failure of a command. The service keeps running without
-  // its logs.
+  // Standard output that closes early, as by `head`, is no failure. The service keeps running without its logs.
   if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
   const program = createProgram((code) => (exit.code = code));
   try {

@@ -23,8 +23,7 @@ const MAX_RETRIES = 90;
 const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };
 
 /**
- * Replays a sample of an application's stored invocations and prints the differences. Ctrl-C stops the replays; the
- * command then reports those that ended.
+ * Ctrl-C stops the replays; the command then reports those that ended.
  * @returns the exit code: 0 no differences, 1 a difference, 2 a replay failed, 3 a replay could not be compared
  */
 export const runGate = (options: GateOptions): Promise<number> =>
@@ -72,8 +71,7 @@ function write(report: GateReport, { json, junit, html }: GateOptions): number {
 }
 
 /**
- * Replays the first `live` invocations with the live model, one after the other because they share the token budget.
- * Then replays all others in parallel with stored model answers.
+ * The first `live` replays, with the live model, run in turn, as they share the token budget; all others in parallel.
  */
 async function replayAll(
   api: Api,
@@ -101,10 +99,7 @@ async function replayAll(
   return outcomes;
 }
 
-/**
- * Replays one invocation; with the live model if there is a token budget.
- * @returns `undefined` if the command was stopped meanwhile
- */
+/** Replays live if there is a token budget. @returns `undefined` if the command was stopped meanwhile */
 async function replayOne(
   api: Api,
   { app, systemPrompt }: GateOptions,
@@ -125,8 +120,7 @@ async function replayOne(
       return { ...outcome, result };
     } catch (error) {
       if (signal.aborted) return undefined;
-      // With these statuses the service refuses a request before the replay begins. An interrupted live replay is not
-      // retried, and its budget counts as used up because it may have called the model.
+      // 429 and 503: refused before the replay. An interrupted live replay is not retried: it may have used its budget.
       const { status, message } = error as CommandError;
       if (tries < MAX_RETRIES && (status === 429 || (status === 503 && !budget)))
         await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined);

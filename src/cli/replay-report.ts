@@ -13,10 +13,7 @@ export interface Sampled {
 /** The outcome of a replay: its result, or the error message if the replay failed. */
 export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string };
 
-/**
- * The replays of a sample. `outcomes` has fewer elements than `chosen` if the command was stopped, because the
- * remaining replays did not begin.
- */
+/** The replays of a sample. If the command was stopped, `outcomes` lacks those of `chosen` that did not begin. */
 export interface GateReport {
   app: string;
   chosen: number;
@@ -39,10 +36,7 @@ const NAMED = 5;
 /** Exit codes of the command `replay`. `eval run` and `eval compare` use the same code for `notCompared`. */
 export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as const;
 
-/**
- * Returns the exit code of all replays: a difference takes precedence over a failed replay, and a failed replay over
- * one that could not be compared.
- */
+/** Exit code: a difference takes precedence over a failed replay, and that over one that could not be compared. */
 export function toExitCode({ chosen, outcomes }: GateReport): number {
   const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
   if (kinds.includes('failure')) return EXIT.different;
@@ -85,7 +79,7 @@ function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
-/** Formats the report as text: the groups by size, the largest first, each with an example. */
+/** The report as text: groups by size, the largest first, each with an example. */
 export function toText(report: GateReport): string {
   const groups = toGroups(report.outcomes).flatMap(({ kind, place, outcomes }) => {
     const [first] = outcomes;
@@ -101,7 +95,6 @@ export function toText(report: GateReport): string {
   return [toSummary(report), ...groups].join('\n');
 }
 
-/** Formats the report as JUnit with one test for each replay. */
 export const toJunit = ({ app, outcomes }: GateReport): string =>
   toJunitXml(
     `replay.${app}`,

@@ -60,7 +60,6 @@ interface Side {
   value: unknown;
   other: unknown;
 }
-/** The differences of two sessions, as the service returns them. */
 interface SessionDiff {
   sameEvents: number;
   differingEvents: number;

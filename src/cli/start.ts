@@ -21,9 +21,7 @@ const SAME_SIGNAL_MS = 1000;
 const INTERRUPTED_EXIT_CODE = 130;
 
 /**
- * Runs the service until a signal stops it. `changed` is the file whose change made the command `dev` restart the
- * service.
- * @throws {ConfigError} with a remedy if the service cannot start
+ * `changed` is the file for which `dev` restarted the service. @throws {ConfigError} with a remedy if it cannot start
  */
 export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
@@ -39,10 +37,7 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/**
- * Applies the missing migrations and prints their names. With `isCheck`, only checks that none is missing.
- * @throws {ConfigError} if the database cannot be used, or with `isCheck` if a migration is missing
- */
+/** With `isCheck`, applies no migration. @throws {ConfigError} without a usable database, or if one is missing */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
@@ -84,7 +79,6 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
   console.log(lines.join('\n'));
 }
 
-/** Returns shell commands that send a first message to an agent. */
 function toCommands(config: Config, runtime: Runtime): string[] {
   const url = toBrowserUrl(runtime);
   const { app, prompt } = findExample(runtime.agents);
@@ -106,9 +100,8 @@ function toCommands(config: Config, runtime: Runtime): string[] {
 }
 
 /**
- * Drains and stops the service at the first SIGTERM or Ctrl-C, even during its start. A second signal ends the process
- * at once, together with the embedded PostgreSQL. An uncaught exception, e.g. in a timer of a tool, stops the service
- * like a signal.
+ * Stops the service at the first SIGTERM or Ctrl-C, even during its start. A second signal ends the process at once,
+ * with the embedded PostgreSQL. An uncaught exception, e.g. in a timer of a tool, stops it like a signal.
  * @returns an abort signal that is aborted when the service begins to stop
  */
 function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
@@ -146,9 +139,7 @@ async function close(runtime: Runtime): Promise<void> {
   }
 }
 
-/**
- * Prints the OpenAPI document with the operations of all modes. @throws {Error} if the document is not valid OpenAPI
- */
+/** The document has the operations of all modes. @throws {Error} if it is not valid OpenAPI */
 export async function printOpenApi(): Promise<void> {
   const operations = listAllOperations();
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
@@ -180,10 +171,7 @@ interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> 
   minimum?: number;
 }
 
-/**
- * Returns a value that satisfies a JSON Schema. Objects get only their required members. Patterns and formats are
- * ignored.
- */
+/** An example of a JSON Schema: objects get only required members; patterns and formats are ignored. */
 export function toExample(schema: Schema): unknown {
   const value = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
   if (value !== undefined) return value;

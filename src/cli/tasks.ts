@@ -3,7 +3,6 @@ import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** The members of a task that are printed. */
 interface TaskBody {
   id: string;
   kind: string;
@@ -13,10 +12,7 @@ interface TaskBody {
   expireTime?: number;
 }
 
-/**
- * These commands start no service, because the invocation of an answered task continues only in a service that keeps
- * running.
- */
+/** These commands start no service, because an answered task's invocation continues only in one that keeps running. */
 const RUNNING = { running: true };
 
 const listOpen = (api: Api, { all, user }: GlobalOptions & { all?: boolean }): Promise<TaskBody[]> =>
@@ -49,10 +45,7 @@ export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promi
 
 const WATCH_MS = 2_000;
 
-/**
- * Prints each open task once, when it appears, until the command is stopped. The tasks are those in the sessions of
- * `--user`, or with `--all` every task that the caller may see.
- */
+/** Each task once, when it appears, until stopped: those of `--user`, or with `--all` all that the caller may see. */
 export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,
@@ -68,10 +61,7 @@ export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<
     RUNNING,
   );
 
-/**
- * Answers a task and prints its new state. The answer is that of `--answer`, else a plain yes; with `--reject` the task
- * is rejected.
- */
+/** A task's answer is that of `--answer`, else a plain yes; with `--reject` the task is rejected. */
 export const answerTask = (
   id: string,
   { answer, reject, by, ...options }: GlobalOptions & { answer?: string; reject?: boolean; by?: string },

@@ -21,10 +21,7 @@ const userPath = (app: string, user: string): string =>
 const listApps = async (api: Api, user: string, { app, allApps }: UserOptions): Promise<string[]> =>
   allApps ? api.send<string[]>('GET', `/users/${encodeURIComponent(user)}/apps`) : [app];
 
-/**
- * Erases a user's data: repeats the request until the service has erased everything, and prints the numbers of deleted
- * rows.
- */
+/** Repeats the erasure until everything is erased, and prints the numbers of deleted rows. */
 export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
     for (const app of await listApps(api, user, options)) {

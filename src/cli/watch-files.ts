@@ -34,9 +34,8 @@ function look(places: readonly string[]) {
 }
 
 /**
- * Watches the files at and below the given paths, and the files that they import. When such a file appears, disappears
- * or changes, calls `changed` with it. Watches directories, because editors may save a file by replacing it.
- * @returns a function that stops watching
+ * Also watches the files that they import. Calls `changed` with a file that appears, disappears or changes. Watches
+ * directories, because editors may save a file by replacing it. @returns a function that stops watching
  */
 export function watchFiles(getPlaces: () => readonly string[], changed: (file: string) => void): () => void {
   const watchers = new Map<string, FSWatcher>();

@@ -41,10 +41,7 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   }
 }
 
-/**
- * Checks the database role of transactional tools. An embedded database is not checked, because it runs only with the
- * service.
- */
+/** Checks transactional tools' database role; not in an embedded database, which runs only with the service. */
 async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined || ![...agents.values()].some((agent) => agent.hasTransactions)) return [];
   const { access } = await findDatabase(config);
@@ -59,10 +56,7 @@ const BASE_URLS: Record<string, string> = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/**
- * Checks that the model provider is reachable, accepts the key and knows the model. Costs nothing, because it calls no
- * model.
- */
+/** Checks that the model provider responds, accepts the key and knows the model. Costs nothing: calls no model. */
 export async function checkModel(config: Config): Promise<Finding> {
   const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
   if (provider === 'offline') return ok('model', 'offline, it needs nothing');

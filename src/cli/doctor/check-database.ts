@@ -9,14 +9,9 @@ import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toRe
 const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
 /** Minimum `server_version_num` of the server: PostgreSQL 14, the oldest version with which the runtime is tested. */
 const MIN_VERSION = 140_000;
-/**
- * Maximum difference between the clocks of this machine and of the database, because tokens expire and schedules fire
- * by these clocks. Milliseconds.
- */
+/** Maximum milliseconds between this machine's and the database's clock: tokens and schedules depend on both. */
 const MAX_CLOCK_DIFFERENCE_MS = 5_000;
-/**
- * Minimum `statement_timeout` that the role or the database may set. It applies if a pooler drops the service's own.
- */
+/** Minimum of the role's or database's `statement_timeout`, which applies if a pooler drops the service's own. */
 const MIN_STATEMENT_TIMEOUT_MS = 1_000;
 const NOTICE_MS = 2_000;
 const CHANNEL = 'agent_runtime_doctor';

@@ -24,10 +24,7 @@ export async function doctor({ json }: { json?: boolean }): Promise<number> {
   return findings.some(({ status }) => status === 'fault') ? 1 : 0;
 }
 
-/**
- * Checks everything that a service with these settings needs. Changes nothing and calls no model.
- * @param cgroup directory of the container's limits (cgroup v2)
- */
+/** The checks change nothing and call no model. @param cgroup directory of the container's limits (cgroup v2) */
 export async function examine(
   environment: Record<string, string | undefined>,
   { cgroup }: { cgroup?: string } = {},
@@ -51,7 +48,7 @@ function read(environment: Record<string, string | undefined>): Config | Finding
   }
 }
 
-/** Checks the model. An invalid choice of the model becomes a fault instead of an exception. */
+/** An invalid choice of the model becomes a fault instead of an exception. */
 const model = (config: Config): Promise<Finding> =>
   checkModel(config).catch((error: unknown) => fault('model', toReason(error)));
 

@@ -1,17 +1,13 @@
 /** A result of `agent-runtime doctor`. The `detail` of a fault names the setting to change. */
 export interface Finding {
   check: string;
-  /**
-   * `skipped`: there is nothing to check, or an earlier fault prevents the check; `warning`: a setting that works and
-   * has a risk.
-   */
+  /** `skipped`: nothing to check, or an earlier fault prevents it; `warning`: a setting works and has a risk. */
   status: 'ok' | 'fault' | 'skipped' | 'warning';
   detail: string;
 }
 
 export const ok = (check: string, detail: string): Finding => ({ check, status: 'ok', detail });
 export const fault = (check: string, detail: string): Finding => ({ check, status: 'fault', detail });
-/** Returns a warning: a setting of the operator works, and has a risk. */
 export const warning = (check: string, detail: string): Finding => ({ check, status: 'warning', detail });
 export const skipped = (check: string, detail: string): Finding => ({ check, status: 'skipped', detail });
 

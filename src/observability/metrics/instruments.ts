@@ -74,9 +74,7 @@ export const OLD_INSTRUMENTS = {
   tokens: tokensOfCalls('gen_ai.client.token.usage', ['gen_ai_token_type'], 'Tokens of a call: input, output.'),
 };
 
-/**
- * All metrics of the process. Those of agents, models and tools have OpenTelemetry names, the others Prometheus names.
- */
+/** Metrics of agents, models and tools have OpenTelemetry names, all others Prometheus names. */
 export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',

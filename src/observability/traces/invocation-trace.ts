@@ -33,10 +33,7 @@ export interface TracedInvocation {
   invocationId: string;
 }
 
-/**
- * A finished span that is not exported yet, because an agent's end may still move and a tool call's event id is not
- * known.
- */
+/** A finished span, exported later, because an agent's end may still move and a call's event id is not known. */
 interface EndedSpan {
   span: Span;
   endTime: HrTime;

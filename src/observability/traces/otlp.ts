@@ -40,10 +40,7 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
   });
 }
 
-/**
- * Exports spans by OpenTelemetry's conventions. Failures are logged here without their message, which may quote
- * content.
- */
+/** Exports spans by OpenTelemetry's conventions. Failures are logged without their message, which may quote content. */
 function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Log): SpanExporter {
   const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
   const alsoOld = hasOldNames(settings);
@@ -90,9 +87,7 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.toolResponse]: (json) => ({ 'gen_ai.tool.call.result': json }),
 };
 
-/**
- * Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat` and `execute_tool` inside `invocation`.
- */
+/** Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
 function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};

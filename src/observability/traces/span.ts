@@ -74,10 +74,7 @@ export const agentAttributes = (agentName: string): Attributes => ({
   'gen_ai.agent.name': agentName,
 });
 
-/**
- * Attributes of a `call_llm` span with the request in ADK's format. The operation name is not set, because the UI would
- * then require an event id, which an interrupted call lacks.
- */
+/** A request in ADK's format. No operation name: the UI would require an event id, which an interrupted call lacks. */
 export const modelRequestAttributes = (
   {
     modelName,
@@ -155,10 +152,7 @@ export const toolResponseAttributes = (response: JsonObject): Attributes => ({
 export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
 const MAX_JSON_BYTES = 32 * 1024;
-/**
- * Limits for shortening JSON, tried in this order until the text fits: characters per string, and elements per array,
- * of which the last are kept.
- */
+/** Tried in turn until the JSON fits: characters per string, and elements per array (the last ones are kept). */
 const SHORTER: [characters: number, elements: number][] = [
   [8192, 200],
   [1024, 50],
@@ -187,9 +181,7 @@ function shorten(member: unknown, characters: number, elements: number): unknown
   return member;
 }
 
-/**
- * Removes the operator's prompt, tool definitions and stack traces from JSON that contains spans or their attributes.
- */
+/** Removes the operator's prompt, tool definitions and stack traces from JSON of spans or their attributes. */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
@@ -202,10 +194,7 @@ export function withoutPrompts(value: unknown): unknown {
   return Object.fromEntries(members);
 }
 
-/**
- * Removes instruction and tool definitions from a model request's JSON; `undefined` if the text was cut and is no
- * longer JSON.
- */
+/** Removes instruction and tools from a model request's JSON; `undefined` if the text was cut and is no JSON. */
 function withoutConfig(text: unknown): string | undefined {
   try {
     const { config: _config, ...request } = parseExactJson(String(text)) as Record<string, unknown>;

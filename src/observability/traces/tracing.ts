@@ -135,8 +135,7 @@ function toSpan(span: ReadableSpan): Span {
     key: { appName: text(ATTRIBUTE.appName), userId: text(ATTRIBUTE.userId), sessionId: text(ATTRIBUTE.sessionId) },
     traceId: span.spanContext().traceId,
     id: span.spanContext().spanId,
-    // The parent is dropped if it is the caller's span, which is not stored; the Web UI shows spans without a parent as
-    // roots.
+    // Without the caller's span as parent: it is not stored, and the Web UI shows spans without a parent as roots.
     parentId: span.parentSpanContext?.isRemote === true ? undefined : span.parentSpanContext?.spanId,
     eventId: text(ATTRIBUTE.eventId) || undefined,
     name: span.name,
