@@ -13,7 +13,7 @@ const { appName, digest, definition, createTime } = agentVersions;
 /** Maximum number of stored versions per application: enough for three years with a deployment each day. */
 const MAX_VERSIONS = 1_000;
 
-/** Leaves a version that another replica has stored already unchanged. */
+/** A version that another replica has stored already stays unchanged. */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
   // Sorted, so that replicas that start at the same time lock rows in the same order and cannot deadlock.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));

@@ -57,7 +57,7 @@ export const NEXT_NUMBER = sql`
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
 
 /**
- * The bytes go into the row unless they are stored as `object`. A single statement: the upsert of the artifact's row
+ * An artifact's bytes go into its version's row unless they are an `object`. A single statement: the upsert of the row
  * locks it and assigns the version number, so that concurrent saves get unique, increasing numbers.
  * @returns the ArtifactVersion as JSON
  * @throws {LeaseLostError} if `leaseToken` is not the session's lease
@@ -193,7 +193,7 @@ async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Pro
   return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
-/** The numbers of deleted versions are never reused. @returns keys of the objects that must be removed */
+/** Numbers of deleted artifact versions are never reused. @returns keys of the objects that must be removed */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)

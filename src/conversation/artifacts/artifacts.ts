@@ -8,7 +8,7 @@ import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
 /**
- * Stores the bytes before the row, so a crash in between leaves an unreferenced object, never an incomplete version.
+ * An artifact's bytes are stored before its row, so a crash leaves an unreferenced object, never an incomplete version.
  * After a connection failure the object is kept, because the row may have been committed.
  * @throws {InvalidError} for a part without content
  * @throws {TooLargeError} if the content exceeds the size limit
@@ -37,7 +37,7 @@ export interface LoadedArtifact {
   mimeType: string | undefined;
 }
 
-/** By default the latest version. @throws {TooLargeError} if the content exceeds `maxBytes`; then it is not read */
+/** Loads an artifact, by default its latest version. @throws {TooLargeError} for more than `maxBytes`, unread */
 export async function loadArtifact(
   db: Database,
   contentStore: ContentStore,

@@ -55,7 +55,7 @@ export async function listVersionsToCopy(
   return rows;
 }
 
-/** Without `version` an empty version is inserted; `object` is set if the bytes are in the object store. */
+/** An artifact's copy is empty without `version`; `object` is set if the bytes are in the object store. */
 export interface VersionCopy {
   name: string;
   version: number | undefined;

@@ -87,7 +87,7 @@ async function withCopies<T>(
     isWritten = true;
     return await write(copies);
   } catch (error) {
-    // Kept after a connection failure, because the rows may exist. Objects that cannot be removed stay unreferenced.
+    // Objects stay after a connection failure, because rows may exist. Those that cannot be removed stay unreferenced.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
     if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
     throw error;

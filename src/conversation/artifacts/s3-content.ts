@@ -90,7 +90,7 @@ async function readObject(client: S3Client, command: GetObjectCommand, bytes: nu
   return Buffer.concat(chunks);
 }
 
-/** Ignores 403, because credentials that may read and write objects may lack HeadBucket. */
+/** The check of the bucket ignores 403, because credentials that may read and write objects may lack HeadBucket. */
 async function checkBucket(send: () => Promise<unknown>, bucket: string): Promise<void> {
   try {
     await send();

@@ -12,7 +12,7 @@ import { type OverBudget, OverBudgetError } from './budget.ts';
 const DEFAULT_OUTPUT_TOKENS = 8_192;
 /** Upper bound of the tokens that a provider adds to a request, for tools and turns. */
 const OVERHEAD_TOKENS = 512;
-/** Characters of base64 media estimated as one token; the dearest media, audio, really costs one token per 31. */
+/** Characters of base64 media estimated as one token; the most expensive media, audio, costs one token per 31. */
 const MEDIA_CHARACTERS_PER_TOKEN = 16;
 /** Minimum estimate for a media part, in tokens, because an image of few bytes may have many pixels. */
 const MIN_MEDIA_TOKENS = 5_000;

@@ -70,7 +70,7 @@ export async function leaseRenewal(db: Database, key: CredentialKey, grant: stri
   return rowCount === 1;
 }
 
-/** Also releases the renewal lease. @param replaced - if given, the grant must have this value (compare-and-set) */
+/** Also releases the grant's renewal lease. @param replaced - if given, the grant must have this value */
 export async function replaceGrant(
   db: Database,
   key: CredentialKey,

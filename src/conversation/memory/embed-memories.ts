@@ -20,7 +20,7 @@ const MAX_BATCH = 16;
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;
-/** With back-off these attempts take about 90 minutes. Adding to the user's memory resets their number. */
+/** Attempts at a memory job; with back-off about 90 minutes. Adding to the user's memory resets them. */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
 /** Maximum pause between polls, because no notification tells that a job is due again. */
@@ -31,7 +31,7 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
 type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
 
-/** Looks for pgvector if an application configures embeddings; warns without it, as only words are searched. */
+/** Looks for pgvector if an application configures embeddings; without it warns that only words are searched. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
   const withEmbedder = [...agents].filter(([, { embedder }]) => embedder);
   const schema = withEmbedder.length === 0 || db.isOnCluster ? undefined : await store.findVectorSchema(db);

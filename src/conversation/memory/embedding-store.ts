@@ -59,7 +59,7 @@ export const listUnembedded = (db: Database, job: MemoryJob, model: string, limi
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/** Also counts the vectors' bytes as the user's storage. A null vector marks a memory that the model refused. */
+/** Saves memories' vectors and counts their bytes as the user's storage. Null: the model refused the memory. */
 export async function saveVectors(
   db: Database,
   job: MemoryJob,

@@ -4,7 +4,7 @@ import { textFormat } from '../../core/text-format.ts';
 const MAX_CHARACTERS = 1_000;
 const MAX_WORDS = 64;
 
-/** The number of words is limited, because each costs the database as much as a separate search. */
+/** A memory query has few words, because each costs the database as much as a separate search. */
 export const memoryQuerySchema = textFormat(
   'memory-query',
   wordsError,

@@ -34,7 +34,7 @@ const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
 
 /**
- * Events already in memory stay unchanged. A single statement that locks the session, so that nothing is added while
+ * Adds a session's events to its user's memory. One statement locks the session, so that nothing is added while
  * the session is being deleted.
  * @param after - sequence of the last event that was handled
  * @param embeds - true: also schedule the embedding of the user's memories

@@ -149,11 +149,11 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/** Escaped, because an agent override may use any text as a model's name. */
+/** Model names are escaped, because an agent override may use any text as a model's name. */
 export const toModelParameter = (models: readonly ModelUse[]): string | null =>
   models.length > 0 ? escapeJson(models) : null;
 
-/** Merges the state deltas, later values winning, without `temp:` keys. @param toState - adjusts the merged delta */
+/** Merges events' state deltas, later values winning, without `temp:` keys. @param toState - adjusts the result */
 export function toEventParameters(
   { limits }: Database,
   { appName, userId, sessionId }: SessionKey,
@@ -198,7 +198,7 @@ function findFirstText(events: readonly NewEvent[]): string | null {
   for (const { author, content } of events) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
-    // Sliced before it is split, because the text may be long; a code point has at most two UTF-16 units.
+    // Sliced before it is split into code points of at most two UTF-16 units, because the text may be long.
     if (texts.length > 0) {
       const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
       return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));

@@ -6,7 +6,7 @@ import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
-/** A session must match all filters that are set. Sessions of evaluation runs never match. */
+/** Filters on sessions: a session must match all that are set. Sessions of evaluation runs never match. */
 export interface SessionChoice {
   appName: string;
   userIds?: string[] | undefined;

@@ -32,7 +32,7 @@ interface EventsDiff {
   differences: EventDifference[];
 }
 
-/** Compares the events pairwise, ignoring ids, times and token counts; only one pair is in memory at a time. */
+/** Compares sessions' events pairwise, ignoring ids, times and token counts; one pair is in memory. */
 export async function diffEvents(
   events: AsyncIterable<Event>,
   others: AsyncIterable<Event>,

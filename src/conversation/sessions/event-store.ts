@@ -23,7 +23,7 @@ export interface EventPage extends JsonStream {
   next: number | undefined;
 }
 
-/** Oldest first, and fewer than `limit` if events are large. @returns `undefined` if the session does not exist */
+/** A session's events, oldest first, fewer than `limit` if large. @returns `undefined` if the session does not exist */
 export async function listEvents(
   db: Database,
   key: SessionKey,
@@ -178,7 +178,7 @@ export interface EventsAfter extends SessionEnd {
 export const sessionEnd = sql`${s.lastSequence} as "lastSequence",
   extract(epoch from ${s.createTime})::text as "createTime"`;
 
-/** Lists the events in order. @returns `undefined` if the session does not exist */
+/** Lists a session's next events in order. @returns `undefined` if the session does not exist */
 export async function listEventsAfter(
   db: Database,
   key: SessionKey,
@@ -212,7 +212,7 @@ const selectAfter = statement<RowAfter>(
     where ${isSession(KEY, s)} order by e.sequence`,
 );
 
-/** A single statement; the results are in the order of `keys`, `undefined` for a missing session. */
+/** Sessions' last sequences in one statement, in the order of `keys`; `undefined` for a missing session. */
 export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
   const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`

@@ -15,12 +15,12 @@ export interface ForkPoint {
   atSequence: number;
   /** Time of the event after the point, ISO 8601 with microseconds; null if there is none. */
   nextTime: string | null;
-  /** By artifact name: highest version saved by events up to the point, and lowest version saved by later events. */
+  /** By artifact name: highest version saved by events up to the fork, and lowest version saved by later events. */
   saved: Record<string, number>;
   savedLater: Record<string, number>;
 }
 
-/** Finds the point after event `atSequence`, by default after the last event. */
+/** Finds the fork point after event `atSequence`, by default after the last event. */
 export async function findForkPoint(
   db: Database,
   key: SessionKey,
@@ -83,7 +83,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
   return rows.length > 0;
 }
 
-/** SQL: ISO 8601 with microseconds; null without such an event. `bigint`, because `n` may be the largest integer. */
+/** SQL: ISO 8601 time of the event after `n`, or null. `bigint`, because `n` may be the largest integer. */
 const nextTimeAfter = (key: SessionRef, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
   where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;

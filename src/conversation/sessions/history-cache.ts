@@ -84,11 +84,11 @@ export class HistoryCache {
   }
 }
 
-/** Compares the last event's id too, because after a failover another event may have its sequence. */
+/** A cached history's last event is compared by id, because after a failover another may have its sequence. */
 const continues = ({ place, idBefore }: HistoryPart, cached: CachedHistory) =>
   place.edition === cached.place.edition && idBefore === cached.lastId;
 
-/** Yields to the event loop, because freezing 10 MB of small values takes 0.5 s. */
+/** Freezes a history's events, and yields meanwhile, because freezing 10 MB of small values takes 0.5 s. */
 async function findFrozen(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
   const part = await findHistoryAfter(db, key, after);
   const pause = newPauses();

@@ -34,7 +34,7 @@ export interface HistoryPart {
 /** The last sequence of a history, and the edition of its session. */
 export interface HistoryPlace {
   last: number;
-  /** Creation time and version of the session's events: changes if the session or its events are rewritten. */
+  /** Creation time and version of the session's events: it changes if either is made again. */
   edition: string;
 }
 
@@ -114,7 +114,7 @@ export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts
 const SMALL_BYTES = 65_536;
 const MAX_TOGETHER = 200;
 
-/** In the order of `keys`. Large sessions are read one at a time, so that no statement builds a huge string. */
+/** Sessions' events in the order of `keys`. Large ones are read singly, so that no statement builds a huge string. */
 export async function listHistories(
   db: Database,
   appName: string,

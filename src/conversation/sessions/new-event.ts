@@ -2,7 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { type Event, eventSchema, type NewEvent } from '../../core/event.ts';
 import { withoutKnownNulls } from '../../core/zod-graph.ts';
 
-/** Fills in a missing id or author, and drops partial events, which are never stored. */
+/** Fills in a missing id or author of a client's events, and drops partial events, which are never stored. */
 export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
   events
     .filter((event) => event.partial !== true)

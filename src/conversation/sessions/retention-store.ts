@@ -46,7 +46,7 @@ export async function countOldSessions(
   return rows[0]?.n ?? 0;
 }
 
-/** Maximum sessions and events per statement, which then takes less than a second; the first session may exceed it. */
+/** Maximum sessions and events deleted per statement, to take less than a second; the first session may exceed it. */
 const SESSIONS = 500;
 const EVENTS = 10_000;
 

@@ -110,7 +110,7 @@ const deleteSessionOperation = room.operation({
   handler: async ({ database, forgetSessions }, { path: key, query, headers }) => {
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
-      // Before its memory: an addition to memory locks the session, so it finishes before this or finds no session.
+      // Deleted before its memory: an addition to memory locks the session, so it finishes before or finds none.
       const isDeleted = await deleteSession(tx, key, toVersions(tags));
       if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
       await forgetSessions(tx, [key], { copiesToo: query.forgetMemories });

@@ -21,7 +21,7 @@ export interface SessionContext {
   newId: () => string;
   /** Deletes the data that other features store for deleted sessions, in the same transaction. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
-  /** Copies a fork point's artifacts. `write` receives a function that inserts the copies and returns their number. */
+  /** Copies artifacts as of a fork point. `write` gets a function that inserts the copies and returns their number. */
   copyArtifacts: <T>(
     source: SessionKey,
     point: ForkPoint,

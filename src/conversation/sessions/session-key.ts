@@ -4,7 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { getKey } from '../../platform/db/sql.ts';
 import { value } from '../../platform/db/statement.ts';
 
-/** A session's key as columns: its id is the column `id` in the table of sessions, `sessionId` in others. */
+/** The columns of a session's key: its id is the column `id` in the table of sessions, `sessionId` in others. */
 type SessionColumns = Record<'appName' | 'userId', AnyPgColumn> & ({ sessionId: AnyPgColumn } | { id: AnyPgColumn });
 
 /** A session's key in SQL: values, placeholders, or columns of another table. */

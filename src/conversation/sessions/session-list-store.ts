@@ -49,7 +49,7 @@ const SHARED = sql`shared as materialized (
     coalesce((select ${userStates.state} from ${userStates}
               where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
     offset 0) merged)`;
-/** SQL: the number `n` of rows in `sized` whose states, merged with the shared one, fit into `MAX_STATE_BYTES`. */
+/** SQL: the number `n` of rows in `sized` whose states, merged with the shared state, fit into `MAX_STATE_BYTES`. */
 const FITTING = sql`fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;

@@ -110,7 +110,7 @@ const selectSession = {
   time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
-/** The first row also has the JSON before and after all events; a session without events has one row. */
+/** A row of a session's events. The first also has the JSON around all events; without events there is one row. */
 interface SessionRow extends Moment {
   head: string | null;
   events: string | null;

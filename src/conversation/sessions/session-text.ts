@@ -57,7 +57,7 @@ export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateT
 
 // The fragments below describe session `s` as it was after the event with sequence `n`; 0 is before the first event.
 
-/** SQL: the sequence before the first event later than a time. Clients choose timestamps, so order may differ. */
+/** SQL: the sequence before the first event after a time; events may be out of order, as clients choose timestamps. */
 export const sequenceAt = (key: SessionRef, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
   where ${isSession(key, events)} and ${events.eventTime} > to_timestamp(${seconds})), ${s.lastSequence})`;

@@ -34,7 +34,7 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
   return keys;
 }
 
-/** Recomputes last sequence and size after events were imported separately, so that appends continue after them. */
+/** Recomputes sessions' last sequence and size after an import of events, so that appends continue after them. */
 export async function countEvents(tx: Database, user: User, sessionIds: string[]): Promise<void> {
   const { appName, userId, id, lastSequence, eventBytes } = sessions;
   await tx.execute(sql`

@@ -34,7 +34,7 @@ export const A2A_ACTIONS = {
 } as const satisfies Record<string, keyof typeof ACTIONS>;
 export type A2aMethod = keyof typeof A2A_ACTIONS;
 
-/** Actions by MCP method. A method that is missing belongs to the protocol itself and counts as `offer`. */
+/** Actions by MCP method. A missing method counts as `offer`, because it belongs to the protocol itself. */
 export const MCP_ACTIONS = {
   'tools/list': 'offer',
   'tools/call': 'run',

@@ -22,7 +22,7 @@ export function toHandle({
   return Buffer.from(names.join('\n')).toString('base64url');
 }
 
-/** `undefined` if the id is invalid, or belongs to another user than `ofUser`. */
+/** Decodes an id of {@link toHandle}; `undefined` if it is invalid, or belongs to another user than `ofUser`. */
 export function readHandle(handle: string, ofUser?: string): InvocationRef | undefined {
   const names = Buffer.from(handle, 'base64url').toString().split('\n');
   const [appName = '', userId = '', sessionId = '', invocationId = '', answeredCallId] = names;

@@ -75,7 +75,7 @@ export async function countUserData(
 }
 
 /**
- * First new data of the user are refused and running invocations are cancelled. Then rows are deleted in small batches,
+ * To erase a user, new data are refused and invocations cancelled first. Then rows are deleted in small batches,
  * until a pass over all tables finds none. An erasure may be interrupted at any time and repeated. The delivery to the
  * webhook is stored in the transaction that ends the erasure.
  * @throws {ConflictError} if the user or a session of the user is on legal hold
@@ -148,7 +148,7 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   let rows = 0;
   for (const step of STEPS) {
     for (let batch = 1; batch > 0; rows += batch) {
-      // Here, because no trigger checks legal holds for evaluation copies, stored answers and `app:` keys.
+      // Checks legal holds, because no trigger does for evaluation copies, stored answers and `app:` keys.
       await refuseOnHold(context.database.db, user);
       const counts = await step(context, user);
       batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -186,7 +186,7 @@ const deleteObjects: Step = ({ database, contentStore }, user) =>
     return { objects: keys.length, artifact_versions: keys.length };
   });
 
-/** First copies of the data, then the tables of users, with dependent tables before those that they reference. */
+/** An erasure's steps: copies of the data, then the users' tables, dependent tables before those they reference. */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),

@@ -8,7 +8,7 @@ export type Counts = Record<string, number>;
 const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
-/** After the commit database triggers refuse new data of the user. Waits for statements that add data. Idempotent. */
+/** Marks an erasure: after the commit triggers refuse the user's new data. Waits for running inserts. Idempotent. */
 export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
   await tx
@@ -41,7 +41,7 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
   return (row?.counts as Counts | undefined) ?? counts;
 }
 
-/** Removes the mark, so that new data are accepted again. @returns deleted rows by table, and the webhook to notify */
+/** Ends an erasure: new data are accepted again. @returns deleted rows by table, and the webhook to notify */
 export async function endErasure(db: Database, user: User): Promise<{ counts: Counts; webhookId: string | null }> {
   const { counts, webhookId } = userErasures;
   const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts, webhookId });

@@ -49,7 +49,7 @@ const LEFT_OUT = new Set([
   'user_credentials',
   ...OPERATORS_TABLES,
 ]);
-/** Exported last, because an import would otherwise notify the imported webhooks of the imported runs. */
+/** Tables exported last, because an import would otherwise notify the imported webhooks of the imported runs. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [
   ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
@@ -58,7 +58,7 @@ const EXPORTED: readonly UserTable[] = [
 const byName = new Map(EXPORTED.map((table) => [table.name, table]));
 
 /**
- * Yields JSON Lines: a header, the rows of each table (referenced tables first), and a trailer with the number of rows.
+ * JSON Lines of an export: header, the rows of each table (referenced tables first), and a trailer with their number.
  * Only a page of rows, or an artifact, is in memory at a time.
  */
 export async function* exportUser(context: ExportContext, user: User): AsyncGenerator<string> {
@@ -100,7 +100,7 @@ interface Batch {
 }
 
 /**
- * The user may be another than the exported one. Existing rows stay unchanged. No imported work is continued:
+ * Imports an export as data of any user. Existing rows stay unchanged. No imported work is continued:
  * invocations get the status "interrupted", cronjobs are disabled, deliveries are not sent.
  * @throws {InvalidError} if a line is not part of an export
  */

@@ -13,7 +13,7 @@ const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'use
 /** Time in the cursors of this list. All cursors contain a time, but this list does not use it. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
-/** Sorts before all user ids, and after the control-character ids of budgets without a user. */
+/** A text before all user ids, but after the ids with a control character, which stand for budgets without a user. */
 const NO_USER = '\u001f';
 
 /** Lists the ids of users with any data in an application, sorted by code point, after the id `after`. */

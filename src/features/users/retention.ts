@@ -51,7 +51,7 @@ export async function countExpired(
   return counts;
 }
 
-/** Deletes in short transactions until `signal` aborts. Active sessions and data on legal hold are kept. */
+/** Deletes expired data in short transactions until `signal` aborts. Active sessions and held data stay. */
 export async function applyRetention(
   context: RetentionContext,
   retention: Retention,

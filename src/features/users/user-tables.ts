@@ -16,7 +16,7 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Skipped by export and erasure. Legal holds prevent an erasure, which deletes the other tables' rows at its end. */
+/** Tables skipped by export and erasure. Legal holds prevent an erasure; at its end it deletes the others' rows. */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
 );
@@ -66,7 +66,7 @@ export interface ExportedRow {
   place: (string | number)[];
 }
 
-/** In the order of the primary key. The column `content` is left out, because it may be large. */
+/** A user's rows in the order of the primary key, without the column `content`, which may be large. */
 export async function listRows(
   db: Database,
   user: User,
@@ -164,7 +164,7 @@ export interface ImportedContent {
   sha256: Buffer;
 }
 
-/** Existing rows stay unchanged; unknown properties are ignored. @returns the number of inserted rows */
+/** Inserts JSON objects as rows. Existing rows stay; unknown properties are ignored. @returns the number inserted */
 export async function insertRows(
   tx: Database,
   user: User,
@@ -195,7 +195,7 @@ export async function insertRows(
   return rowCount ?? 0;
 }
 
-/** By name, with an index lookup per application and table. On Citus, which refuses this recursion, reads all rows. */
+/** A user's applications by name, by index lookups; on Citus, which refuses this recursion, by reading all rows. */
 export async function listUserApps(db: Database, userId: string): Promise<string[]> {
   const appNames = new Set<string>();
   for (const { table, columns } of USER_TABLES) {

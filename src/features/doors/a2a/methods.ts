@@ -57,7 +57,7 @@ async function begin(call: A2aCall, { message, configuration }: z.output<typeof 
   return task;
 }
 
-/** Starts a task, or answers a paused one. */
+/** Sends a message, which starts a task or answers a paused one. */
 async function start(call: A2aCall, message: A2aMessage): Promise<Task> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...comparable } = message;
@@ -86,7 +86,7 @@ async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, pa
   const [first, ...rest] = answers.parts;
   const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
   const turn = { content, resumedId: invocation.id, ...toLimits(message) };
-  // Without headers, because the task's row keeps the idempotency key of the message that started the task.
+  // Without headers and their key, because the task's row keeps that of the message that started it.
   return readTask(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
 }
 

@@ -4,10 +4,10 @@ import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { toCamel } from './params.ts';
 
-/** Converts results to A2A 0.3. Declared by the A2A package for push notifications, but it accepts all results. */
+/** Converts any result to A2A 0.3, although the A2A package declares it for push notifications only. */
 const serializer = new V03PushNotificationSerializer();
 
-/** To JSON-RPC of A2A 0.3, which sends a result without the object (`{task: …}`) that wraps it in version 1.0. */
+/** A result for JSON-RPC of A2A 0.3, without the object (`{task: …}`) that wraps it in version 1.0. */
 export function toOldResult(result: JsonObject): unknown {
   const { configs, taskId, ...config } = result;
   if (Array.isArray(configs)) return configs.map(toOldResult);
@@ -57,7 +57,7 @@ function toOldMembers(value: unknown): unknown {
 
 function toOldPart({ text, data, raw, url, mediaType: mimeType }: JsonObject): JsonObject {
   if (text !== undefined) return { text };
-  // Wraps any other value as `{ value }`, because `data` in A2A 0.3's protocol buffers must be an object.
+  // Wraps what is no object as `{ value }`, because `data` in A2A 0.3's protocol buffers must be an object.
   if (data !== undefined) return { data: { data: data === toMembers(data) ? data : { value: data } } };
   return { file: { ...(raw === undefined ? { fileWithUri: url } : { fileWithBytes: raw }), mimeType } };
 }
@@ -85,7 +85,7 @@ export function fromOld(name: string, params: JsonObject, isProto: boolean): Jso
   };
 }
 
-/** JSON-RPC's `kind` names the member with the content; protocol buffers have no `kind`, and wrap `data` once more. */
+/** In A2A 0.3 `kind` names the member with a part's content; protocol buffers have none, and wrap `data` once more. */
 function fromOldPart({ kind, text, file, data }: JsonObject, isProto: boolean): JsonObject {
   const is = (name: string, member: unknown) => (isProto ? member != null : kind === name);
   if (is('text', text)) return { text };

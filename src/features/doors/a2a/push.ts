@@ -44,7 +44,7 @@ const toKey = ({ appName, userId }: A2aCall, taskId: string, id: string) => ({
   id: hash('sha256', JSON.stringify([userId, taskId, id])),
 });
 
-/** Replaces a configuration with the same id. Notified when the task ends or pauses, or at once if it already has. */
+/** Replaces a push configuration of the same id. Notified when the task ends or pauses, or at once if it has. */
 export async function createPush(
   call: A2aCall,
   { taskId, ...request }: z.output<typeof createPushParams>,
@@ -66,7 +66,7 @@ export async function createPush(
   };
   const hook = { ...toKey(call, taskId, id), url, host, secret: newSecret(), includesOutput: false, push };
   await call.context.database.transaction(async (tx) => {
-    // With the task's row locked: a task that has ended gets its delivery here, any other when it ends.
+    // With the task's row locked, a task that has ended gets its delivery here, and any other when it ends.
     const status = await enableOutbox(tx, ref);
     if (!status) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
     const others = (await listPushes(tx, hook, taskId)).filter((other) => other.id !== hook.id);
@@ -86,7 +86,7 @@ export async function listPush(call: A2aCall, { taskId }: { taskId: string }): P
   return { configs: (await listPushes(call.context.database.reads, call, taskId)).map(toConfig) };
 }
 
-/** A push configuration by id, without id the task's first. @throws {A2aError} if it does not exist */
+/** Finds a push configuration by id, without id the task's first. @throws {A2aError} if it does not exist */
 export async function getPush(call: A2aCall, { taskId, id }: z.output<typeof pushParams>): Promise<JsonObject> {
   const config = (await listPush(call, { taskId })).configs.find((each) => id === undefined || each['id'] === id);
   if (!config) throw new A2aError('TASK_NOT_FOUND', 'The task has no such push notification configuration.');

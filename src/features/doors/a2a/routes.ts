@@ -119,7 +119,7 @@ export const a2aOperations: Operation<A2aContext>[] = [
     ...running,
     path: APP,
     operationId: 'callA2a',
-    // Charged as a small read; when the JSON-RPC method is known, its rate limit is charged too.
+    // A request is charged as a small read; when the JSON-RPC method is known, its rate limit is charged too.
     load: 'read',
     isStream: true,
     summary: 'Serve an A2A client',

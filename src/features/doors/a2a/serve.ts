@@ -92,7 +92,7 @@ function readBody(text: string): JsonObject {
   }
 }
 
-/** Serves A2A 1.0 or 0.3. @throws {ForbiddenError} if the caller lacks the scope of the message's method */
+/** Serves a JSON-RPC message of A2A 1.0 or 0.3. @throws {ForbiddenError} without its method's scope */
 export async function serveRpc(context: A2aContext, { body = '', ...incoming }: A2aRequest): Promise<Answer> {
   let id: unknown = null;
   let saysOld = speaksOld(incoming.request);

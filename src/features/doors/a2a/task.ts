@@ -122,7 +122,7 @@ export function toTask(task: Task, { historyLength, includeArtifacts = true }: T
 
 const toIds = (ref: InvocationRef) => ({ taskId: toHandle(ref), contextId: ref.key.sessionId });
 
-/** An answer to a call becomes a text part if it is a text, otherwise a `data` part. */
+/** A user's answer to a call becomes a text part if it is a text, otherwise a `data` part. */
 const toA2aParts = ({ content }: Event): JsonObject[] =>
   getParts(content).flatMap((part): JsonObject[] => {
     const { text, functionResponse } = part;
@@ -187,7 +187,7 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): As
       current = undefined;
       yield toText(step.eventId, '', false);
     } else if (step.kind === 'event')
-      // The complete text replaces the pieces, because some clients keep only the last update.
+      // The last update has the complete text in place of the pieces, because some clients keep only the last update.
       for (const artifact of toArtifacts(step.event, task))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }

@@ -61,7 +61,7 @@ const toListedApp = (name: string, root: AgentDescription): z.infer<typeof appSc
   agents: null,
 });
 
-/** If `withInstructions` is false, the agents' instructions are empty. */
+/** Describes an application; its agents' instructions are empty unless `withInstructions` is true. */
 function toAppInfo(name: string, root: AgentDescription, withInstructions: boolean): z.infer<typeof appInfoSchema> {
   const agents = listAgents(root).map((agent) => [agent.name, toAgentInfo(agent, withInstructions)] as const);
   return { ...toApp(name, root), agents: Object.fromEntries(agents) };

@@ -50,7 +50,7 @@ const listEvalSetIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readSetIds(database.reads, call) }),
 });
 
-/** Only for the ADK Web UI, which asks the person and then repeats the request: an existing case is overwritten. */
+/** Overwrites an existing case: only the ADK Web UI calls this, after asking the person, by repeating the request. */
 const overwriteEvalCase = evalOperation({
   ...ofAddedSession,
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/add_session`,
@@ -93,7 +93,7 @@ const listEvalResultIds = evalOperation({
   handler: async ({ database }, call) => ({ kind: 'value', value: await readResultIds(database.reads, call) }),
 });
 
-/** Only ADK's clients use these: create an empty set, get lists as bare arrays, overwrite a case. */
+/** Evaluation operations for ADK's clients only: create an empty set, get lists as bare arrays, overwrite a case. */
 export const adkEvalOperations = [
   createEvalSetWithId,
   listEvalSetIds,

@@ -119,5 +119,5 @@ const getBuilderConfig = room.operation({
   },
 });
 
-/** Available only if the development UI is enabled. */
+/** Operations on an application's graphs, available only if the development UI is enabled. */
 export const graphOperations = [getAppStructure, getAppGraphs, getAppGraph, getBuilderConfig];

@@ -48,7 +48,7 @@ interface Step {
   to?: string;
 }
 
-/** The graph's edges for an event's tool calls, tool responses and transfers. Text alone has only its agent's node. */
+/** The graph's edges for an event's tool calls, tool responses and transfers. Mere text has its agent's node. */
 export function toSteps({ author, content, actions }: Event): Step[] {
   const answers = getFunctionResponses(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));
@@ -89,7 +89,7 @@ export function toDot(
     fontsize: '12',
     margin: '0.2,0.1',
   };
-  // Left to right with many tools, because a wide row of tools would be scaled down until unreadable.
+  // A graph with many tools runs left to right, because a wide row would be scaled down until unreadable.
   const direction: Style = tools.length > 4 ? { rankdir: 'LR' } : {};
   return [
     `digraph ${quoted(agent.name)} {`,
@@ -124,7 +124,7 @@ function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): s
   return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
 }
 
-/** The edges to sub-agents: a chain for a sequence, a ring for a loop, otherwise one from the parent to each. */
+/** A graph's edges to sub-agents: a chain for a sequence, a ring for a loop, otherwise one from the parent to each. */
 function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);

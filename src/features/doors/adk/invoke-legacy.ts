@@ -69,7 +69,7 @@ export const invokeLegacy = operation({
 });
 
 /**
- * The member `prompt` of a JSON object, otherwise the whole body. @throws {ValidationFailedError} for too large JSON
+ * Prompt of a request: a JSON object's `prompt`, else the whole body. @throws {ValidationFailedError} over a JSON limit
  */
 function toPrompt(body: string): string {
   if (!/^\s*\{/.test(body)) return body;

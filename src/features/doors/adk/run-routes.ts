@@ -22,7 +22,7 @@ import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
-/** Authorizes by application, user and session in the body. A token of another user gets "session not found". */
+/** Authorizes by the body's application, user and session. A token of another user gets "session not found". */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
   app: ({ body }: { body: SessionKey }) => body.appName,

@@ -29,7 +29,7 @@ interface FrameOptions {
 }
 
 /**
- * A refusal before the start is an ordinary HTTP error. A later failure is sent as a frame `{error}`, even if an event
+ * Before its start a refused invocation gets an HTTP error. A later failure is a frame `{error}`, even if an event
  * has already reported it, because many clients know only that frame. A retry attaches to the first request's
  * invocation: it gets the stored events and then new events.
  */
@@ -67,7 +67,7 @@ export async function streamInvocation(
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
-    // No error after a take-over by another process: the client resumes with the last frame's id, or retries.
+    // Sends no error if another process took over: the client resumes with the last frame's id, or retries.
     else if (!(error instanceof HandedOverError)) {
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))

@@ -14,7 +14,7 @@ const telemetrySchema = looseObject('A choice about telemetry.', {
   telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
 });
 
-/** Without it the ADK Web UI asks for consent on every load. This service never reports telemetry to ADK. */
+/** Declines telemetry, or the ADK Web UI asks for consent on every load. Nothing is ever reported to ADK. */
 const NO_TELEMETRY = { telemetry: false };
 const telemetry = {
   path: '/config/telemetry',

@@ -36,7 +36,7 @@ const toScope = (appNames: string[], principal: Principal): SpanScope => ({
   userId: principal.kind === 'user' ? principal.userId : undefined,
 });
 
-/** Without the scope `develop`, leaves out the agent's prompt and tools, because both belong to the operator. */
+/** Without the scope `develop` a span's prompt and tools are left out, because both belong to the operator. */
 function shownTo({ scopes }: Principal, text: string): string {
   return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
@@ -146,7 +146,7 @@ const getEventGraph = room.operation({
   },
 });
 
-/** Available only if the development UI is enabled. */
+/** Operations on traces, available only if the development UI is enabled. */
 export const traceOperations = [
   getSessionTrace,
   getEventTrace,

@@ -20,11 +20,11 @@ const PAGE_POLICY =
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
-/** Empty `backendUrl`: the page's own host. Without `telemetry` newer UIs ask for consent on each load. */
+/** The UI's settings. Empty `backendUrl`: the page's own host. Without `telemetry` it asks for consent on each load. */
 const toRuntimeConfig = (publicUrl: string | undefined) => ({
   backendUrl: publicUrl !== undefined && new URL(publicUrl).pathname !== '/' ? publicUrl : '',
   telemetry: false,
-  // Otherwise the UI shows another product's name above this service's version. It requires `text` and `imageUrl`.
+  // Without a logo the UI shows another product's name above this version. It needs `text` and `imageUrl`.
   logo: {
     text: 'Agent runtime',
     imageUrl:
@@ -60,7 +60,7 @@ export function devUiPages(publicUrl?: string): Pages {
 }
 
 /**
- * In the npm package and the container the files are beside this file, where `npm run build` has put them. A clone uses
+ * The Web UI's files are beside this file in the npm package and the container (`npm run build`). A clone uses
  * the development dependency `@google/adk-devtools`; `overrides` in package.json replace the 18 packages that its own
  * server needs by empty packages.
  */
@@ -78,15 +78,15 @@ function sendIconFont(): RequestHandler {
   const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
   const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
   const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
-  // By its name below `root`, because Express responds 404 to a full path if a directory's name starts with a dot.
+  // The font by its name below `root`: Express gives 404 for a full path with a directory that starts with a dot.
   const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
   return (_request, response) => response.sendFile(basename(path), options);
 }
 
-/** These rules are removed, because all of them in the prebuilt page load fonts from another origin. */
+/** `@font-face` rules are removed from the prebuilt page, because they load fonts from another origin. */
 const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
 const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
-/** Angular loads its style sheet through an inline event handler, which the content security policy forbids. */
+/** Removed: Angular loads its style sheet by an inline event handler, which the content security policy forbids. */
 const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
 
 /** Names of sans-serif fonts that are usually installed on a computer. */
@@ -102,7 +102,7 @@ const TEXT_FONTS: [family: string, local: string[]][] = [
 /** Fonts of the UI's icons. The UI writes an icon as a word (`more_vert`), and the font's ligature draws the icon. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
-/** Lets the page work without other servers: local fonts, no inline event handlers, a base for relative URLs. */
+/** Lets the UI's page work without other servers: local fonts, no inline event handlers, a base for relative URLs. */
 function toOfflinePage(html: string, iconFont: string): string {
   return html
     .replaceAll(FONT_FACE, '')

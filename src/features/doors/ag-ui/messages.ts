@@ -51,7 +51,7 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
   return { newest, omitted: messages.length - newest.length };
 }
 
-/** Messages that an AG-UI client sent are restored as the client sent them. */
+/** User messages that an AG-UI client sent are restored as the client sent them. */
 function toUserMessages({ id: eventId, content }: Event): Message[] {
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
     const messageId = notes?.[NOTE];

@@ -115,7 +115,7 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
-    // A new snapshot if text was retracted, or if other runs added messages while this run was queued.
+    // Sends a new snapshot if text was retracted, or if other runs added messages while this run was queued.
     if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
       const now = await findHistory(context, key);
       const events = now?.events.slice(0, before) ?? [];

@@ -18,7 +18,7 @@ export type UiChunk = { type: string } & JsonObject;
 export type AiVersion = '5' | '6' | '7';
 
 const APPROVALS_SINCE = '6';
-/** First version of `ai` whose clients can drop a step's content, and accept chunks with decisions on approvals. */
+/** First version of the package `ai` that can drop a step's content, and accepts chunks with decisions on approvals. */
 const RESETS_SINCE = '7';
 const BEGAN_AGAIN = 'The answer began again. Resume the stream to read it.';
 /** Value of the current step's event id after a reset: the step is open but has no event. */

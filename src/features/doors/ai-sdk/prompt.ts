@@ -34,7 +34,7 @@ export function toPrompt({ messages, trigger, messageId }: Body): Content | unde
   if (messageId != null)
     throw refuse('a message is not changed: rewind the session to before it, and send it', messageId, 'messageId');
   if (last.parts.length === 0) throw refuse('a message says something', [], ...at, 'parts');
-  // Without `data-` parts: they are meant for the web page, and the AI SDK does not send them to a model either.
+  // Ignores `data-` parts: they are meant for the web page, and the AI SDK does not send them to a model either.
   const parts = last.parts.flatMap((part, index) =>
     part.type.startsWith('data-') ? [] : toPart(part, [...at, 'parts', index]),
   );
@@ -72,7 +72,7 @@ export async function toAnswers(db: Database, key: SessionKey, { messages }: Bod
     return { invocationId, answeredCallId: first.id, content: { role: 'user', parts } };
   if (parts.length > 0)
     throw refuse(`these calls wait too: ${missing.join(', ')}`, undefined, 'messages', messages.length - 1, 'parts');
-  // Answered before, by another tab or by the first attempt of a retry: the client gets that answer's result.
+  // Another tab or the first attempt of a retry gave the answers before: the client gets their result.
   const before = calls.findLast(({ id, answeredBy }) => answers.has(id) && answeredBy === 'user');
   if (!before) throw new ConflictError('Nothing waits for an answer of this message.');
   return { invocationId, answeredCallId: before.id };

@@ -24,7 +24,7 @@ const SSE_MS = 60_000;
 const CURSOR_EPOCH_MS = Date.UTC(2024, 9, 9);
 const CURSOR_INTERVAL_MS = 20_000;
 const MAX_JITTER = 180;
-/** Browsers must revalidate, because a page must not be shown to another user or after its deletion. */
+/** Browsers must revalidate a cached page, because it must not be shown to another user or after its deletion. */
 const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
@@ -177,7 +177,7 @@ function toMessages({ invocationId }: InvocationRef, text: string, sequence: num
   return [...readWhole(parseExactJson(text) as Event, sequence)].flatMap(toMessage);
 }
 
-/** A retraction gives no message, because the next event replaces all pieces of text before it. */
+/** A retracted text gives no message, because the next event replaces all pieces of text before it. */
 function toMessage(step: TurnStep): Message[] {
   if (step.kind === 'event') return [{ offset: toOffset(step.sequence), text: JSON.stringify({ event: step.event }) }];
   if (step.kind !== 'text') return [];

@@ -41,7 +41,7 @@ export function toInputRequests(events: Event[]) {
   );
 }
 
-/** The answers to open calls, and ids of calls without one. Anything but a clear yes refuses a confirmation. */
+/** Answers to a paused invocation's open calls, and ids of unanswered calls. Only a clear yes confirms. */
 export const toAnswers = (events: Event[], responses: Record<string, unknown>): ReturnType<typeof answerCalls> =>
   answerCalls(listQuestions(events), ({ id, kind }) => {
     const answer = inputResponse(responses, id);

@@ -26,7 +26,7 @@ const answer = { jsonrpc: '2.0', id: 1, result: { content: [{ type: 'text', text
 const mcp = {
   method: 'post',
   scope: 'invoke',
-  // Charged as a small read; when the MCP method is known, its rate limit is charged too.
+  // A request is charged as a small read; when the MCP method is known, its rate limit is charged too.
   load: 'read',
   isStream: true,
   description:

@@ -20,7 +20,7 @@ export function createServer(call: McpCall): Server {
         ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
       },
       instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
-      // Earlier versions cannot be asked within a response; the tool's result lists the open questions instead.
+      // Clients of earlier MCP cannot be asked within a response; the tool's result lists the questions instead.
       inputRequired: { legacyShim: false },
     },
   );

@@ -90,7 +90,7 @@ export function toResult({ key, invocationId, invocation: { status, error }, eve
   };
 }
 
-/** The text does not tell the model how to confirm a call, because only a person may confirm. */
+/** Tells the calling model about a paused invocation, but not how to confirm a call, because only a person may. */
 function toPausedText({ sessionId }: SessionKey, events: Event[]): string {
   const questions = Object.values(toInputRequests(events)).map(({ params }) => params.message);
   const where = `session ${sessionId} goes on once this is answered elsewhere`;

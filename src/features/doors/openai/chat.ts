@@ -20,7 +20,7 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type ChatCall = OpenAiCall<ChatRequest>;
 
 /**
- * Continues the named session if the messages continue its history. Otherwise runs in a temporary session, deleted
+ * Chat Completions continue the named session if the messages continue its history, else run in a temporary one deleted
  * after the answer, so that auxiliary requests of a front end (for a title) are not stored.
  */
 export async function completeChat(context: OpenAiContext, request: ChatCall): Promise<Answer> {
@@ -72,7 +72,7 @@ async function findChat({ histories, database }: OpenAiContext, key: SessionKey,
   return toComparableText(storedUtterances) === toComparableText(timeline.slice(0, -1)) ? { key, history } : undefined;
 }
 
-/** Runs within the HTTP request, because without an idempotency key the client cannot resume it later. */
+/** A chat runs within the HTTP request, because without an idempotency key the client cannot resume it later. */
 async function answerHere(
   context: OpenAiContext,
   ref: InvocationRef,
@@ -151,7 +151,7 @@ function sendChunks(context: OpenAiContext, ref: InvocationRef, { body, response
 /** The delta of a chunk. Front ends know `reasoning_content`, but the OpenAI package does not declare it. */
 type Delta = ChatCompletionChunk.Choice.Delta & { reasoning_content?: string };
 
-/** From an event of the Responses API; `undefined` if the event adds no content. */
+/** A chat chunk's delta from an event of the Responses API; `undefined` if the event adds no content. */
 function toDelta(event: ResponseStreamEvent, calls: number): Delta | undefined {
   if (event.type === 'response.created') return { role: 'assistant', content: '' };
   if (event.type === 'response.output_text.delta') return { content: event.delta };

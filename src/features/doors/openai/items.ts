@@ -34,7 +34,7 @@ const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_i
 ]);
 
 /**
- * From the input of the Responses API or the messages of Chat Completions. @throws {RequestError} for unsupported items
+ * A conversation from input of the Responses or Chat Completions API. @throws {RequestError} for unsupported items
  */
 export function toTimeline(input: string | InputItem[], param: string): Utterance[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
@@ -174,7 +174,7 @@ export const toSystemText = ({ partMetadata }: Part): string => {
   return typeof text === 'string' ? text : '';
 };
 
-/** Leaves out requests for confirmation, and calls of the agent that no client answers. */
+/** Converts an event to messages, without requests for confirmation, and without calls that no client answers. */
 export function toUtterance({ author, content, longRunningToolIds: externalIds }: Event): Utterance {
   const isShown = ({ functionCall: call }: Part) =>
     !call || (call.name !== CONFIRMATION_CALL && externalIds?.includes(call.id ?? '') === true);
@@ -189,7 +189,7 @@ const THOUGHTS = [
 ] as const;
 
 /**
- * Ignores whitespace, reasoning, division into parts and system messages, which front ends change (to tell the time).
+ * Ignores what front ends change in a conversation: whitespace, reasoning, parts, system messages (with the time).
  */
 export function toComparableText(timeline: readonly Utterance[]): string {
   const words: [kind: string, word: string][] = [];
@@ -221,7 +221,7 @@ function withoutThoughts(word: string): string {
   return word;
 }
 
-/** Remembers calls, because a call that this service answers becomes one item with its answer. */
+/** Converts events to items; remembers calls, because a call that this service answers is one item with its answer. */
 export function createItemReader(serverLabel: string): (event: Event) => Item[] {
   const calls = new Map<string, FunctionCall>();
   return (event) => (event.author === 'user' ? toUserItems(event) : toAgentItems(event, calls, serverLabel));
@@ -302,7 +302,7 @@ function toResultItem(id: string, call: FunctionCall, response: JsonObject, serv
   return { ...item, status: 'failed', output: null, error: { type: 'mcp_tool_execution_error', content } };
 }
 
-/** @param items - ordered oldest first. @throws {RequestError} if no item has the id `after` */
+/** @param items - oldest first. @throws {RequestError} if no item has the id `after` */
 export function toPage(items: Item[], { after, limit, order }: Page): JsonObject {
   const all = order === 'asc' ? items : items.toReversed();
   const from = after === undefined ? 0 : all.findIndex(({ id }) => id === after) + 1;

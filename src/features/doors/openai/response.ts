@@ -41,7 +41,7 @@ function readEcho(first: Event | undefined): JsonObject {
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
 /** Status of a response whose invocation did not succeed, by the status of the invocation. */
 const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
-/** Reported as `rate_limit_exceeded`; all others as `server_error`, because the API has a closed list of codes. */
+/** Error codes for `rate_limit_exceeded`; all others are `server_error`, because the API has a closed list of codes. */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 
 /** Builds a response from the steps of its invocation; the same steps always give the same response. */
@@ -63,7 +63,7 @@ export class ResponseState {
     this.isShown = ref.answeredCallId === undefined;
   }
 
-  /** Only complete events and the end have an effect. @returns the output items that the step adds */
+  /** Takes a step; only complete events and the end have an effect. @returns the output items that it adds */
   take(step: TurnStep): Item[] {
     if (this.end || step.kind === 'text' || step.kind === 'void') return [];
     if (step.kind === 'end') {
@@ -269,7 +269,7 @@ class EventWriter extends ResponseState {
 
 const getPart = (item: Item) => (item.type === 'reasoning' ? item.summary[0] : 'content' in item && item.content?.[0]);
 
-/** Every reader gets the same events. If the last one is not terminal, the client can reconnect. */
+/** Every reader of a response gets the same events. If the last is not terminal, the client can reconnect. */
 export async function* readEvents(context: InvocationContext, ref: InvocationRef, signal: AbortSignal) {
   const writer = new EventWriter(ref);
   for await (const step of readTurn(context, ref, signal)) {

@@ -19,7 +19,7 @@ import { answer, removeSession } from './start.ts';
 
 const ENDS = /^response\.(?:completed|failed|incomplete)$|^error$/;
 
-/** Answers with the complete response, immediately if `background` is true, or with a stream. */
+/** Answers a Responses request: with the complete response, at once if `background` is true, or with a stream. */
 export async function createResponse(context: OpenAiContext, call: OpenAiCall<CreateResponse>): Promise<Answer> {
   const { body, response } = call;
   const { stream, background, conversation, previous_response_id: previous } = body;
@@ -67,7 +67,7 @@ async function findPlace(context: OpenAiContext, { body, userId }: OpenAiCall<Cr
   return (previous != null && (await branchFrom(context, ref, history.events.length))) || { key, history };
 }
 
-/** A request may continue any response. @returns `undefined` without a fork: the response is the session's last */
+/** Forks after an earlier response, because any may be continued. @returns `undefined` after the session's last */
 async function branchFrom(context: OpenAiContext, ref: InvocationRef, reached: number): Promise<Place | undefined> {
   const { end, lastSequence: atSequence } = await readResponse(context, ref);
   if (!end || atSequence >= reached) return undefined;
@@ -121,7 +121,7 @@ export async function cancelResponse(context: OpenAiContext, call: OneCall): Pro
   return { kind: 'value', value: toState(ref, invocation) };
 }
 
-/** Also deletes its conversation. @throws {ConflictError} if that has other responses: events are not deleted singly */
+/** Deletes a response with its conversation. @throws {ConflictError} for others in it: events are not deleted singly */
 export async function deleteResponse(context: OpenAiContext, call: OneCall): Promise<JsonObject> {
   const ref = await findResponse(context, call);
   const invocations = JSON.parse(await listInvocationsText(context.database.db, ref.key, 2)) as unknown[];

@@ -68,7 +68,7 @@ const toolChoice = looseObject('A tool to call, or those that may be called.', {
 
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
-/** Override the deployed agent, named as in this service's own API; require the scope `override`. */
+/** Parameters that override the deployed agent, named as in this service's own API; they need the scope `override`. */
 export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
 const schema = { schema: output_schema };
 const format = looseObject('The form of the answer.', {
@@ -98,7 +98,7 @@ const common = {
   user,
 };
 
-/** Unsupported parameters are accepted, because OpenAI's clients send them. */
+/** A request of the Responses API may have unsupported parameters, because OpenAI's clients send them. */
 export const createResponseSchema = looseObject('A request of the Responses API.', {
   ...common,
   input: z.union([bodyText, bodyList(item)]).describe('What is new: a text, or items.'),

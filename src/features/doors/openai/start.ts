@@ -83,7 +83,7 @@ function toOwnTools({ model, tools }: OpenAiCall['body']): ClientTool[] | undefi
 
 export interface Place {
   key: SessionKey;
-  /** `null`: the session must not exist yet. Absent: no call in the session waits for an answer. */
+  /** The session's events. `null`: it must not exist yet. Absent: no call in it waits for an answer. */
   history?: SessionHistory | null;
 }
 
