@@ -18,8 +18,8 @@ interface Connection {
 }
 
 /**
- * Opens the database of ADK Python's `DatabaseSessionService` (PostgreSQL or SQLite) or `SqliteSessionService`, schema
- * 1.
+ * Opens the database of ADK Python's `DatabaseSessionService` (or `SqliteSessionService`), schema 1, on PostgreSQL or
+ * SQLite.
  * @throws {CommandError} for any other database; also for schema 0, whose events contain pickled Python objects
  */
 export async function openAdkDatabase(place: string): Promise<SessionSource> {

@@ -27,7 +27,7 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
 }
 
 /**
- * Each line is a message, and `y` confirms a tool call. Ctrl-C cancels the running invocation, or else ends the chat.
+ * A chat in the terminal: a line is a message, `y` confirms a tool call. Ctrl-C cancels the invocation, else ends.
  */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
@@ -120,7 +120,7 @@ interface Lines {
   close(): void;
 }
 
-/** Standard input: lines that nobody has asked for yet are buffered, because a pipe sends all at once. */
+/** Reads standard input; lines that nobody has asked for yet are buffered, because a pipe sends all at once. */
 function readLines(): Lines {
   const terminal = process.stdin.isTTY;
   const input = createInterface({ input: process.stdin, output: process.stdout, terminal });

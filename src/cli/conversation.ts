@@ -34,7 +34,7 @@ export interface Message {
 }
 
 /**
- * `show.onText` receives chunks of the answer as they arrive; `show.onLine` tool calls and tool responses.
+ * Sends a message. `show.onText` receives chunks of the answer as they come; `show.onLine` tool calls and responses.
  * @throws {CommandError} if the service refuses the message
  */
 export async function runMessage(

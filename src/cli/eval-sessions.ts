@@ -18,7 +18,7 @@ interface AddSessionsOptions extends GlobalOptions {
 const MAX_SESSIONS = 200;
 
 /**
- * Prints the ids of the new cases. This command evaluates `--where` in the database of the settings, which must be the
+ * Copies sessions into a set. This command evaluates `--where` in the database of the settings, which must be the
  * service's database. The service applies all other filters, and masks the copies.
  * @throws {CommandError} with exit code 2 if the predicate of `--where` fails
  */

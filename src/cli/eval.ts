@@ -97,7 +97,7 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
     });
   });
 
-/** Exports in ADK's file format. Standard error names members left out because a version of ADK refuses them. */
+/** Exports a set in ADK's file format. Standard error names members left out because an ADK version refuses them. */
 export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>
   withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/file`;
@@ -108,7 +108,7 @@ export const exportSet = (set: string, options: GlobalOptions & { out?: string }
     else writeFileSync(options.out, `${text}\n`);
   }).catch(cannotRun);
 
-/** Compares two runs. @returns the exit code: 1 for a regression, 3 if a part of the baseline was not compared */
+/** Compares evaluation runs. @returns the exit code: 1 for a regression, 3 if a baseline was not all compared */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);

@@ -28,7 +28,7 @@ const SQLITE_HEAD = 'SQLite format 3';
 const NAMED = 3;
 
 /**
- * Sessions that exist already are not changed, so an interrupted import can be repeated.
+ * An import leaves sessions that exist already unchanged, so it can be repeated after an interruption.
  * @returns the exit code: 1 if a session could not be imported
  * @throws {CommandError} if the source cannot be read
  */

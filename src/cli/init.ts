@@ -17,7 +17,7 @@ type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', R
 };
 
 /**
- * Adds missing files, replaces none, and prints which were added and which were kept. Idempotent.
+ * Makes a project: adds missing files, replaces none, and prints which were added and which were kept. Idempotent.
  * @throws {CommandError} if the path is a file, or the directory's package.json cannot be read
  */
 export async function init(directory: string): Promise<void> {
@@ -44,7 +44,7 @@ export async function init(directory: string): Promise<void> {
   console.log([...lines, `Now: ${[...build, ...go, 'npm install', start].join(' && ')}`].join('\n'));
 }
 
-/** Adds missing members to package.json. @returns names: `added`; `kept`: scripts that exist with another text */
+/** Adds missing members to package.json. @returns names of `added` members, and of scripts `kept` with another text */
 async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
   const path = join(target, 'package.json');
   const present = existsSync(path) ? await readManifest(path) : undefined;

@@ -7,7 +7,7 @@ const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
 
 /**
  * Escapes control characters, e.g. as `\x1b`, because texts of users and models must not move the cursor, clear the
- * screen or set the title of a terminal. JSON stays valid, because its own are escaped already.
+ * screen or set the title of a terminal. JSON stays valid: in it they are escaped already.
  */
 export const toShown = (text: string): string =>
   text.replaceAll(OBEYED, (mark) => {

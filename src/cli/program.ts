@@ -21,7 +21,7 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));
 
 /**
- * Each command imports its modules on demand, so that `start` loads only the service.
+ * Runs one command line. Each command imports its modules on demand, so that `start` loads only the service.
  * @returns the exit code: 0 success, 1 failure, 2 a wrong command line, or the command could not start
  */
 export async function runProgram(args: string[]): Promise<number> {

@@ -23,7 +23,7 @@ const MAX_RETRIES = 90;
 const MINUTES: Record<string, number> = { m: 1, h: 60, d: 1_440 };
 
 /**
- * Ctrl-C stops the replays; the command then reports those that ended.
+ * Replays a sample of stored invocations. Ctrl-C stops; the command then reports those that ended.
  * @returns the exit code: 0 no differences, 1 a difference, 2 a replay failed, 3 a replay could not be compared
  */
 export const runGate = (options: GateOptions): Promise<number> =>

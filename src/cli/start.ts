@@ -21,7 +21,7 @@ const SAME_SIGNAL_MS = 1000;
 const INTERRUPTED_EXIT_CODE = 130;
 
 /**
- * `changed` is the file for which `dev` restarted the service. @throws {ConfigError} with a remedy if it cannot start
+ * Runs the service. `changed`: the file for which `dev` restarted it. @throws {ConfigError} with a remedy
  */
 export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
@@ -37,7 +37,7 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** With `isCheck`, applies no migration. @throws {ConfigError} without a usable database, or if one is missing */
+/** Applies migrations, unless `isCheck`. @throws {ConfigError} without a usable database, or if `isCheck` finds one */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
@@ -139,7 +139,7 @@ async function close(runtime: Runtime): Promise<void> {
   }
 }
 
-/** The document has the operations of all modes. @throws {Error} if it is not valid OpenAPI */
+/** The OpenAPI document has the operations of all modes. @throws {Error} if it is not valid OpenAPI */
 export async function printOpenApi(): Promise<void> {
   const operations = listAllOperations();
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });

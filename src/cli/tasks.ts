@@ -45,7 +45,7 @@ export const listOpenTasks = (options: GlobalOptions & { all?: boolean }): Promi
 
 const WATCH_MS = 2_000;
 
-/** Each task once, when it appears, until stopped: those of `--user`, or with `--all` all that the caller may see. */
+/** Prints each task once, when it appears: those of `--user`, or with `--all` all that the caller may see. */
 export const watchTasks = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,

@@ -34,7 +34,7 @@ function look(places: readonly string[]) {
 }
 
 /**
- * Also watches the files that they import. Calls `changed` with a file that appears, disappears or changes. Watches
+ * Watches files and those that they import. Calls `changed` with a file that appears, disappears or changes. Watches
  * directories, because editors may save a file by replacing it. @returns a function that stops watching
  */
 export function watchFiles(getPlaces: () => readonly string[], changed: (file: string) => void): () => void {

@@ -51,7 +51,7 @@ const MAX_PASS_MS = 300_000;
 const MAX_PASSED = 1_000;
 
 /**
- * Settles when the invocation has its database row. If its session is busy, the invocation is queued with its request
+ * Settles when the background invocation has its row. If its session is busy, it is queued with its request
  * in the database, and {@link runBackgroundQueue} of any process may run it.
  * @param bytes - size of the request body, which stays in memory after the response
  * @throws the errors that `invoke` throws before an invocation begins
@@ -141,7 +141,7 @@ function limitLastAttempts(begun: QueueHead[], held: readonly QueueHead[], maxAt
   return begun.filter((head) => !isLast(head) || head === next);
 }
 
-/** Polls take at most a fifth of the time, because a poll may read many rows that cannot run yet. */
+/** Polls of the queue take at most a fifth of the time, because one may read many rows that cannot run yet. */
 class Pace {
   #nextTime = 0;
 

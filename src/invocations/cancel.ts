@@ -7,7 +7,7 @@ import type { SessionFeeds } from './session-feed.ts';
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;
 
-/** Waits briefly for the end, so that the response shows the final status. @returns false without an invocation */
+/** A cancellation waits briefly for the end, so that its response shows the final status. @returns false without one */
 export async function cancel(
   context: Pick<InvocationContext, 'database' | 'notifications' | 'feeds' | 'draining'>,
   key: SessionKey,

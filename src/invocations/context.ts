@@ -138,7 +138,7 @@ export interface InvocationEnd {
 export interface EventFrame {
   text: string;
   event: Event;
-  /** A stored event's sequence, or that of the event before a stored delta; `undefined` if nothing is stored. */
+  /** Sequence of a stored event, or of the event before a stored delta; `undefined` if nothing is stored. */
   sequence: number | undefined;
   /** Number of the last delta, up to this frame, whose complete event is not stored yet. */
   delta?: number | undefined;

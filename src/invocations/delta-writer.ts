@@ -34,7 +34,7 @@ export class DeltaWriter {
   readonly #texts = new Map<string, OpenText>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  /** Settles when the last statement is done. They run in turn, because each needs the previous one's delta number. */
+  /** Settles when the last write is done. Writes run in turn, because each needs the previous one's delta number. */
   #turn: Promise<unknown> = Promise.resolve();
 
   /** @param onStored - called with each delta after the delta was stored */

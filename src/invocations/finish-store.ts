@@ -43,7 +43,7 @@ export interface InvocationOutcome {
   hasDeltas?: boolean;
   /** True if memories may be extracted from the invocation. */
   remembers?: boolean;
-  /** The invocation's process is assumed dead: a new lease token keeps it from mistaking this end for its own. */
+  /** The invocation's process is assumed dead; a new lease token keeps it from taking this end for its own. */
   revokesToken?: boolean;
   /** Called if background invocations are queued for the session, which is free now. */
   onAwaited?: () => void;

@@ -21,7 +21,7 @@ export interface FollowOptions {
 }
 
 /**
- * Kind `event`: a stored event, which replaces the deltas of its text. Kind `delta`: text of an incomplete event. Kind
+ * A step. `event`: a stored event, which replaces the deltas of its text. `delta`: text of an incomplete event.
  * `void`: the reader must discard all deltas whose complete event it has not received.
  */
 export type FollowedStep = { position: Position; text: string } & (
@@ -123,7 +123,7 @@ interface SessionView {
   lastId?: string;
 }
 
-/** Why a reader must start again. Event ids are compared, because a failover may give a sequence to another event. */
+/** Why an event stream's reader must start again. Event ids are compared, as a failover may reuse a sequence. */
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
   after: number,

@@ -71,7 +71,7 @@ export class HandOver {
   }
 
   /**
-   * Hands a run over that failed by the shutdown or an exhausted budget.
+   * Hands a run over that failed by this process's shutdown or an exhausted budget.
    * @throws {HandedOverError} after the hand-over
    * @returns the error of any other failure; with code `budget_exceeded` if the user may have no more tasks
    */

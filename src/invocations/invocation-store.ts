@@ -150,7 +150,7 @@ export async function findByIdempotencyKey(
   };
 }
 
-/** Each invocation's status, and whether its process is alive, in the order of the parameters. One statement. */
+/** Invocations' statuses, and whether their processes live, in the order of the parameters, by one statement. */
 export async function listInvocationStates(
   db: Database,
   refs: { key: SessionKey; invocationId: string }[],

@@ -98,7 +98,7 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   recorder?: TapeRecorder | undefined;
 }
 
-/** {@link runFenced} with ids in the log context. @throws {HandedOverError} for a lost run: it must not look failed */
+/** {@link runFenced} with ids in the log. @throws {HandedOverError} for a lost run: clients must not think it failed */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
     runFenced(claimed, outside).catch(async (error: unknown) => {

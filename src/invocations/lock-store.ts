@@ -120,13 +120,13 @@ const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUr
 });
 
 /**
- * `queued`: `createTime` (seconds with six decimals by the database's clock) is the sort key of the queue. `full`: the
+ * Enqueueing: `queued`: `createTime` (seconds with six decimals by the database's clock) is the sort key. `full`: the
  * queue has the maximum length. `lost`: an earlier try had queued the invocation, and its row is gone or begun.
  */
 export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'absent' | 'lost' };
 
 /**
- * A queue has at most `depth` invocations. With a `body` (a background start) the invocation waits without a process;
+ * A session's queue has at most `depth` invocations. With a `body` (a background start) one waits without a process;
  * otherwise the process that waits must renew the lease ({@link renewLease}).
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  */
@@ -155,7 +155,7 @@ export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)
-    // The process counts from before this statement, so it stops writing before the lease expires here.
+    // The process counts a lease from before this statement, so it stops writing before the lease expires here.
     .set({ leaseExpireTime: sql`statement_timestamp() + ${lease.durationMs} * interval '1 millisecond'` })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
     .returning({ stopAs: invocations.stopRequestedAs });
@@ -179,7 +179,7 @@ export type LockHolder =
   | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
- * Locks the session row until the transaction ends. Two statements, because a join that waits for the lock would read
+ * Finds a session's holder and locks its row. Two statements, because a join that waits for the lock would read
  * the invocation from an older snapshot than the session (EvalPlanQual rereads only the locked row).
  */
 export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {

@@ -35,7 +35,7 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
 }
 
 /**
- * Appends exactly once, with ledger entries and usage: after a lost result the next try looks the event up by its id.
+ * Appends an event exactly once, with ledger and usage: after a lost result the next try looks the event up by its id.
  */
 export function appendOnce(
   db: Database,

@@ -80,7 +80,7 @@ const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.l
 const SPARE_ROWS = 100;
 const MAX_ROUNDS = 3;
 
-/** Queued invocations that a process had begun: first in the queue, but those with their last attempt at the end. */
+/** Queued invocations that a process had begun: first in the queue, but those in their last attempt come last. */
 export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
   const { attempt, leaseExpireTime } = invocations;
   const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
@@ -88,7 +88,7 @@ export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttemp
 }
 
 /**
- * Fair among users: each user's first invocation, then each user's second, and so on, the longest waiting first. Reads
+ * Queued invocations, fair among users: each user's first, then each user's second, the longest waiting first. Reads
  * the oldest rows and, while these are of too few users, rows of others. The cost depends little on the length of the
  * queue, and not on how many invocations one user has.
  */
@@ -179,7 +179,7 @@ export async function listUnserved(
       and(
         isBackground,
         sql`${appName} <> all(${sql.param(appNames)}::text[])`,
-        // In the same statement, because an invocation that begins between two statements would be missed.
+        // Read in the same statement, because an invocation that begins between two statements would be missed.
         sql`${appName} <> all(array(select ${appName} from ${invocations} where ${status} = 'running'))`,
         session.isFree,
         // The later of two times: when the invocation was queued, woken or put back, and when its session became free.

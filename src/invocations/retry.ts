@@ -8,7 +8,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/** Maximum milliseconds between polls: the database's notifications may be lost. */
+/** Maximum milliseconds between polls of an invocation: the database's notifications may be lost. */
 const LOOK_MS = 1_000;
 
 /**

@@ -14,7 +14,7 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 
 /**
- * An event tells models where the history continues; the session's own state keys are restored, and earlier artifacts
+ * In a rewind an event tells models where the history continues; the session's own state is restored, and its artifacts
  * saved as new versions. No event is deleted; `user:` and `app:` state stays as it is.
  * @throws {NotFoundError} if the session or the invocation does not exist
  * @throws {BusyError} if the session stays busy

@@ -49,7 +49,7 @@ export async function reserve({ context, lease, usage, limitReached, handOver }:
   if ('what' in reserved) {
     const error = new AgentError('budget_exceeded', budgetText(reserved));
     handOver.stopFor(reserved);
-    // Also aborts the loop, because the error of an agent-as-tool alone does not end the invocation.
+    // An exhausted budget also aborts the loop, because the error of an agent-as-tool alone does not end it.
     limitReached.abort(error);
     throw error;
   }

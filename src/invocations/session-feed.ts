@@ -132,7 +132,7 @@ export class SessionFeeds {
   }
 }
 
-/** After a passing failure the next poll retries. After any other, the streams wake: their own reads throw it. */
+/** After a passing failure the next poll retries. After any other the streams wake, and their own reads throw it. */
 const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) => {
   if (!isPassingFailure(error)) for (const follower of followers) follower.wake();
   return undefined;
@@ -181,7 +181,7 @@ class FollowedSession {
     for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
-  /** Wakes streams if the session has changed. Waits briefly first: the change's notification may still arrive. */
+  /** Wakes streams if the session has changed; waits first, because the change's notification may still arrive. */
   compare(end: SessionEnd | undefined): void {
     const before = this.#lastEnd;
     if (end?.lastSequence === before?.lastSequence && end?.createTime === before?.createTime) return;

@@ -81,7 +81,7 @@ export async function acquireSession(context: LockContext, request: SessionClaim
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
-    // Free: a dead holder has just ended, or the session is reserved for the first queued invocation.
+    // The session is free: a dead holder has just ended, or it is reserved for the first queued invocation.
     if (holder.kind === 'free') return (await claim()) || waitForTurn(context, request, undefined);
     if (!createSession) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
     await refuseForgotten(context.database.db, lease);
@@ -114,7 +114,7 @@ async function waitForTurn(
 }
 
 /**
- * Queues behind requests of this process without reading the session's holder: that locks the session row, which the
+ * Queues behind this process's requests without reading the session's holder: that locks the session row, which the
  * holder needs to finish, so only the first in the queue does it from time to time.
  * @returns false if the caller must read the holder, for instance because an earlier claim may have succeeded without
  *   confirmation
@@ -131,7 +131,7 @@ async function waitBehindOthers(context: LockContext, request: SessionClaim): Pr
   return true;
 }
 
-/** Waits until the request is first and holds the session. Takes it out of the queue if the wait fails. */
+/** Waits until a request is first in the queue and holds the session. If that fails, takes it out of the queue. */
 async function waitInQueue(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();

@@ -7,7 +7,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
 
-/** Version of the format: an invocation stored in another one ends with an error instead of being misread. */
+/** Version of stored requests: one in another version ends with an error instead of being misread. */
 const VERSION = 1;
 
 /** Reasons why a request cannot be resumed, as ends of sentences. */

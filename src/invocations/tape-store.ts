@@ -10,7 +10,7 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 /** Maximum size of a stored prompt, in characters of JSON. Of a larger prompt only the hash is stored. */
 const MAX_PROMPT = 262_144;
-/** Milliseconds in which a prompt is taken to be still stored: far shorter than any retention time. */
+/** Milliseconds for which a prompt counts as still stored: far shorter than any retention time. */
 const KNOWN_MS = 3_600_000;
 const MAX_KNOWN = 1_000;
 

@@ -20,7 +20,7 @@ export interface AgentPrompt {
   hooks?: string[];
 }
 
-/** What a replay needs besides the stored events. Small, because large values are stored elsewhere, once. */
+/** A tape: what a replay needs besides events. Small, because large values are stored elsewhere, once. */
 export interface Tape {
   /** Number of events in the session when the run began, the run's prompt included. */
   start: number;

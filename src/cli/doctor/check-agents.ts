@@ -41,7 +41,7 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   }
 }
 
-/** Checks transactional tools' database role; not in an embedded database, which runs only with the service. */
+/** Checks the database role of transactional tools. Skips an embedded database, which runs only with the service. */
 async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined || ![...agents.values()].some((agent) => agent.hasTransactions)) return [];
   const { access } = await findDatabase(config);

@@ -31,7 +31,7 @@ export function consolePages({ version, auth, clientId, features }: ConsoleOptio
 }
 
 /**
- * Allows files and API responses of this origin, blobs for pictures and PDFs of artifacts, and requests to the token
+ * The console may use files and API responses of this origin, blobs for pictures and PDFs of artifacts, and the token
  * issuer for the login. Inline scripts and styles and all other origins are forbidden.
  */
 const toPolicy = (issuer: string) =>

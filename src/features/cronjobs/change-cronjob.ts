@@ -123,7 +123,7 @@ async function newTimes(
 }
 
 /**
- * An import may have stored invalid settings, so they are validated like a request.
+ * A stored cronjob is validated like a request, because an import may have stored invalid settings.
  * @throws {ConflictError} if a setting is invalid
  */
 function requireSound(cronjob: CronjobRow): Schedule {

@@ -20,7 +20,7 @@ export interface Agenda {
   leaseMs: number | undefined;
 }
 
-/** Reads only the first entry of three indexes, so its duration does not depend on the number of cronjobs. */
+/** Finds the scheduler's work from the first entry of three indexes, however many cronjobs there are. */
 export async function findAgenda(db: Database): Promise<Agenda> {
   const { rows } = await db.execute<Record<'due' | 'waiting' | 'lease', string | null>>(sql`
     select (select ${msUntil(sql`min(${cronjobs.nextRunTime})`)} from ${cronjobs} where ${cronjobs.enabled}) as due,

@@ -107,7 +107,7 @@ async function attemptRun(
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
-    // Another process runs the invocation, or the database is unavailable. Leases limit both waits.
+    // Waits while another process runs the invocation or the database is unavailable. Leases limit both.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.draining.aborted) return HANDED_OVER;
@@ -141,7 +141,7 @@ function begin(
 
 const toSessionKey = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
 
-/** The leading space keeps clients from sending this key: header values are trimmed (RFC 9110, 5.5). */
+/** The leading space keeps clients from sending a run's key: header values are trimmed (RFC 9110, 5.5). */
 const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
   hash: id,

@@ -18,7 +18,7 @@ export const room = area<CronjobContext>('Harness cronjobs', {
   isIdempotent: true,
 });
 
-/** Has no `find`, because each change finds and locks the cronjob's row in its own transaction. */
+/** The cronjob resource has no `find`, because each change finds and locks the row in its own transaction. */
 export const cronjob = room.resource({
   noun: 'cronjob',
   path: '/harness/cronjobs',

@@ -48,7 +48,7 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 const RUN_CASES = 200;
 
 /**
- * Selects rows made from the user's sessions, run in the user's name, or created by the user with a token. For deleted
+ * Evaluation rows of a user: from the user's sessions, run in the user's name, or created by the user. For deleted
  * cases and sets only the table of case versions still names the quoted user and the owner.
  */
 function conditionsFor({ appName, userId }: User) {

@@ -26,7 +26,7 @@ export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAu
 }
 
 /**
- * Audio is passed to the model as it comes, without a lease on the session. Each reply of the model is one invocation
+ * Live audio is passed to the model as it comes, without a lease. Each reply of the model is one invocation
  * with the session's lease and all limits, so that other requests get their turn between two replies.
  */
 export class LiveCall {

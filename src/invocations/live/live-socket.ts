@@ -7,7 +7,7 @@ import { ownTurn } from '../../platform/work/loop-turns.ts';
 /** Close codes of RFC 6455 §7.4.1, used as ADK does. */
 export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
 export const STOPPING = 'The service is stopping.';
-/** Maximum bytes of a close reason: WebSocket allows 123, and a cut character becomes one of three bytes. */
+/** Maximum bytes of a close reason that is cut: WebSocket allows 123, and a cut character becomes 3 bytes. */
 const MAX_REASON = 120;
 const { controlFramesOfASocket, waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
 /** Bytes of received frames that wait to be handled, per caller. */
@@ -22,7 +22,7 @@ const CLOSE_MS = 2_000;
 /** Limits of one live session. `bytes` and `frames` are maximums for what the client sends. */
 export type LiveLimits = Record<'idleMs' | 'totalMs' | 'bytes' | 'frames', number>;
 
-/** `bytes` and `frames` suffice for an hour of audio; then a client continues in a new live session. */
+/** A live session's `bytes` and `frames` suffice for an hour of audio; then a client continues in a new one. */
 export const LIVE_LIMITS: LiveLimits = {
   /** Maximum time in milliseconds without a frame in either direction. */
   idleMs: 300_000,
@@ -133,7 +133,7 @@ export class LiveSocket {
     setTimeout(() => this.#socket.terminate(), CLOSE_MS).unref();
   }
 
-  /** Sends a frame with the complete reason before the close frame, which has room for 123 bytes only. */
+  /** Ends a live session: a frame has the complete reason, because the close frame has room for 123 bytes only. */
   fail(code: number, reason: string): void {
     this.send({ error: reason });
     this.close(code, reason);

@@ -49,7 +49,7 @@ export async function requestDifference(
 }
 
 /**
- * As {@link requestDifference}, for an agent-as-tool and its sub-agents. A replay does not run these agents, so their
+ * Like {@link requestDifference}, for an agent-as-tool and its sub-agents. A replay does not run these agents, so their
  * instruction templates are compared. `skip` is called with the reason if one could not be compared.
  */
 export function toolAgentDifference(

@@ -49,7 +49,7 @@ interface Replayed {
 /** Number of live model calls that are allowed in addition to twice the number of stored replies. */
 const FURTHER_CALLS = 5;
 
-/** Runs the loop again and compares the events. @throws the reason of the abort signal if it is aborted */
+/** Replays one stored run and compares the events. @throws the reason of the abort signal if it is aborted */
 export async function replayRun(
   context: ReplayContext,
   replayed: Replayed,
@@ -135,7 +135,7 @@ interface Playing {
   take: (event: Event) => void;
 }
 
-/** Consumes the loop as an invocation does, with its limit of tool calls, but compares events, not stores them. */
+/** Replays the loop as an invocation does, with its limit of tool calls, but compares events, not stores them. */
 async function playLoop(
   { newId, limits }: ReplayContext,
   { run, key, invocationId, state, runtimeEventIds, taskAnswers }: Replayed,

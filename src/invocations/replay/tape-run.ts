@@ -117,8 +117,8 @@ export function getResponses(events: StoredEvent[]): Map<string, { stored: Store
 }
 
 /**
- * A key that changed later gets its value from earlier events, any other its present value. Values on the tape have
- * priority, because other sessions change the shared state too.
+ * State when a run began: a key that changed later has its value of earlier events, any other its present value. The
+ * tape's values have priority, because other sessions change the shared state too.
  */
 export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, initial: JsonObject): JsonObject {
   const deltas = (events: Event[]) => events.flatMap((event) => Object.entries(event.actions?.stateDelta ?? {}));

@@ -108,7 +108,7 @@ function toSettled({ outcome, response }: z.output<typeof settleSchema>): JsonOb
   return toResponse(response ?? 'done');
 }
 
-/** @returns the id of the confirmation request that asks about the call, or `undefined` */
+/** @returns the call id of the confirmation request that asks about the call, or `undefined` */
 async function findQuestion(
   tx: Database,
   key: SessionKey,

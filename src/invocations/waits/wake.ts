@@ -5,7 +5,7 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { deliverKept } from './deliver.ts';
 import { type DueTask, listDueTasks, TASKS_TOPIC, wakeDueTasks } from './task-store.ts';
 
-/** Maximum milliseconds between polls: the database's notifications may be lost. */
+/** Maximum milliseconds between polls of tasks: the database's notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
 /** Minimum pause in milliseconds between two polls, so that database connections stay free for other work. */
 const MIN_PAUSE_MS = 20;
@@ -32,7 +32,7 @@ export const wakeTasks = (
       const due = next.filter(({ id, inMs }) => inMs <= 0 && !heldIds.has(id));
       const laterMs = next.find(({ inMs }) => inMs > 0)?.inMs;
       const jobs = Array.from({ length: slots }, (_, n) => due.slice(n * BATCH, (n + 1) * BATCH));
-      // Not at once, because a task that another process is just processing is still listed as due.
+      // Polls soon, but not at once, because a task that another process is just processing is still listed as due.
       return {
         jobs: jobs.filter(({ length }) => length > 0),
         pauseMs: due.length > 0 ? MIN_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, laterMs),

@@ -92,7 +92,7 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * Fair among hosts and users. `n` numbers a user's deliveries to one host; `user_n` the remaining ones of a user,
+ * Claims deliveries, fair among hosts and users. `n` numbers a user's to one host; `user_n` the others of a user,
  * alternating between hosts; `host_n` those to a host, alternating between users; deliveries in progress come first. A
  * host that did not respond to the last attempt gets one slot. No host gets all slots of a user, and no user more than
  * are left for all others. An expired lease is claimed again, because its process has died.
@@ -161,7 +161,7 @@ export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow):
 }
 
 /**
- * Fails the delivery if its time for retries would be over by then.
+ * Postpones a delivery, or fails it if its time for retries would be over by then.
  * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
  */
 export async function postponeDelivery(

@@ -20,7 +20,7 @@ import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 
-/** Maximum milliseconds between polls: notifications may be lost, as behind a pooler without LISTEN. */
+/** Maximum milliseconds between polls of deliveries: notifications may be lost, as behind a pooler without LISTEN. */
 const MAX_PAUSE_MS = 60_000;
 /** Milliseconds that the lease adds for the database work before and after an attempt. */
 const LEASE_SLACK_MS = 10_000;

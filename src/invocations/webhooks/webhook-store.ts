@@ -13,7 +13,7 @@ const isWebhook = ({ appName, userId, id }: WebhookKey) =>
 const isRegistered = isNull(webhooks.push);
 
 /**
- * One user's concurrent inserts run in turn, so that the maximum holds.
+ * One user's concurrent inserts of webhooks run in turn, so that the maximum holds.
  * @throws {ConflictError} if the user has `limit` webhooks, or already has a webhook with this address
  */
 export async function insertWebhook(

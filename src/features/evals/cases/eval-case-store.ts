@@ -90,7 +90,7 @@ export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   checkCase(evalCase);
   const { appName, evalSetId } = key;
-  // From any version, because all have the same creation time and the newest may not be visible yet.
+  // The creation time of any version, because all have the same one and the newest may not be visible yet.
   const time = sql`(
     select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
     from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}

@@ -102,7 +102,7 @@ export type CriterionKind = keyof typeof CRITERIA;
 export type Criterion<Kind extends CriterionKind> = z.infer<(typeof CRITERIA)[Kind]>;
 
 /**
- * Adds defaults, because a client such as the ADK Web UI may send only a threshold.
+ * Adds defaults to a criterion, because a client such as the ADK Web UI may send only a threshold.
  * @throws {MetricError} if there is no threshold, or if the criterion is invalid.
  */
 export function readCriterion<Kind extends CriterionKind>(

@@ -19,7 +19,7 @@ export const EFFICIENCY_METRICS = [
   'invocation_duration_v1',
 ];
 
-/** Input is prompt and tool use, output is candidates and reasoning; cached tokens are part of the prompt. */
+/** Tokens: input is prompt and tool use, output candidates and reasoning; cached tokens are part of the prompt. */
 type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
 type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
 

@@ -50,5 +50,5 @@ export const ruleViewSchema = scoreRuleSchema.extend({
   skipped: z.int().describe('Scores that were left out since a day had as many as it may, since the rule was made.'),
 });
 
-/** Pays the costs of a rule. No user can have this id, because identifiers contain no control characters. */
+/** User id that pays a rule's costs. No user has it, because identifiers contain no control characters. */
 export const toPayer = (ruleId: string): string => `\u0001rule ${ruleId}`;

@@ -22,7 +22,7 @@ export const RULES_TOPIC = 'score-rules';
 /** Sessions scored at once, and of the same rule, because others need slots too. Most slots wait for a judge. */
 const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
-/** At most 20 jobs per second and process, because requests of users need the processor. */
+/** A process claims at most 20 jobs per second, because requests of users need the processor. */
 const PER_CLAIM = 2;
 const MIN_PAUSE_MS = 100;
 /** The pause after a claim is 20 times as long as it, because a slow claim means that the database is under load. */
@@ -105,7 +105,7 @@ async function isOfVersion(db: Database, job: ScoreJob, version: string): Promis
   return last?.agentVersion?.startsWith(version) === true;
 }
 
-/** Returns why a session could not be scored. @throws errors after which a retry in any process may succeed */
+/** Scores a session, or returns why not. @throws errors after which a retry in any process may succeed */
 async function scoreOrSayWhy(
   context: EvalContext,
   job: ScoreJob,

@@ -81,7 +81,7 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
   return run;
 }
 
-/** A statement of its own after the run's lock, because it sees only what was committed before it started. */
+/** Claims by a statement of its own after the run's lock, because it sees only what was committed before. */
 async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const ownCases = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);

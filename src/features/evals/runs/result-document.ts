@@ -95,7 +95,7 @@ const toFailure = (explanation: string) => ({
 });
 
 /**
- * Adds what the ADK Web UI reads without a check (https://github.com/google/adk-web/issues/266): the calls, and a final
+ * Adds what the ADK Web UI reads blindly (https://github.com/google/adk-web/issues/266): the calls, and a final
  * response with a part. Without durations, because ADK 2.2.0 refuses them.
  */
 function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
@@ -133,7 +133,7 @@ function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: Mod
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
   const ownEvents = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(ownEvents, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
-  // Only in an agent's first turn of a case, because the details would otherwise be the largest part of the result.
+  // Only an agent's first turn has the agent's details, which would otherwise be the largest part of the result.
   for (const [name, agent] of Object.entries(scored?.agents ?? {})) {
     const first = actual.find((turn) => turn.intermediateData?.invocationEvents?.some(({ author }) => author === name));
     const before = first?.appDetails?.['agentDetails'] as JsonObject | undefined;

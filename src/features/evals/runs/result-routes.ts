@@ -161,7 +161,7 @@ const runEvalSet = evalOperation({
     ),
 });
 
-/** Includes the operation that responds at the end of a run, as ADK's clients expect. */
+/** Evaluation results, and the operation that responds at the end of a run, as ADK's clients expect. */
 export const evalResultOperations = [runEvalSet, listEvalResults, getEvalResult];
 
 type RunCall = Call<

@@ -103,7 +103,7 @@ async function beginSession(
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
-    // Only this case uses this session id: an earlier process created the session, or the first response was lost.
+    // The session exists: only this case uses its id, so an earlier process or a try with a lost response made it.
     if (!(error instanceof ConflictError)) throw error;
   }
 }
@@ -163,7 +163,7 @@ async function runTurn(
         if (earlier && !isActive(earlier)) return earlier.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
-    // Another process runs or resumes the invocation, the queue is full, or the database is unavailable.
+    // Waits: another process runs or resumes the invocation, the queue is full, or the database is unavailable.
     if (context.draining.aborted) return { code: 'interrupted', message: '' };
     await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.draining]) }).catch(() => undefined);
   }
@@ -223,7 +223,7 @@ async function copyHistory(
   if (point) checkReached(point.reached, sequence);
   const fork = { sessionId: key.sessionId, atSequence: sequence, labels: {}, maxBytes: MAX_HISTORY_BYTES };
   try {
-    // False if the session exists: only this case uses its id, so an earlier process or a lost response created it.
+    // `insertFork` gives false if the session exists: an earlier try made it, because only this case uses its id.
     if (point && (await insertFork(db, source, fork))) return;
   } catch (error) {
     if (sizeRefusal(error)?.code !== 'session_too_large') throw error;

@@ -21,11 +21,11 @@ import { CANCEL_TOPIC, EVALS_TOPIC, MAX_PARALLELISM, runTopic } from './eval-run
 
 /** Maximum pause between polls. Workers poll, because a connection pooler may not pass on notifications (LISTEN). */
 const MAX_PAUSE_MS = 30_000;
-/** Each notification of progress is a statement, and makes every client that follows the run poll. */
+/** Milliseconds between notices of a run's progress: each is a statement, and makes every follower poll. */
 const PROGRESS_MS = 200;
 
 /**
- * Every replica does so until it drains; a lease on the row of a case decides which replica runs the case.
+ * Every replica runs evaluation cases until it drains; a lease on a case's row decides which replica runs it.
  * @returns a promise that settles when the last case has ended.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
@@ -35,7 +35,7 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
-    // Here, because two last cases that end concurrently would each see the other as still open.
+    // Runs end here, because two last cases that end concurrently would each see the other as still open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
     const leaseEndMs = await findNextLeaseEnd(database.db);
     const untilLeaseEnd = leaseEndMs === undefined ? undefined : Math.max(leaseEndMs, leaseTimes.renewalMs);

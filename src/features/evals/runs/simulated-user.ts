@@ -41,7 +41,7 @@ export type NextMessage =
 const STOP_SIGNAL = '</finished>';
 
 /**
- * First the scenario's starting prompt, then messages of the model. @throws {InvalidError} if the model returns no text
+ * A simulated user says the scenario's starting prompt, then what a model returns. @throws {InvalidError} for no text
  */
 export async function nextMessage(
   config: SimulatedUser,

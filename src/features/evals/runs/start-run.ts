@@ -109,7 +109,7 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
   return cases.filter(({ evalId }) => requestedIds.has(evalId));
 }
 
-/** The caller must be allowed to act for this user, because the agent may read the user's memories. */
+/** A case's user: the caller must be allowed to act for it, because the agent may read the user's memories. */
 function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
     const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;

@@ -77,7 +77,8 @@ export class StoredTurn {
   }
 
   #toTool(tool: Tool): Tool {
-    // An agent as a tool would call its own model. A tool that needs confirmation was not chosen by a model now.
+    // An agent as a tool would call its own model, so it answers from the case in either mode `stored`. So does a tool
+    // that asks for confirmation if the model is stored, because no model has chosen the call now.
     const { modelExecutionMode, toolExecutionMode } = this.#modes;
     const isOfCase = modelExecutionMode === 'stored' && !runsUnattended(tool);
     const isStored = toolExecutionMode === 'stored' || typeof tool.calls === 'object' || isOfCase;

@@ -65,7 +65,7 @@ async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promi
   return await listNotHeld(db, rows);
 }
 
-/** A statement of its own, because a Citus cluster distributes holds and runs differently. */
+/** Sessions without a legal hold, by a statement of its own: Citus distributes holds and runs differently. */
 async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey[]> {
   if (keys.length === 0) return [];
   const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;

@@ -181,7 +181,7 @@ function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): st
   return toText(withUrlSafeBytes(document) as object).replaceAll('\n', '\n    ');
 }
 
-/** URL-safe base64. Arguments and results of tools stay unchanged, even if they have a property named `data`. */
+/** Makes base64 URL-safe, but leaves arguments and results of tools, even with a property named `data`. */
 function withUrlSafeBytes(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || isExactInteger(value)) return value;
   if (Array.isArray(value)) return value.map(withUrlSafeBytes);
