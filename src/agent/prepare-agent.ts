@@ -28,34 +28,26 @@ import { promptPerson } from './tools/waits.ts';
 
 export interface AgentEnvironment {
   model: Model;
-  /** Name of the model for agents that have none and inherit none. */
+  /** Model of agents that name none and inherit none. */
   modelName: string;
   /** Returns the model for another provider or address. Default: `model` for all agents. */
   findModel?: (target: ModelTarget) => Model;
   builtInTools: ReadonlyMap<string, Tool>;
   /** Directory with skills. Default: agents have no skills. */
   skillsDir?: string;
-  /** How MCP servers may be reached. Default: at public https addresses only. */
+  /** Default: only public https addresses may be reached. */
   mcp?: McpSettings;
-  /**
-   * Receives a message about each tool or server that an agent must do without, and why. Default: such messages are
-   * dropped.
-   */
+  /** Receives the reason for each tool or server that an agent must do without. Default: messages are dropped. */
   warn?: ((text: string) => void) | undefined;
 }
 
-/**
- * True if a request overrides anything except `mcpServers`; the response of `/harness/invoke` reports it as
- * `overwrite`.
- */
+/** True if a request overrides anything but `mcpServers`: `overwrite` in the response of `/harness/invoke`. */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(
     ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
   );
 
-/**
- * Applies the overrides of one request: `tools` and `skills` are added to the agent's own, other members replace them.
- */
+/** `tools` and `skills` of a request are added to the agent's own; other members replace the agent's. */
 function applyOverrides(
   definition: AgentDefinition,
   overrides: AgentOverrides,
@@ -68,8 +60,7 @@ function applyOverrides(
       definition.model && { model: { ...definition.model, name: overrides.modelName } }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
-    // A failed connection is an error, because a client that names a server in its request needs the tools of that
-    // server.
+    // A failed connection is an error, because a client that names a server needs the tools of that server.
     mcpServers:
       overrides.mcpServers?.map((server) => ({ onFailure: 'fail' as const, ...server })) ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
@@ -81,8 +72,8 @@ function applyOverrides(
 }
 
 /**
- * Prepares an agent tree for one invocation. The caller must always call `close()` on the result. MCP connections count
- * towards the limit of `userId`. If `serverTools` is given, no server is contacted, and it supplies the tools instead.
+ * The caller must always call `close()` on the result. MCP connections count towards the limit of `userId`. If
+ * `serverTools` is given, it supplies the tools of MCP servers, and no server is contacted.
  * @throws {AgentError} for an unknown tool or skill, a failed MCP server, more than 16 servers, or an abort; all
  * connections are closed then
  */
@@ -173,19 +164,15 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  /** True if the MCP servers were named in a request. */
+  /** True: a request named the MCP servers. */
   isBrought?: boolean | undefined;
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
-/** True if a model has its own provider, address or API key. */
 const hasOwnProvider = ({ provider, baseUrl, apiKey }: ModelTarget): boolean =>
   (provider ?? baseUrl ?? apiKey) !== undefined;
 
-/**
- * Returns the model with the given name. It is a model of the environment's provider, unless the target has its own
- * provider, address or API key.
- */
+/** The model is of the environment's provider, unless the target has its own provider, address or API key. */
 export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
   model: (hasOwnProvider(target) && environment.findModel?.(target)) || environment.model,
   modelName: target.name,
@@ -248,9 +235,7 @@ async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }
   return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
-/**
- * Connects to the MCP servers of one agent and adds their tools to it. @returns a function that closes the connections
- */
+/** Connects to one agent's MCP servers and adds their tools to it. Returns a function that closes the connections. */
 async function connectNode(
   { node, servers, definition, isBrought }: UnconnectedNode,
   settings: McpSettings,
@@ -279,7 +264,7 @@ function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode,
   });
 }
 
-/** Connects to the MCP servers of all agents in parallel. If one connection fails, all others are closed. */
+/** Connects in parallel. If one connection fails, all others are closed. */
 async function connectAll(
   nodes: UnconnectedNode[],
   connect: (node: UnconnectedNode) => Promise<() => Promise<void>>,

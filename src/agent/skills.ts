@@ -4,11 +4,11 @@ import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
 import { type Tool, toParameters } from './definition/tool.ts';
 
-/** Pattern for the names of skills: of their directories, and in their front matter. */
+/** Name of a skill: of its directory, and in its front matter. */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** Maximum size of a resource of a skill, or of its instructions, in bytes. */
+/** Limit for a skill's instructions, and for each of its resources. */
 const MAX_FILE_BYTES = 100 * 1024;
-/** Maximum number of files, and maximum depth of folders, in the list of a skill's resources. */
+/** Limits of the list of a skill's resources: number of files, and depth of folders. */
 const MAX_RESOURCES = 200;
 const MAX_DEPTH = 4;
 
@@ -32,9 +32,8 @@ export interface Skill {
 }
 
 /**
- * Loads skills of a directory by name; nothing is executed. A skill that exists and cannot be read is left out, and the
- * others are loaded.
- * @param warn receives the name of a skill that is left out, and the reason
+ * Nothing of a skill is executed. A skill that exists and cannot be read is left out; `warn` receives its name and the
+ * reason.
  * @throws {AgentError} `unknown_skill` for the first skill that does not exist
  */
 export async function loadSkills(
@@ -91,10 +90,7 @@ function toFrontMatter(front: unknown): { name?: string | undefined; description
   throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
 }
 
-/**
- * Parses the front matter of a `SKILL.md` as YAML. If it is invalid YAML, such as a description with a colon and a
- * blank, the two required members are read line by line.
- */
+/** Reads `name` and `description` line by line if the YAML is invalid, such as a description with a colon. */
 async function parseFrontMatter(text: string): Promise<unknown> {
   const { parse } = await import('yaml');
   try {
@@ -109,10 +105,7 @@ async function parseFrontMatter(text: string): Promise<unknown> {
 
 const unquote = (text: string): string => text.replace(/^(?:[>|][+-]? )/, '').replace(/^(["'])(.*)\1$/, '$2');
 
-/**
- * Reads a regular file below a skill's directory. Each folder on the path must be a real directory and not a link, so
- * that the path cannot lead outside.
- */
+/** Reads a regular file below a skill's directory; links are refused, because they could lead outside. */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
   if (
@@ -147,7 +140,7 @@ async function checkStep(place: string, wantsDirectory: boolean): Promise<void> 
   if (wantsDirectory ? !stats.isDirectory() : !stats.isFile()) throw new SkillProblem('there is no such file');
 }
 
-/** Returns the paths of a skill's resource files, sorted. Links and hidden files are left out. */
+/** Sorted paths of a skill's resource files, without links and hidden files. */
 async function listResources(directory: string, below = '', depth = 1): Promise<string[]> {
   const entries = await readdir(join(directory, below), { withFileTypes: true });
   const paths = await Promise.all(
@@ -162,10 +155,7 @@ async function listResources(directory: string, below = '', depth = 1): Promise<
   return paths.flat().sort().slice(0, MAX_RESOURCES);
 }
 
-/**
- * Returns the part of the instruction that lists skills: names and descriptions only, because the model loads their
- * instructions on demand.
- */
+/** Lists names and descriptions only, because the model loads the instructions of a skill on demand. */
 export function skillsInstruction(skills: Skill[]): string {
   if (skills.length === 0) return '';
   const list = skills.map(({ name, description }) => `- ${name}: ${description.replaceAll(/\s+/g, ' ')}`).join('\n');
@@ -174,7 +164,6 @@ export function skillsInstruction(skills: Skill[]): string {
 
 const skillName = (skills: Skill[]) => ({ type: 'string', enum: skills.map(({ name }) => name) });
 
-/** Returns the tools with which a model loads skills; `[]` if there are no skills. */
 export function skillTools(skills: Skill[]): Tool[] {
   if (skills.length === 0) return [];
   const find = (name: unknown) => skills.find((skill) => skill.name === name) as Skill;

@@ -40,10 +40,7 @@ export interface Peer {
 export const toFailure = ({ name }: Peer, why: string, options?: ErrorOptions): AgentError =>
   new AgentError('remote_failed', `The agent \`${name}\` cannot be asked: ${why}.`, options);
 
-/**
- * Waits for the agent's response; an error names the agent. @throws {AgentError} whose cause is the agent's error, if
- * the agent refused
- */
+/** @throws {AgentError} that names the agent; its cause is the agent's own error if the agent refused */
 export async function awaitAnswer<Answer>(peer: Peer, answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer;
@@ -81,10 +78,7 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
   return { transport, streams: card.capabilities?.streaming === true };
 }
 
-/**
- * Verifies that the agent card is signed with one of the keys that the operator trusts. @throws {AgentError} if it is
- * not
- */
+/** @throws {AgentError} if the agent card is signed with none of the keys that the operator trusts */
 async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
   // Neither the agent's headers nor the user's access token are sent to the server with the keys.
@@ -123,9 +117,9 @@ function markEvents(response: Response): Response {
 }
 
 /**
- * Returns a `fetch` that repeats a request until it gets a response; the request for a stream is sent only once.
- * Repeating is safe, because the other agent takes a message that arrives twice as one task. @throws
- * {UnknownOutcomeError} if it is unknown whether the request took effect
+ * Repeats a request until there is a response, except the request for a stream. Repeating is safe, because the other
+ * agent takes a message that arrives twice as one task.
+ * @throws {UnknownOutcomeError} if it is unknown whether the request took effect
  */
 const toFetch =
   (peer: Peer, version?: string): typeof fetch =>

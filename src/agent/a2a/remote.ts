@@ -26,10 +26,7 @@ const MAX_ANSWER_CHARACTERS = 100_000;
 /** Maximum length of the id of a task or message, in characters. */
 const MAX_ID_CHARACTERS = 4_096;
 const MAX_QUESTION_CHARACTERS = 2_000;
-/**
- * Member of `partMetadata` of a question to the user: the A2A task, and the function calls in it, that wait for the
- * reply.
- */
+/** Member of `partMetadata` of a question to the user: the A2A task, and the calls in it, that wait for the reply. */
 const NOTE = 'a2a';
 const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
@@ -49,10 +46,7 @@ interface TaskCall extends Peer {
   streams: boolean;
 }
 
-/**
- * Returns a model that sends the conversation to an agent of another service over A2A. The agent's reply is the model's
- * output.
- */
+/** A model whose output is the reply of another service's agent, to which it sends the conversation over A2A. */
 export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSettings): Model => ({
   provider: 'a2a',
   async *generate(request) {
@@ -82,9 +76,8 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 }
 
 /**
- * Sends the messages that the agent has not received yet. If an earlier attempt has created a task, continues with that
- * task.
- * @returns the id of the task, or the agent's reply if it came at once
+ * Sends the messages that the agent has not received yet, or continues with the task that an earlier attempt created.
+ * Returns the id of the task, or the agent's reply if it came at once.
  */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.caller;
@@ -110,9 +103,7 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
   return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
-/**
- * Sends a message and does not wait until its task ends. @returns the id of the task, or the reply if there is no task
- */
+/** Does not wait until the task ends. Returns the id of the task, or the reply if there is no task. */
 async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
@@ -134,26 +125,19 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID_CHARACTERS) throw toFailure(call, 'its task has no id of a usual length');
   await call.caller.keep({ taskId: answer.id }).catch((error: unknown) => {
-    // After the invocation has ended, the ledger refuses to store the id; the task is then cancelled, so this is no
-    // error.
+    // The ledger refuses the id of a task after the invocation has ended; the task is then cancelled.
     if (!call.signal.aborted) throw error;
   });
   return isComplete(answer) ? toAnswer(call, answer) : answer.id;
 }
 
-/**
- * True for a task that has ended and has content. The content is used at once, because some services forget a task
- * after they have sent it.
- */
+/** Content of an ended task is used at once, because some services forget a task after they have sent it. */
 const isComplete = (task: Task): boolean =>
   getState(task) !== TaskState.UNRECOGNIZED &&
   !RUNNING.includes(getState(task)) &&
   (task.artifacts.length > 0 || (task.status?.message?.parts.length ?? 0) > 0);
 
-/**
- * Sends a person's reply to the task. If the task already has the reply, continues with the task. @returns the same as
- * {@link send}
- */
+/** Sends a person's reply to the task, unless the task already has it. Returns the same as {@link send}. */
 async function sendAnswer(
   call: TaskCall,
   request: ModelRequest,
@@ -171,10 +155,7 @@ async function sendAnswer(
   });
 }
 
-/**
- * Reads the events of a task, and polls it, until it ends or asks for input. If the invocation ends, the task is
- * cancelled.
- */
+/** Reads the events of a task and polls it, until it ends or asks for input; cancels it if the invocation ends. */
 async function* follow(call: TaskCall, id: string): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { transport, streams, signal } = call;
   const task = { tenant: '', id };
@@ -285,7 +266,7 @@ function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   return promptForInput(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
 }
 
-/** Returns a model output that asks the user of the session a question. `note` says to which task the reply belongs. */
+/** `note` says to which task the user's reply belongs. */
 function promptForInput({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
   const functionCall = {
     name: promptPerson.name,

@@ -3,16 +3,13 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { JsonObject } from '../../core/content.ts';
 import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 
-/** Compiles a `pattern` of a JSON Schema. @throws if the pattern cannot be compiled */
+/** Compiles a `pattern` of a JSON Schema, or throws. */
 export type ToPattern = (pattern: string) => { test: (text: string) => boolean };
 
 const options = { strict: false, validateFormats: false, addUsedSchema: false, logger: false } as const;
 const validators = new WeakMap<JsonObject, ValidateFunction>();
 
-/**
- * Compiles a schema with a new Ajv, because an Ajv keeps every schema that it compiles, and MCP servers bring new
- * schemas with each invocation.
- */
+/** Uses a new Ajv each time, because an Ajv keeps every schema, and MCP servers bring new ones with each invocation. */
 function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunction {
   const { $schema, ...schema } = parameters;
   const isOldDraft = typeof $schema === 'string' && /draft-0[467]/.test($schema);
@@ -37,24 +34,15 @@ function getValidator(parameters: JsonObject): ValidateFunction {
   return validator;
 }
 
-/**
- * Returns a message about the first violation of a schema. Only for schemas of the operator, because the check of a
- * malicious schema may never end.
- */
+/** Safe for the operator's schemas only, because the check of a malicious schema may never end. */
 export const schemaError = (schema: JsonObject, value: unknown, what: Checked): string | undefined =>
   findViolation(() => getValidator(schema), value, what);
 
-/**
- * Returns a message about the first violation of an untrusted schema. `toPattern` compiles its patterns. The compiled
- * schema is not cached.
- */
+/** Checks against an untrusted schema, which is not cached. `toPattern` compiles its patterns. */
 export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
   findViolation(() => compile(schema, toPattern), value, what);
 
-/**
- * What is checked: the arguments of a tool call, the result of a tool (`answer`), or an agent's final answer
- * (`output`).
- */
+/** The arguments of a tool call, the result of a tool (`answer`), or an agent's final answer (`output`). */
 export type Checked = 'arguments' | 'answer' | 'output';
 
 /** Message for every final answer if the output schema itself is invalid. */

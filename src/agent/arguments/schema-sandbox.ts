@@ -9,9 +9,8 @@ import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { Checked } from './check-arguments.ts';
 
 /**
- * Time limit of a check. A check is late if this process has used half of `CHECK_MS` as CPU time since the worker
- * thread received it, which bounds the thread's own CPU time. On a busy machine a check is late after `MAX_ROUNDS` ×
- * `CHECK_MS` at the latest.
+ * A check is late if this process has used half of `CHECK_MS` as CPU time since the check began, which bounds the CPU
+ * time of the worker thread, and after `MAX_ROUNDS` × `CHECK_MS` at the latest.
  */
 const CHECK_MS = 1_000;
 const MAX_ROUNDS = 10;
@@ -34,9 +33,7 @@ const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.u
 export class SchemaSandbox {
   #isRefused = false;
 
-  /**
-   * Returns a message about the first violation; `undefined` if the value is valid, and after an abort. Never rejects.
-   */
+  /** Returns a message about the first violation, if any; `undefined` after an abort. Never rejects. */
   check(schema: JsonObject, value: unknown, signal: AbortSignal, what: Checked = 'arguments') {
     // Exact integers are rounded, because structured cloning would turn them into plain objects.
     const job: [JsonObject, unknown, Checked] = [schema, mapExactIntegers(value, toRounded), what];
@@ -70,10 +67,7 @@ function watchCheck(): Disposable & { signal: AbortSignal } {
   return { signal: late.signal, [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/**
- * The worker thread; callers take turns. It starts with the first check, and with the next check after it was
- * terminated.
- */
+/** Callers take turns. The thread starts with the first check, and with the next check after it was terminated. */
 class CheckThread {
   readonly #turns = new FairSemaphore(1);
   #worker: Worker | undefined;

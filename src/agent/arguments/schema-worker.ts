@@ -6,18 +6,15 @@ import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments
 /** Worker thread of `schema-sandbox.ts`. It sends one message when it is ready and one per check. */
 
 /**
- * Compiles a pattern that matches in linear time (RE2). `toString` returns the pattern's source, because Ajv identifies
- * patterns by it. @throws for a pattern with lookaround
+ * Matches in linear time (RE2). `toString` returns the pattern's source, by which Ajv identifies patterns.
+ * @throws for a pattern with lookaround
  */
 const linear: ToPattern = (pattern) => {
   const compiled = RE2JS.compile(RE2JS.translateRegExp(pattern));
   return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
 };
 
-/**
- * Accepts every text if RE2 cannot compile the pattern, because the server that declared the schema checks the call
- * itself.
- */
+/** Accepts every text if RE2 cannot compile the pattern, because the server of the schema checks the call itself. */
 const linearOrAny: ToPattern = (pattern) => {
   try {
     return linear(pattern);

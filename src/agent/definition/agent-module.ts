@@ -11,7 +11,7 @@ import { importFile } from './import-file.ts';
 import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
-/** A loaded agent application; `tools` are the application's own tools by name. */
+/** An agent application with the tools that it defines itself, by tool name. */
 export interface AgentModule {
   definition: AgentDefinition;
   tools: Map<string, Tool>;
@@ -21,13 +21,13 @@ const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 /** Name that no agent may have, because it is the author of the user's messages. */
 const USER = 'user';
 
-/** Gives the type of the export `agent` of an `agents/<name>/agent.ts`; returns its argument unchanged. */
+/** Types the export `agent` of an `agents/<name>/agent.ts`. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
 /** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
   parameters: Parameters;
-  /** Runs the tool. The model receives the result; a thrown error becomes the function response. */
+  /** Returns what the model reads; a thrown error becomes the function response. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
 }
 
@@ -37,11 +37,11 @@ export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'>
 type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**
- * Defines a custom tool. The model sees the schema `parameters`; arguments that violate it never reach `run`. With a
- * zod schema, an integer beyond the precision of a double arrives as a `bigint` if the schema says `bigint`, and is
- * rejected by `z.number()`. With JSON Schema, such an integer arrives as an opaque object that `JSON.stringify` writes
- * exactly, so that a tool may pass it on.
- * @throws Error for a zod object that JSON Schema cannot express, such as one with a transformed member
+ * The model sees the schema `parameters`; arguments that violate it never reach `run`. With a zod schema, an integer
+ * beyond the precision of a double arrives as a `bigint` if the schema says `bigint`, and is rejected by `z.number()`.
+ * With JSON Schema, such an integer arrives as an opaque object that `JSON.stringify` writes exactly, so that a tool
+ * may pass it on.
+ * @throws {Error} for a zod object that JSON Schema cannot express, such as one with a transformed member
  */
 export function defineTool<Parameters extends z.ZodObject>(tool: TypedTool<Parameters>): Tool;
 export function defineTool(tool: PlainTool): Tool;
@@ -59,8 +59,7 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
 const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
- * Loads the agent applications in the operator's directory, sorted by name. The map is empty if the directory is
- * missing.
+ * Loads the operator's agent applications, sorted by name; none if the directory is missing.
  * @throws {ConfigError} that names the file, if a file cannot be loaded or exports no agent
  */
 export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {
@@ -81,10 +80,8 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
 }
 
 /**
- * Loads the tools that the files of an application's `tools/` export, by tool name. The map is empty if the folder is
- * missing.
- * @throws {ConfigError} that names the file, if a file cannot be loaded or exports no tool, or if two tools have the
- * same name
+ * Loads the tools that the files of an application's `tools/` export, by tool name; none if the folder is missing.
+ * @throws {ConfigError} that names the file, if it cannot be loaded, exports no tool, or repeats the name of a tool
  */
 export async function loadTools(directory: string): Promise<Map<string, Tool>> {
   const files = (await readdir(directory).catch(() => [])).filter((name) => /(?<!\.test|\.d)\.ts$/.test(name));

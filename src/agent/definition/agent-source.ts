@@ -16,9 +16,7 @@ import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
 import { EFFECTS, type Tool, type ToolLimits } from './tool.ts';
 
-/**
- * True for a tool made by `defineTool`. @throws {ConfigError} for a tool that is both transactional and long-running
- */
+/** @throws {ConfigError} for a tool that is both transactional and long-running */
 export function isTool(value: unknown): value is Tool {
   const tool = value as Partial<Tool> | null | undefined;
   if (typeof tool !== 'object' || typeof tool?.run !== 'function' || !('name' in tool)) return false;
@@ -158,8 +156,7 @@ const subAgents = z.array(subAgent).optional();
 const source = z.strictObject({ ...members, subAgents });
 
 /**
- * Checks at run time an agent that is defined in code, because its author may not run a type checker. `path` names the
- * agent in errors.
+ * Checks at run time, because the author of an agent in code may not run a type checker. `path` is used in errors only.
  * @throws {ConfigError} for the first unknown member or wrong value
  */
 export function checkSource(agent: AgentSource, path: string): void {

@@ -25,7 +25,7 @@ import type { Effect, Tool, ToolLimits } from './tool.ts';
  *                                          events
  */
 
-/** Default maximum number of model calls of one invocation. */
+/** Applies to each invocation. */
 export const DEFAULT_MAX_LLM_CALLS = 500;
 
 /** The contents of a `harness.yaml`, in snake_case. */
@@ -38,51 +38,39 @@ export type HarnessFile = z.output<typeof harnessSchema>;
 export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents' | 'outputSchema'>> {
   tools?: (string | Tool)[];
   subAgents?: (AgentSource & { name: string })[];
-  /**
-   * Schema of the final answer, as zod schema or JSON Schema. If the model's answer violates the schema, the model is
-   * called again. Default: free text.
-   */
+  /** Schema of the final answer. If the model's answer violates it, the model is called again. Default: free text. */
   outputSchema?: WrittenSchema;
 }
 
 /** A deployed agent and its sub-agents. Tools and skills are given by name only, and no MCP server is connected yet. */
 export interface AgentDefinition {
-  /**
-   * Name of the agent, and author of its events. It is unique within the agent tree and never `user`. The root agent
-   * has the application's name.
-   */
+  /** Author of the agent's events. Unique in the agent tree and never `user`; the root has the application's name. */
   name: string;
-  /** The agent's purpose. The models of agents that may transfer the conversation to this agent read it. */
+  /** Tells the models of other agents when to transfer the conversation to this agent. */
   description: string;
   /** Default: `llm`. */
   kind?: AgentKind;
   instruction: string;
-  /** Name of the model. Default: that of the parent agent; for the root agent, that of the environment. */
+  /** Default: the model of the parent agent; for the root agent, the model of the environment. */
   modelName?: string;
-  /** Model with its provider; overrides `modelName`. Default: the model of the parent agent. */
+  /** Overrides `modelName`. Default: the model of the parent agent. */
   model?: AgentModel;
   tools: string[];
   skills: string[];
   mcpServers: McpServer[];
   /** Names of tools, including those of MCP servers, whose calls a person must confirm. */
   confirmTools?: string[];
-  /**
-   * Effects of tools by tool name, including tools of MCP servers. Default: the effect that the tool or its server
-   * declares.
-   */
+  /** Effects by tool name, including tools of MCP servers. Default: what the tool or its server declares. */
   toolEffects?: Record<string, Effect>;
-  /** Limits of tools by tool name, including tools of MCP servers. Each overrides the tool's own limit. */
+  /** Limits by tool name, including tools of MCP servers. Each overrides the tool's own limit. */
   toolLimits?: Record<string, ToolLimits>;
-  /** HTTP APIs whose operations become tools of the agent. */
   openapi?: OpenApiSource[];
   /** Names of tools. If a crash leaves it unknown whether a call of such a tool took effect, a person decides. */
   askWhenUnknown?: string[];
-  /** Sampling parameters. Default: those of the parent agent. */
+  /** Default: the sampling parameters of the parent agent. */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];
-  /**
-   * True: the parent agent calls this agent like a tool and continues itself, instead of transferring the conversation.
-   */
+  /** True: the parent agent calls this agent like a tool and goes on, instead of transferring the conversation. */
   asTool?: boolean;
   /** Another service that runs the agent and is called over the A2A protocol. Default: this service runs the agent. */
   remote?: RemoteAgent;
@@ -90,13 +78,11 @@ export interface AgentDefinition {
   /** Hooks for all agents of the application, called before an agent's own hooks. Read from the root agent only. */
   plugins?: Hooks[];
   outputSchema?: OutputSchema;
-  /**
-   * State key that receives the agent's final answer: the text, or the parsed value if the agent has an output schema.
-   */
+  /** State key that receives the final answer: the text, or the parsed value if there is an output schema. */
   outputKey?: string;
   /** Maximum number of rounds of a `loop` agent. Default: no maximum; the loop ends when a sub-agent escalates. */
   maxIterations?: number;
-  /** Maximum number of model calls of one invocation. Default: 500. Read from the root agent only. */
+  /** Maximum for one invocation. Default: 500. Read from the root agent only. */
   maxLlmCalls?: number;
   /** When older events are summarised. Default: never. Read from the root agent only. */
   compaction?: CompactionSettings;
@@ -104,11 +90,11 @@ export interface AgentDefinition {
   memory?: MemorySettings;
 }
 
-/** Changes of the agent definition by one request, for the invocation of that request only. */
+/** Changes that one request makes to the agent definition, for its own invocation only. */
 export interface AgentOverrides {
-  /** Names of tools to add to those of the agent; names that the agent already has are ignored. */
+  /** Names to add to the agent's tools; those that the agent already has are ignored. */
   tools?: string[];
-  /** Names of skills to add to those of the agent; names that the agent already has are ignored. */
+  /** Names to add to the agent's skills; those that the agent already has are ignored. */
   skills?: string[];
   /** Replaces the list of MCP servers of the agent and of all sub-agents; `[]` removes all servers. */
   mcpServers?: McpServer[];
@@ -117,36 +103,24 @@ export interface AgentOverrides {
   maxLlmCalls?: number;
   /** Lowers the maximum number of model calls; a value above the maximum has no effect. */
   llmCallsAtMost?: number;
-  /**
-   * Maximum number of tokens of the invocation: prompts and model output. The prompt of the last model call may exceed
-   * it.
-   */
+  /** Maximum number of prompt and output tokens of the invocation; the prompt of the last model call may exceed it. */
   tokensAtMost?: number;
   /** Lowers the time limit of the invocation, in milliseconds; a value above the limit has no effect. */
   timeAtMostMs?: number;
   /** Overrides the agent's sampling parameters one by one; a parameter that is absent here stays. */
   sampling?: Sampling;
-  /**
-   * JSON Schema of the final answer. It comes from a request, so it is untrusted. It applies to every agent that may
-   * give the final answer.
-   */
+  /** JSON Schema for every agent that may give the final answer. Untrusted, because it comes from a request. */
   outputSchema?: JsonObject;
-  /** Tools that the model may call beside the agent's own, and that the client runs. */
+  /** Tools that the client runs, added to the agent's own. */
   clientTools?: ClientTool[];
   /** Whether the first model call of the request must call a tool, and which. */
   toolChoice?: ToolChoice;
-  /**
-   * Name of a member of the request that this runtime does not support: the invocation fails with an error that
-   * contains the name.
-   */
+  /** Name of a request member that this runtime does not support; the invocation fails with an error that names it. */
   unsupported?: string;
 }
 
 export interface ModelTarget {
-  /**
-   * Name of the provider as in the setting `MODEL_PROVIDER`, or a custom model. Default: the provider of the
-   * environment.
-   */
+  /** A name as in the setting `MODEL_PROVIDER`, or a custom model. Default: the provider of the environment. */
   provider?: Provider | Model;
   name: string;
   /** Default: the base URL of the environment if the provider is the same, else the provider's public address. */
@@ -157,10 +131,7 @@ export interface ModelTarget {
 
 export interface AgentModel extends ModelTarget {
   fallbacks?: ModelTarget[];
-  /**
-   * Maximum time until the first output of the model, in milliseconds; applies only if a fallback model remains.
-   * Default: only the provider's time limit.
-   */
+  /** Time limit for the model's first output, if a fallback remains. Default: only the provider's time limit. */
   firstTokenMs?: number;
 }
 
@@ -170,17 +141,11 @@ export interface AgentNode {
   name: string;
   description: string;
   kind: AgentKind;
-  /**
-   * Template of the system instruction: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each
-   * model call.
-   */
+  /** Template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each model call. */
   instruction: string;
   /** Text sent after the instruction and not treated as a template: the list of the agent's skills. */
   appendedInstruction: string;
-  /**
-   * True for the instruction, or the output schema (`form`), if it came with a request and is therefore untrusted.
-   * Default: both come from the operator.
-   */
+  /** True for an instruction or output schema (`form`) that came with a request and is therefore untrusted. */
   isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
@@ -204,10 +169,7 @@ export interface AgentNode {
 export interface PreparedAgent extends AgentNode {
   /** Maximum number of model calls of the invocation, including those of sub-agents and those that summarise. */
   maxLlmCalls: number;
-  /**
-   * Maximum number of tokens of the invocation; the prompt of its last model call does not count. Default: only budgets
-   * limit tokens.
-   */
+  /** Maximum number of tokens; the prompt of the last model call may exceed it. Default: only budgets limit tokens. */
   maxTokens?: number | undefined;
   compaction?: CompactionSettings;
   /** Whether the first model call must call a tool, and which. Default: the model is free. */
@@ -216,28 +178,17 @@ export interface PreparedAgent extends AgentNode {
   close: () => Promise<void>;
 }
 
-/**
- * How an agent works: `llm` calls a model; the other kinds run their sub-agents in sequence, in parallel, or
- * repeatedly.
- */
+/** `llm` calls a model; the other kinds run their sub-agents: in sequence, in parallel, or repeatedly. */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
-/**
- * An MCP server: either a remote server (`url`), or a program of the operator (`command`). `name` appears in errors and
- * logs. `headers` are sent to this server only.
- */
+/** Either a remote server (`url`) or a program of the operator (`command`). `headers` are sent to this server only. */
 export interface McpServer {
   name: string;
   url?: string;
-  /**
-   * Program that each invocation starts and exchanges MCP messages with over standard input and output. A request
-   * cannot set it.
-   */
+  /** Program that each invocation starts; it speaks MCP over its standard streams. A request cannot set it. */
   command?: string;
   args?: string[];
-  /**
-   * Environment variables of the program, beside the few that it inherits from this process, such as `PATH` and `HOME`.
-   */
+  /** Environment variables of the program, beside the few that it inherits, such as `PATH` and `HOME`. */
   env?: Record<string, string>;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
@@ -250,9 +201,9 @@ export interface McpServer {
   /** Maximum time to connect, in milliseconds. Default: 15,000. A request cannot set it. */
   connectTimeoutMs?: number;
   /**
-   * What happens if the connection fails. `fail`: the invocation fails. `skip`: the model is told that the server's
-   * tools are missing. Default: `skip` if the server did not respond or responded with a 5xx status, else `fail`. For
-   * servers named in a request it is always `fail`.
+   * If the connection fails, `fail` ends the invocation, and `skip` tells the model that the server's tools are
+   * missing. Default: `skip` if the server did not respond or responded with a 5xx status, else `fail`; for a server of
+   * a request always `fail`.
    */
   onFailure?: 'fail' | 'skip';
   /** The operator's OAuth client credentials, for an access token of this issuer. A request cannot set them. */
@@ -269,7 +220,6 @@ export interface McpServer {
   };
 }
 
-/** Returns the URL of an MCP server, or its command line as JSON. */
 export const toAddress = ({ url = '', command, args }: McpServer): string =>
   command === undefined ? url : JSON.stringify([command, args]);
 
@@ -279,7 +229,7 @@ export interface OpenApiSource {
   /** An OpenAPI 3 document, or the path of a JSON or YAML file with it. */
   document: string | JsonObject;
   operations: string[];
-  /** Base URL of the API. Default: the first server in the document. */
+  /** Default: the first server in the document. */
   baseUrl?: string;
   /** Headers with the operator's credentials, sent to this API only. */
   headers?: Record<string, string>;
@@ -310,15 +260,12 @@ export interface RemoteAgent {
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
 export interface MemorySettings {
-  /**
-   * Model that makes the embedding vectors of memories, and their dimensions. Default: none, so that memories are
-   * searched by words only.
-   */
+  /** Model of the embedding vectors. Default: none; memories are searched by words only. */
   embeddings?: ModelTarget & { dimensions?: number };
   /**
-   * Which texts of a successful invocation become memories: all texts, texts that match a pattern, texts that the
-   * agent's model selects by the rule `judge`, or texts for which a function returns true. Default: none; only memories
-   * that clients add are stored.
+   * Which texts of a successful invocation become memories: all, those that match a pattern, those that the agent's
+   * model selects by the rule `judge`, or those for which a function returns true. Default: none but those that clients
+   * add.
    */
   remember?: 'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown);
 }

@@ -2,7 +2,7 @@
 const MAX_FAILURES = 5;
 /** Time from the last failure until one trial call is made, in milliseconds. */
 const PAUSE_MS = 10_000;
-/** Maximum number of users with failures that are remembered, because two users are enough to blame the provider. */
+/** Number of failing users to remember, because two are enough to blame the provider. */
 const MAX_USERS = 2;
 
 /**
@@ -15,7 +15,7 @@ export class CircuitBreaker {
   #failures = 0;
   #retryTime = 0;
 
-  /** @param now - returns the current time in milliseconds; default: since the start of the process */
+  /** @param now - in milliseconds */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }

@@ -5,7 +5,7 @@ import { bodyText, looseObject } from '../../core/members.ts';
 import type { AgentNode } from './agent.ts';
 import type { Tool } from './tool.ts';
 
-/** Maximum number and maximum total size of the tools in one request, because each model call carries all of them. */
+/** Limits of one request, because each model call carries all of its tools. */
 const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
@@ -33,7 +33,6 @@ export interface ClientTool {
   parameters: JsonObject;
 }
 
-/** Reads the client's tools from a request; returns `undefined` if there are none. */
 export function toClientTools(tools: z.input<typeof clientToolsSchema> | null | undefined): ClientTool[] | undefined {
   if (!tools?.length) return undefined;
   return tools.map(({ name, description, parameters }) => ({

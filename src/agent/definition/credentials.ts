@@ -2,22 +2,19 @@ import type { JsonObject } from '../../core/content.ts';
 
 /** The OAuth grants of one user for one application, stored encrypted. */
 export interface UserCredentials {
-  /** OAuth redirect URI: the address to which the authorization server sends the user's browser back. */
+  /** OAuth redirect URI, to which the authorization server sends the user's browser back. */
   redirectUrl: string;
-  /** Reads the user's grant for a server; `undefined` if the user has granted none. */
+  /** Reads the user's grant for a server, if there is one. */
   read(resource: string): Promise<JsonObject | undefined>;
   /**
-   * Replaces an expired grant by the result of `work`. Only one process at a time runs `work`; other processes wait and
-   * use the new grant. If `work` returns nothing, the grant is deleted. If `work` throws, the old grant stays.
+   * Replaces an expired grant by the result of `work`, or deletes it if there is none; if `work` throws, it stays. Only
+   * one process at a time runs `work`; other processes wait and use the new grant.
    */
   renew(
     resource: string,
     expired: JsonObject,
     work: () => Promise<JsonObject | undefined>,
   ): Promise<JsonObject | undefined>;
-  /**
-   * Stores the data of a consent that has begun, until the browser returns with the same `state`. The data can be read
-   * once only.
-   */
+  /** Stores the data of a consent until the browser returns with the same `state`. The data can be read only once. */
   begin(consent: { resource: string; sessionId: string; state: string; kept: JsonObject }): Promise<void>;
 }

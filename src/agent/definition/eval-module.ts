@@ -14,16 +14,11 @@ export interface MetricTurn {
 export interface OwnMetric {
   /** A sentence for people about what the metric measures. */
   description: string;
-  /**
-   * Returns null if the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation.
-   */
+  /** Null: the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation. */
   score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
 }
 
-/**
- * Masks an eval case that is made from a user's session: removes what must not be copied. The case has the JSON
- * structure of the API.
- */
+/** Removes what must not be copied from a user's session into an eval case. The case is JSON as in the API. */
 export type Mask = (evalCase: JsonObject) => JsonObject | Promise<JsonObject>;
 
 export interface EvalModule {
@@ -32,15 +27,15 @@ export interface EvalModule {
   mask?: Mask;
 }
 
-/** Gives the type of the export `metric` of an `evals/<metric>.ts`; returns its argument unchanged. */
+/** Types the export `metric` of an `evals/<metric>.ts`. */
 export const defineMetric = (metric: OwnMetric): OwnMetric => metric;
-/** Gives the type of the export `mask` of a file in `evals/`; returns its argument unchanged. */
+/** Types the export `mask` of a file in `evals/`. */
 export const defineMask = (mask: Mask): Mask => mask;
 
 const METRIC_NAME = /^[a-z][a-z0-9_]{0,63}$/;
 
 /**
- * Loads the metrics and the mask of an application's folder `evals/`. The result is empty if the folder is missing.
+ * Loads the metrics and the mask of an application's folder `evals/`; none if the folder is missing.
  * @throws {ConfigError} that names the file, if a file cannot be loaded or exports neither a metric nor a mask
  */
 export async function loadEvalModule(directory: string): Promise<EvalModule> {

@@ -4,10 +4,7 @@ import type { ModelRequest } from './model.ts';
 import type { CallContext, Guard, HookContext, HookedCall, Hooks } from './hooks.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
-/**
- * What a guardrail checks: the user's message, the model's output, the arguments of tool calls, or the results of
- * tools.
- */
+/** The user's message, the model's output, the arguments of tool calls, or the results of tools. */
 export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
 
 /** A custom check of a guardrail: returns true if the text must not pass, or the text that replaces it. */
@@ -18,10 +15,7 @@ export interface GuardrailOptions {
   at: GuardedPlace[];
   /** Regular expressions, a yes-or-no question for the agent's model (`judge`), or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;
-  /**
-   * What happens to a text that must not pass: `block` replaces the whole text, `redact` replaces the matches only,
-   * `ask` lets a person decide whether the tool call runs. Default: `block`.
-   */
+  /** `block` replaces the whole text, `redact` the matches only; `ask` lets a person decide. Default: `block`. */
   action?: 'block' | 'redact' | 'ask';
   /** Text in place of blocked text. With the action `ask` it is the question to the person. */
   message?: string;
@@ -98,7 +92,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
   };
 }
 
-/** By model request: the contents that guardrails have already checked as session events. */
+/** Contents of a model request that guardrails have already checked as session events. */
 export const guardedContents = new WeakMap<ModelRequest, ReadonlySet<Content>>();
 
 export const isCheck = (value: unknown): boolean =>
@@ -106,7 +100,7 @@ export const isCheck = (value: unknown): boolean =>
     ? value.length > 0 && value.every((one) => one instanceof RegExp)
     : typeof value === 'function' || typeof (value as { judge?: unknown } | undefined)?.judge === 'string';
 
-/** Checks one text: returns a replacement if the text must not pass, `undefined` if it may pass. */
+/** Returns a replacement if the text must not pass, `undefined` if it may pass. */
 type Find = (text: string, context: HookContext) => Promise<string | undefined>;
 
 function toFinder({ check }: GuardrailOptions): Find {
@@ -130,10 +124,7 @@ function toFinder({ check }: GuardrailOptions): Find {
   };
 }
 
-/**
- * Checks the thoughts and the other text of a content, each joined to one text. @returns the same content if all may
- * pass
- */
+/** Checks all thoughts as one text, and all other text as one. Returns the same content if both may pass. */
 async function checkTexts(content: Content, find: Find, context: HookContext): Promise<Content> {
   const original = getParts(content);
   let parts = original;
@@ -150,12 +141,12 @@ async function checkTexts(content: Content, find: Find, context: HookContext): P
   return parts === original ? content : { ...content, parts };
 }
 
-/** Result of a check: the value must not pass, and the matches in it cannot be redacted. */
+/** Result of `checkValue`: no part of the value may pass. */
 export const BLOCKED = Symbol('blocked');
 
 /**
- * Checks a value as JSON text. @returns the redacted value; {@link BLOCKED} if the action is `block`, or if a match
- * spans several strings or is in a number; `undefined` if the value may pass
+ * Checks a value as JSON text. Returns the redacted value; {@link BLOCKED} if the action is `block`, or if a match
+ * spans several strings or is in a number; `undefined` if the value may pass.
  */
 export async function checkValue(
   value: unknown,

@@ -5,7 +5,7 @@ import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Tools of an agent if the harness file lists none. */
+/** Tools of an agent whose harness file lists none. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
@@ -87,7 +87,7 @@ type InWords<Value> = Value extends (infer Each)[]
 
 /** Members whose keys are chosen by the author, such as header names, and are therefore not converted to camelCase. */
 const RECORDS = new Set(['headers', 'env', 'tool_limits']);
-/** Members whose strings may contain `${NAME}`. If such a member is a map, each of its values may. */
+/** Members whose string or map values may contain `${NAME}`. */
 const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
 
 /**

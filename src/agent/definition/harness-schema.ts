@@ -3,10 +3,7 @@ import { strictObject } from '../../core/members.ts';
 import { EFFORTS, PROVIDERS } from './model.ts';
 import { EFFECTS } from './tool.ts';
 
-/**
- * Schema of a `harness.yaml`. No object allows unknown members, so that a misspelled name is an error and not silently
- * ignored.
- */
+/** No object of a `harness.yaml` allows unknown members, so that a misspelled name is an error. */
 
 const names = z.array(z.string().min(1)).describe('Names.');
 const agentName = z

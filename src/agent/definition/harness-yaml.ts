@@ -77,10 +77,7 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/**
- * Returns the effective agent definition as YAML, for the command `harness:check`. Header values and credentials are
- * hidden.
- */
+/** Returns the effective agent definition as YAML for `harness:check`, without header values and credentials. */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 

@@ -2,10 +2,7 @@ import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../core/errors.ts';
 import { ownLines } from '../../core/own-stack.ts';
 
-/**
- * Imports a TypeScript file of the operator.
- * @throws {ConfigError} that names the file, and the line in the file where the error occurred
- */
+/** @throws {ConfigError} that names the file, and the line in the file where the error occurred */
 export async function importFile(path: string): Promise<Record<string, unknown>> {
   try {
     return (await import(pathToFileURL(path).href)) as Record<string, unknown>;

@@ -10,7 +10,6 @@ export interface LiveRequest {
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
-  /** Whether the model produces text or speech. */
   modality: 'TEXT' | 'AUDIO';
   /** True: the model may ignore input that is not addressed to it. */
   proactiveAudio: boolean;
@@ -20,16 +19,13 @@ export interface LiveRequest {
   signal: AbortSignal;
 }
 
-/** A piece of audio or video; `data` is base64. */
+/** Audio or video; `data` is base64. */
 export interface LiveBlob {
   mimeType: string;
   data: string;
 }
 
-/**
- * One input to the model; inputs are sent at once and in order. `responses` are the function responses to all calls of
- * one message.
- */
+/** Inputs are sent at once and in order. `responses` are the function responses to all calls of one message. */
 export type LiveInput =
   | { kind: 'content'; content: Content }
   | { kind: 'blob'; blob: LiveBlob }
@@ -37,13 +33,12 @@ export type LiveInput =
   | { kind: 'activityEnd' }
   | { kind: 'responses'; responses: FunctionResponse[] };
 
-/** One message from the model; each member is present only if the message has it. */
 export interface LiveMessage {
   /** New pieces of the model's output: text to append, or complete media. */
   parts?: Part[];
   /** New part of the transcript of the user's speech; `finished` is false if more of it follows. */
   inputTranscription?: { text: string; finished: boolean };
-  /** New part of the transcript of the model's speech; `finished` is false if more of it follows. */
+  /** New part of the transcript of the model's speech. */
   outputTranscription?: { text: string; finished: boolean };
   calls?: FunctionCall[];
   /** Token counts of the current turn, summed up to this message. */
@@ -66,23 +61,14 @@ export interface LiveConnection {
   ready(): Promise<void>;
   peek(): LiveMessage | undefined;
   shift(): LiveMessage | undefined;
-  /**
-   * Returns a signal that aborts when the provider cancels one of these tool calls. Calls of earlier messages are no
-   * longer watched.
-   */
+  /** Aborts when the provider cancels one of these tool calls. Calls of earlier messages are no longer watched. */
   cancelled(callIds: string[]): AbortSignal;
   close(): void;
 }
 
-/**
- * A provider's live API: audio and video go to the model as a stream, and the model's speech comes back while it is
- * generated.
- */
+/** A provider's live API: audio and video stream to the model, and its speech comes back while it is generated. */
 export interface LiveModel {
   modelName: string;
-  /**
-   * @throws {AgentError} if the provider refuses the session or cannot be reached; the error never contains the API key
-   * or the prompt
-   */
+  /** @throws {AgentError} without the API key and the prompt, if the provider refuses or cannot be reached */
   connect(request: LiveRequest): Promise<LiveConnection>;
 }

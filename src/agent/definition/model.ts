@@ -4,20 +4,14 @@ import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
-/**
- * A tool as the model sees it. `parameters` is a JSON Schema; a provider receives those of its keywords that the
- * provider supports.
- */
+/** `parameters` is a JSON Schema; a provider receives those of its keywords that the provider supports. */
 export interface ToolDeclaration {
   name: string;
   description: string;
   parameters: JsonObject;
 }
 
-/**
- * Sampling parameters of a model call. The provider's default applies to an omitted parameter. A parameter that the
- * provider does not support is not sent.
- */
+/** An omitted parameter has the provider's default; a parameter that the provider does not support is not sent. */
 export interface Sampling {
   temperature?: number;
   topP?: number;
@@ -29,8 +23,8 @@ export interface Sampling {
   stopSequences?: string[];
   reasoningEffort?: (typeof EFFORTS)[number];
   /**
-   * True: asks the provider to cache the instruction and the history for the session's next model call. Affects only
-   * providers that do not cache by themselves. Default: false.
+   * True: asks the provider to cache the instruction and the history for the session's next model call; without effect
+   * if the provider always caches. Default: false.
    */
   promptCaching?: boolean;
 }
@@ -38,22 +32,18 @@ export interface Sampling {
 /** What the model must call: any tool (`required`), or the named tool. */
 export type ToolChoice = 'required' | { name: string };
 
-/** Names of all providers, as in the setting `MODEL_PROVIDER`. */
+/** Values of the setting `MODEL_PROVIDER`. */
 export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
 export type Provider = (typeof PROVIDERS)[number];
 
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
-/**
- * First text of a content with the role `user` that reports messages of other agents. It distinguishes such a content
- * from a message of the user.
- */
+/** Marks a content that reports messages of other agents, because its role is `user` as for the user's messages. */
 export const CONTEXT_PREFIX = 'For context:';
 
 /**
- * The input of one model call. `contents` starts and ends with a content of the role `user`. Neighbouring contents may
- * have the same role. Every function call is followed by exactly one response. Parts are frozen, because they are
- * shared with the session.
+ * `contents` starts and ends with a content of the role `user`; neighbouring contents may have the same role. Every
+ * function call is followed by exactly one response. Parts are frozen, because they are shared with the session.
  */
 export interface ModelRequest {
   modelName: string;
@@ -62,29 +52,22 @@ export interface ModelRequest {
   tools: ToolDeclaration[];
   sampling: Sampling;
   toolChoice?: ToolChoice;
-  /**
-   * JSON Schema of the final answer. The loop checks the answer against it. Before its final answer the model may call
-   * tools. Default: free text.
-   */
+  /** JSON Schema of the final answer, which the loop checks. The model may call tools before. Default: free text. */
   outputSchema?: JsonObject;
   /** Key for the provider's prompt cache; the same for model calls whose prompts begin alike. Default: none. */
   cacheKey?: string;
-  /** Only if the model is an agent of another service: the invocation that calls it. */
+  /** Set if the model is an agent of another service: the invocation that calls it. */
   caller?: CallingInvocation;
   signal: AbortSignal;
   /** Called when the first piece of the model's output arrives, even if it cannot be shown to the client yet. */
   onBegin?(): void;
-  /**
-   * Called with each part of the provider's response that was not understood and skipped: its type, or its first
-   * characters.
-   */
+  /** Called with the type or first characters of each part of the response that was not understood. */
   onPassedOver?(what: string): void;
   onFailedTry?(failed: FailedTry): void;
-  /** Called with each tool that is not sent, because the provider would reject the whole request with that tool. */
+  /** Called for each tool that is not sent, because the provider would reject the whole request with it. */
   onLeftOut?: ((omitted: { tool: string; reason: string }) => void) | undefined;
 }
 
-/** The invocation that calls an agent of another service. */
 export interface CallingInvocation {
   session: SessionKey;
   /** Idempotency key of this call: every retry has the same key. */
@@ -100,21 +83,16 @@ export interface CallingInvocation {
   modelCalls: {
     /** Number of model calls that the invocation may still make, including this one. */
     remaining: number;
-    /**
-     * Counts the model calls that the other agent reports. The first of them is this call, which is counted already.
-     */
+    /** Counts the model calls that the other agent reports. The first is this call, which is counted already. */
     count(made: number): void;
   };
   /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
-  /** Stores the data with which another process can resume this call if this process dies. */
+  /** Stores data with which another process can resume this call if this process dies. */
   keep(value: JsonObject): Promise<void>;
 }
 
-/**
- * A failed attempt of a model call. `error` is the code of the error, or `passed_over` if an open circuit breaker
- * prevented the attempt.
- */
+/** `error` is the code of the error, or `passed_over` if an open circuit breaker prevented the attempt. */
 export type FailedTry = { provider: string; model: string; error: string };
 
 /** The output of one model call: members of the event in which it is stored. */
@@ -123,26 +101,22 @@ export type ModelAnswer = Pick<
   'actions' | 'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
-/** A piece of streamed model output: `content` has only the new text. */
+/** `content` has only the new text. */
 export type ModelDelta = { content: Content; modelVersion: string };
 
 /**
- * A language model. `generate` yields pieces of the output as they arrive and returns the whole output.
- * @throws {AgentError} with a message that tells the user what to do; the message never contains the API key, the
- * prompt or the request body
+ * `generate` yields pieces of the output as they arrive and returns the whole output.
+ * @throws {AgentError} that tells the user what to do, without the API key, the prompt or the request body
  */
 export interface Model {
   provider: string;
-  /** True if the provider needs an API key and none is configured: every call fails. */
+  /** True: the provider needs an API key and none is configured, so every call fails. */
   lacksKey?: boolean;
-  /** The live API. Present if the provider has one and the operator has named a model for it. */
+  /** Present if the provider has a live API and the operator has named a model for it. */
   live?: LiveModel;
-  /** Circuit breaker: decides when a fallback model is called instead of this one. Default: never. */
+  /** Decides when a fallback model is called instead of this one. Default: never. */
   breaker?: CircuitBreaker;
-  /**
-   * Returns an embedding vector for each text; `tokens` is the provider's count. Absent if the model makes no
-   * embeddings.
-   */
+  /** Returns one vector for each text; `tokens` is the provider's count. Absent if the model makes no embeddings. */
   embed?(
     texts: string[],
     options: { modelName: string; dimensions?: number; signal: AbortSignal },
@@ -150,9 +124,7 @@ export interface Model {
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
 
-/**
- * The token counts of one model call. `model` is the configured name, `answeredAs` the name in the provider's response.
- */
+/** Token counts of one model call. `model` is the configured name, `answeredAs` the name in the response. */
 export interface CallUse {
   model: string;
   answeredAs: string;
@@ -168,9 +140,9 @@ export function toCallUse(
   return { model, answeredAs: modelVersion ?? model, promptTokens: toCount(usage?.promptTokenCount), outputTokens };
 }
 
-/** Maximum token count of one call that is believed, because the sum of all counts is stored and must not overflow. */
+/** Higher counts of one call are not believed, because the sum of all counts is stored and must not overflow. */
 const MAX_TOKENS = 10_000_000;
 
-/** Converts a token count from a provider's response, of whatever type, to a non-negative integer of limited size. */
+/** Takes whatever a provider's response has as a token count. */
 export const toCount = (count: unknown): number =>
   typeof count === 'number' ? Math.min(Math.max(Math.round(count) || 0, 0), MAX_TOKENS) : 0;

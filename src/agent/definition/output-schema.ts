@@ -3,16 +3,13 @@ import type { JsonObject } from '../../core/content.ts';
 import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 
-/**
- * The schema of the final answer as the agent's author writes it: a zod schema, which may have refinements, or JSON
- * Schema.
- */
+/** Output schema as the agent's author writes it: a zod schema, which may have refinements, or JSON Schema. */
 export type WrittenSchema = z.ZodType | JsonObject;
 
 export interface OutputSchema {
   /** The JSON Schema that the model receives. */
   schema: JsonObject;
-  /** Returns a message about the first violation of the schema; `undefined` if the value is valid. */
+  /** Returns a message about the first violation, if there is one. */
   check(value: unknown, signal: AbortSignal): Promise<string | undefined>;
 }
 
@@ -34,14 +31,13 @@ export function toOutputSchema(written: WrittenSchema): OutputSchema {
 }
 
 async function zodProblem(schema: z.ZodType, value: unknown): Promise<string | undefined> {
-  // Zod checks a copy with rounded integers, because it cannot hold integers beyond the precision of a double. The
-  // original value stays exact.
+  // Zod checks a copy with rounded integers, because zod cannot hold integers beyond the precision of a double.
   const { error } = await schema.safeParseAsync(mapExactIntegers(value, toRounded));
   const [first] = error?.issues ?? [];
   return first && `\`/${first.path.join('/')}\` ${first.message}`;
 }
 
-/** Returns the output schema of a request. It is untrusted, so values are checked against it in the sandbox. */
+/** Checks values in the sandbox, because the schema of a request is untrusted. */
 export const toUntrustedSchema = (schema: JsonObject, sandbox: SchemaSandbox): OutputSchema => ({
   schema,
   check: (value, signal) => sandbox.check(schema, value, signal, 'output'),

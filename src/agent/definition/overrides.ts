@@ -5,16 +5,11 @@ import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/**
- * Limits of one request: maximum number of tools and of skills, and maximum length of a name including blanks around
- * it.
- */
+/** Limits of one request: number of tools and of skills, and length of a name with the blanks around it. */
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
 const MAX_URL = 8_192;
-/**
- * Maximum length of the output schema of a request, in characters of JSON, because each model call carries the schema.
- */
+/** Maximum of JSON characters, because each model call carries the output schema. */
 const MAX_SCHEMA = 65_536;
 const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
@@ -32,7 +27,7 @@ const names = z.union([
 ]);
 const limit = z.int().min(1);
 
-/** Maximum number of model calls: an integer of at least 1, which VeADK's clients may send as a string. */
+/** An integer of at least 1, which VeADK's clients may send as a string. */
 export const llmCallLimitSchema = z.union([
   limit,
   textFormat(
@@ -102,7 +97,7 @@ export const harnessOverridesSchema = looseObject(
 
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 
-/** Reads the overrides of a request; absent and null members are omitted. */
+/** Omits absent and null members. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
   if (!harness) return {};
   const sampling = toSampling(harness);
@@ -139,11 +134,10 @@ function toNamedServer(server: RequestedServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  // The members are listed one by one, so that a request can never set members that are the operator's, such as
-  // credentials.
+  // Members are listed one by one, so that a request never sets those of the operator, such as credentials.
   const { transport, resources, prompts } = server;
   return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }
 
-/** Returns a name for an MCP server without one: its host, or its position in the list if the URL is invalid. */
+/** Names an MCP server without a name by its host, or by its position in the list if the URL is invalid. */
 const toHost = (url: string, position: number) => (URL.canParse(url) ? new URL(url).host : `mcp_servers[${position}]`);

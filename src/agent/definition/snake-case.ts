@@ -1,6 +1,6 @@
 import type { Sampling } from './model.ts';
 
-/** Sampling parameters in snake_case, as in `harness.yaml` and in the overrides of a request. */
+/** Written form in `harness.yaml` and in the overrides of a request. */
 interface WrittenSampling {
   temperature?: number | null | undefined;
   top_p?: number | null | undefined;
@@ -13,7 +13,6 @@ interface WrittenSampling {
   prompt_caching?: boolean | undefined;
 }
 
-/** Converts sampling parameters to camelCase; absent and null ones are omitted. */
 export const toSampling = (written: WrittenSampling): Sampling =>
   withoutAbsent({
     temperature: written.temperature,
@@ -32,7 +31,7 @@ type RequiredKeys<T> = {
 }[keyof T];
 type Present<T> = { [Key in keyof T]: NonNullable<T[Key]> };
 
-/** Returns the object without undefined and null members. */
+/** Removes undefined and null members. */
 export function withoutAbsent<T extends object>(value: T): Partial<Present<T>> & Pick<Present<T>, RequiredKeys<T>> {
   return Object.fromEntries(
     Object.entries(value).filter(([, member]) => member !== undefined && member !== null),

@@ -10,23 +10,20 @@ import type { ToolDeclaration } from './model.ts';
 export interface ToolServices {
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
-   * Loads the latest or the given version of an artifact; `undefined` if it does not exist. @throws {TooLargeError}
-   * above `maxBytes`
+   * Loads the latest or the given version of an artifact, if it exists.
+   * @throws {TooLargeError} above `maxBytes`
    */
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
-  /** Returns the names of the first 1,000 artifacts of the session and of the user, sorted by name. */
+  /** The names of the first 1,000 artifacts of the session and of the user, sorted. */
   listArtifacts(): Promise<string[]>;
-  /** Searches this user's memories in this application by words; returns at most 20, best match first. */
+  /** Finds at most 20 of this user's memories in this application by words, best match first. */
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
-/**
- * The service's log for one tool call. Each line contains the ids of the call, the request, the session and the
- * invocation.
- */
+/** Each line has the ids of the tool call, the request, the session and the invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
-/** Returns a log for code of an agent's author; each line contains the fields of `context`. */
+/** Each line of the log has the fields of `context`. */
 export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
   const at =
     (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
@@ -39,7 +36,7 @@ export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
 export interface Confirmation {
   confirmed: boolean;
   payload?: JsonObject | undefined;
-  /** Data that the tool stored with its request, to be read when it runs again. */
+  /** Data that the tool stored with its request, for its next run. */
   kept: JsonObject;
 }
 
@@ -51,32 +48,22 @@ export interface ToolContext {
   operationId: string;
   /** The session state as this invocation sees it, including `temp:` keys and changes made by earlier steps. */
   state: Readonly<JsonObject>;
-  /**
-   * Set by the tool; stored in the event of its function response (`stateDelta`, `artifactDelta`, `transferToAgent` …).
-   */
+  /** Set by the tool and stored with its function response (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
   /** A person's reply to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
-  /**
-   * Stores the data with which another process can resume this call if this process dies. Default: nothing is stored.
-   */
+  /** Stores data with which another process can resume this call if this process dies. */
   keep(value: JsonObject): Promise<void>;
   /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
   /** Media for the model beside the function response; each becomes one of its `parts`. */
   attachments: Part[];
   services: ToolServices;
-  /**
-   * Queries the database schema of tools, in the transaction that also stores the function response. For transactional
-   * tools only.
-   */
+  /** Queries the tools' database schema, in the transaction of the function response. Transactional tools only. */
   sql: ToolSql;
   log: ToolLog;
   signal: AbortSignal;
-  /**
-   * Runs another agent as part of this invocation: its model calls count towards the invocation's limits, and its
-   * events are not stored.
-   */
+  /** Runs another agent in this invocation: its model calls count towards the limits; its events are not stored. */
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
@@ -87,14 +74,11 @@ export interface AgentReply {
 }
 
 /**
- * A tool's effect outside this service. After a crash, a call of a tool with the effect `none` or `idempotent` is
- * retried; a call of a tool with the effect `once` is not.
+ * A tool's effect outside this service. After a crash, a call with the effect `none` or `idempotent` is retried, a call
+ * with the effect `once` is not.
  */
 export type Effect = (typeof EFFECTS)[number];
-/**
- * The outcome of a tool call that a crash interrupted: it took effect (`done`) and has a response, or it did not take
- * effect.
- */
+/** Outcome of a call that a crash interrupted: it took effect (`done`) and has a response, or it did not. */
 export type OperationOutcome = { done: true; response: unknown } | { done: false };
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
@@ -123,15 +107,9 @@ export interface Wait {
   timeZone?: string;
   /** Seconds after the tool call at which the person who has to answer is reminded; one number per reminder, ascending. */
   remindAfter?: number[];
-  /**
-   * Groups that may reply after the deadline, during a second period of the same length. After that the default
-   * response is used.
-   */
+  /** Groups that may reply after the deadline, for as long again; then `defaultAnswer` is used. */
   escalateTo?: string[];
-  /**
-   * Function response of a call to which nobody replied in time. Default: a confirmation is refused, and any other call
-   * fails.
-   */
+  /** Function response if nobody replied in time. Default: a confirmation is refused, and any other call fails. */
   defaultAnswer?: JsonObject;
   /** Name of the signal whose arrival completes the call. */
   signal?: string;
@@ -139,30 +117,22 @@ export interface Wait {
 
 export interface ToolLimits {
   /**
-   * Maximum time of one attempt of a call, in milliseconds. If a tool with the effect `once` exceeds it, the call may
-   * have taken effect all the same. Default: only the tool's own limit.
+   * Time limit of one attempt, in milliseconds. After it, a call with the effect `once` may have taken effect all the
+   * same. Default: only the tool's own limit.
    */
   timeoutMs?: number;
-  /**
-   * Number of retries after a failure, with back-off; only for tools with the effect `none` or `idempotent`. Default:
-   * 0.
-   */
+  /** Retries after a failure, with back-off; only for the effects `none` and `idempotent`. Default: 0. */
   retries?: number;
   /** Maximum number of concurrent calls in this process; waiting users take turns. Default: no maximum. */
   concurrency?: number;
-  /**
-   * Maximum size of a result, in characters of JSON. A larger result is replaced by an error for the model. Default:
-   * 500,000.
-   */
+  /** Limit for the result as JSON; a larger one is replaced by an error for the model. Default: 500,000. */
   maxResultCharacters?: number;
 }
 
 export interface Tool extends ToolDeclaration {
   /** True: the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /**
-   * True: a person or another system supplies the response later. If `run` returns `undefined`, the invocation pauses.
-   */
+  /** True: a person or another system responds later; the invocation pauses if `run` returns `undefined`. */
   longRunning?: boolean;
   /** Who may reply to calls that need a confirmation or a later response. Default: the user of the session. */
   wait?: Wait | ((args: JsonObject) => Wait);
@@ -177,32 +147,23 @@ export interface Tool extends ToolDeclaration {
    * if the tool throws or its process dies. A transactional tool must not declare `effect`. Default: false.
    */
   transactional?: boolean;
-  /**
-   * Called after a crash to find out whether a call took effect; `undefined` or an error means unknown. Default:
-   * unknown.
-   */
+  /** Says after a crash whether a call took effect; `undefined` or an error means unknown. Default: unknown. */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   limits?: ToolLimits;
-  /**
-   * What happens if it stays unknown whether a call took effect: `tell` reports it to the model, `ask` lets a person
-   * decide. Default: `tell`.
-   */
+  /** If it stays unknown whether a call took effect: `tell` the model, or `ask` a person. Default: `tell`. */
   onUnknown?: 'tell' | 'ask';
-  /** Where a call goes that the loop does not run itself: to another server, or to an agent that is used as a tool. */
+  /** Runs the calls instead of the loop: another server, or an agent that is used as a tool. */
   calls?: 'server' | AgentNode;
   /**
-   * Checks the arguments against `parameters`; returns a message for the model, or `undefined` if they are valid. Never
-   * rejects. Default: a check on the main thread, which is safe only for schemas of the operator.
+   * Checks the arguments against `parameters`; returns a message for the model if they are invalid. Never rejects.
+   * Default: a check on the main thread, which is safe only for schemas of the operator.
    */
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
-  /**
-   * Runs the tool. An object becomes the function response as it is; any other value becomes `{result: …}`, and an
-   * error `{error: message}`.
-   */
+  /** An object is the function response as it is; another value becomes `{result: …}`, an error `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }
 
-/** Returns the JSON Schema of a tool's arguments: an object with these members and no others. */
+/** An object schema with these members and no others. */
 export const toParameters = (properties: JsonObject, ...required: string[]): JsonObject => ({
   type: 'object',
   properties,
@@ -213,15 +174,15 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
 export type LedgerEffect = Effect | 'transactional';
 
 /**
- * True if an evaluation or a replay may run the tool, because no person has to confirm or answer its calls. Of other
- * tools the stored response is used.
+ * True if an evaluation or a replay may run the tool, because no person has to confirm or answer its calls. For other
+ * tools it takes the stored response.
  */
 export const runsUnattended = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
   !needsConfirmation && longRunning !== true && wait === undefined;
 
 /**
- * Returns a tool's effect. The effect of an agent used as a tool is `once` if any tool in its tree has that effect or
- * is transactional, else `idempotent`.
+ * The effect of an agent used as a tool is `once` if any tool in its tree has that effect or is transactional, else
+ * `idempotent`.
  */
 export function getEffect({ calls, transactional = false, effect = 'once' }: Tool): LedgerEffect {
   if (transactional) return 'transactional';

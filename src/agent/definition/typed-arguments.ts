@@ -16,10 +16,7 @@ const WITHOUT_SCHEMA = new Set([
   'custom',
 ]);
 
-/**
- * Returns the JSON Schema of a tool's arguments.
- * @throws Error for a zod schema that JSON Schema cannot express
- */
+/** @throws {Error} for a zod schema that JSON Schema cannot express */
 export const toJsonSchema = (parameters: z.ZodObject): JsonObject =>
   z.toJSONSchema(parameters, {
     io: 'input',
@@ -36,8 +33,8 @@ export const TOO_MANY_DIGITS =
   'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
 
 /**
- * Parses the arguments of a tool call by the tool's zod schema. An integer becomes a `bigint` if the schema says so.
- * @throws Error with a message for the model, if an integer would have to be rounded
+ * An integer becomes a `bigint` if the schema says so.
+ * @throws {Error} with a message for the model, if an integer would have to be rounded
  */
 export async function parseTyped<Parameters extends z.ZodObject>(
   parameters: Parameters,
@@ -69,9 +66,6 @@ const valueAt = (value: unknown, path: PropertyKey[]): unknown =>
     value,
   );
 
-/**
- * True for the error that a tool's code throws if it computes with an exact integer, which is an object and not a
- * number.
- */
+/** True for the error of a tool's code that computes with an exact integer, which is an object and not a number. */
 export const isExactIntegerError = (error: unknown, args: JsonObject): boolean =>
   error instanceof TypeError && /primitive|BigInt/.test(error.message) && hasExactIntegers(args);

@@ -3,10 +3,7 @@ import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/**
- * Returns the agents on the path from the root to the agent of this name, both included; `[]` if there is no such
- * agent.
- */
+/** The agents from the root to the named agent, both included; `[]` if there is no such agent. */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {
   if (root.name === name) return [root];
   for (const child of root.subAgents) {
@@ -16,10 +13,7 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/**
- * Returns an agent's `nodeInfo.path` in ADK's form, such as `team@1/poet@1`; `''` for an agent that only runs
- * sub-agents.
- */
+/** Value of ADK's `nodeInfo.path`, such as `team@1/poet@1`; `''` for an agent that only runs sub-agents. */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'
     ? pathTo(root, agent.name)
@@ -27,10 +21,7 @@ export const nodePath = (root: AgentNode, agent: AgentNode): string =>
         .join('/')
     : '';
 
-/**
- * Returns the agents to which an agent may transfer the conversation, as in ADK: its sub-agents and, if its parent is
- * an `llm` agent, also its parent and siblings.
- */
+/** The sub-agents and, if the parent is an `llm` agent, also the parent and the siblings (as in ADK). */
 function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
   const relatives = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
@@ -54,21 +45,16 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   return root;
 }
 
-/**
- * Returns the agent with which to resume after a confirmation: the topmost ancestor of the named agent that only runs
- * sub-agents, or else the named agent itself.
- */
+/** Agent to resume after a confirmation: the topmost ancestor that only runs sub-agents, else the named agent. */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;
 }
 
-/** Name of the transfer tool in ADK's protocol. */
+/** Name in ADK's protocol. */
 const TRANSFER = 'transfer_to_agent';
 
-/**
- * Adds the transfer tool and its instruction to an agent; returns the agent unchanged if it has nobody to transfer to.
- */
+/** Adds the transfer tool and its instruction, if there is an agent to transfer to. */
 export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
   const targets = transferTargets(root, agent);
   if (targets.length === 0) return agent;
@@ -96,10 +82,7 @@ const transferTool = (names: string[]): Tool => ({
 /** Maximum length of the text that a model sends to an agent used as a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
-/**
- * Makes a tool of an agent, for another agent. A call is one request with one result; the inner agent has no session
- * and stores no events. An error of `callAgent` becomes the error of the tool call.
- */
+/** A call is one request with one result: the inner agent has no session and stores no events. */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
   description: agent.description || `Asks the agent ${agent.name}.`,

@@ -19,18 +19,14 @@ export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
 export interface Audience {
   agentName: string;
   branch?: string | undefined;
-  /**
-   * True for an agent of another service. Such an agent sees what other agents said, but not their tool calls. Default:
-   * false.
-   */
+  /** True: an agent of another service, which sees what other agents said, but not their tool calls. Default: false. */
   isOutside?: boolean | undefined;
 }
 
 /**
- * Converts a session's events to the contents that an agent's model reads. Rewound, refused, partial and empty events
- * are omitted. Compacted events are replaced by their summary. Every function call is followed by exactly one response:
- * the latest one, or `interrupted`. The first and the last content may have either role; see {@link
- * ensureUserFirstAndLast}. The contents of the leading frozen events are cached, so that the next invocation only
+ * Converts a session's events to the contents that an agent's model reads: without rewound, refused, partial and empty
+ * events, and with summaries in place of compacted ones. Every function call is followed by exactly one response: the
+ * latest one, or `interrupted`. The contents of the leading frozen events are cached, so that the next invocation only
  * appends to them.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
@@ -40,13 +36,10 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   return buildAnew(history, audience);
 }
 
-/** Does the same as {@link buildContents} without the cache, for a history in which some events were replaced. */
+/** {@link buildContents} without the cache, for a history in which some events were replaced. */
 export const buildAnew = (history: Event[], audience: Audience): Content[] => toContents(history, audience).contents;
 
-/**
- * Returns those events of a history that an agent's model reads, in order; a summary replaces the events that it
- * covers.
- */
+/** The events that an agent's model reads, in order; a summary replaces the events that it covers. */
 export const listShown = (history: Event[], audience: Audience): Event[] =>
   withoutCompacted(withoutRefused(withoutRewound(history)), history).filter(
     (event) => event.partial !== true && isInBranch(event, audience.branch),
@@ -55,7 +48,7 @@ export const listShown = (history: Event[], audience: Audience): Event[] =>
 /** The contents built from the first `length` events of a history, in the cache. */
 interface CachedContents extends Audience {
   length: number;
-  /** The contents of the events so far, each frozen. Contents are only appended, because later invocations share the list. */
+  /** Frozen contents, which are only appended, because later invocations share the list. */
   contents: Content[];
 }
 
@@ -66,19 +59,12 @@ interface CachedContents extends Audience {
  */
 const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 
-/**
- * Minimum number of frozen events for the cache, because a shorter history is converted faster than it is looked up.
- */
+/** A shorter history of frozen events is converted faster than it is looked up. */
 const MIN_CACHED_EVENTS = 32;
-/**
- * Maximum number of events that are searched backwards for a cache entry, and therefore that an invocation may append.
- */
+/** Number of newest events searched for a cache entry; an invocation that appends more finds none. */
 const MAX_ADDED = 200;
 
-/**
- * Returns the contents of the leading frozen events; `undefined` if there are only few of them, or if one of them
- * changes the meaning of earlier events.
- */
+/** Contents of the leading frozen events; `undefined` if there are few, or one changes the meaning of earlier ones. */
 function cachedContents(history: Event[], { agentName, branch, isOutside }: Audience): CachedContents | undefined {
   const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
   const last = history[length - 1];
@@ -101,7 +87,7 @@ function cachedContents(history: Event[], { agentName, branch, isOutside }: Audi
   return cached;
 }
 
-/** Returns the cached contents that cover most of the first `length` events. */
+/** Finds the cached contents that cover most of the first `length` events. */
 function findCached(history: Event[], length: number, { agentName, branch }: Audience): CachedContents | undefined {
   for (let place = length; place > Math.max(0, length - MAX_ADDED); place -= 1) {
     const cached = cacheByLastEvent.get(history[place - 1] as Event);
@@ -112,15 +98,9 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
 
 interface BuiltContents {
   contents: Content[];
-  /**
-   * True if an event rewinds, summarises or refuses earlier events, so that the contents built from those are no longer
-   * valid.
-   */
+  /** True: an event rewinds, summarises or refuses earlier events, so the contents of those are no longer valid. */
   changesEarlier: boolean;
-  /**
-   * True if the contents can be appended to those of the earlier events: they do not depend on earlier events, and do
-   * not change them.
-   */
+  /** True: the contents neither depend on earlier events nor change them, so they can be appended. */
   isAppendable: boolean;
 }
 
@@ -174,7 +154,7 @@ interface Compaction {
   /** Index of the compaction event itself. */
   index: number;
   covers: (event: Event, index: number) => boolean;
-  /** Indexes of the first and the last event that the compaction covers. */
+  /** Indexes of the first and the last covered event. */
   start: number;
   end: number;
   summary: Event;
@@ -183,7 +163,7 @@ interface Compaction {
 /** Maximum number of compactions that are used, newest first, because every event is compared with every compaction. */
 const MAX_COMPACTIONS = 500;
 
-/** Returns the compactions of a history, except those that a later compaction covers. */
+/** Leaves out compactions that a later one covers. */
 function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const places = new Map(events.map(({ id }, index) => [id, index]));
@@ -197,9 +177,8 @@ function findCompactions(events: Event[]): Compaction[] {
 }
 
 /**
- * Determines the events that a compaction covers by their ids, if it has them; timestamps are unreliable, because
- * imported events have those of another clock, have only whole seconds, or have none. Compactions made by ADK have only
- * a time range.
+ * Finds the covered events by id, because timestamps of imported events are of another clock, in whole seconds, or
+ * missing. Compactions made by ADK have only a time range.
  */
 function toCompaction(
   events: Event[],
@@ -278,7 +257,7 @@ export function withoutOpenCalls(events: Event[]): Event[] {
   });
 }
 
-/** True if an event is visible on a branch: as in ADK, on its own branch and on the branches below. */
+/** As in ADK, an event is visible on its own branch and on the branches below. */
 function isInBranch(event: Event, branch: string | undefined): boolean {
   if (!branch || !event.branch) return true;
   return branch === event.branch || branch.startsWith(`${event.branch}.`);
@@ -288,8 +267,8 @@ const isVisible = (part: Part) =>
   !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedAudio(part) && isUsed(part);
 
 /**
- * True for an audio file that a live session saved. It is not sent, because no model can read the reference, and its
- * transcript is a part of its own (as in ADK).
+ * Audio that a live session saved is not sent, because no model can read the reference, and its transcript is a part of
+ * its own (as in ADK).
  */
 const isSavedAudio = ({ fileData }: Part) =>
   fileData?.fileUri?.startsWith('artifact://') === true && fileData.fileUri.includes('/_adk_live/');
@@ -318,10 +297,7 @@ const toShown = (event: Event): Event => withVisibleParts(withTranscription(even
 
 const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
-/**
- * Converts another agent's event to a content with the role `user` that reports it as context (ADK
- * `_present_other_agent_message`).
- */
+/** Reports another agent's event as context, with the role `user` (ADK `_present_other_agent_message`). */
 function toContext(event: Event, { isOutside = false }: Audience): Event {
   const parts = getParts(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];
@@ -346,10 +322,7 @@ interface Slot {
   response: Part | undefined;
 }
 
-/**
- * Finds the latest response to each function call. A response without an id belongs to the first call of its name that
- * has no response.
- */
+/** Finds the latest response to each call. A response without an id belongs to the first open call of its name. */
 function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplete: boolean } {
   let isComplete = true;
   const slots = new Map<FunctionCall, Slot>();
@@ -374,9 +347,7 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplet
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
-/**
- * The response gets the call's function name, because its sender must not choose which tool the model attributes it to.
- */
+/** Gives the response the call's name, because its sender must not choose to which tool the model attributes it. */
 function toResponse({ call, response }: Slot): Part {
   const id = call.id ? { id: call.id } : {};
   const { functionResponse } = response ?? { functionResponse: { ...id, response: { error: 'interrupted' } } };
@@ -402,10 +373,7 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
   return contents;
 }
 
-/**
- * Adds a content with the role `user` at the beginning and at the end if there is none, because providers reject other
- * conversations.
- */
+/** Adds contents with the role `user` at both ends if missing, because providers reject other conversations. */
 export function ensureUserFirstAndLast(contents: Content[]): Content[] {
   const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
   if (contents.length === 0) return [user('Follow your instruction.')];

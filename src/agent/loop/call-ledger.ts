@@ -6,7 +6,7 @@ import { getEffect, type LedgerEffect, type Tool, type Wait } from '../definitio
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** What a tool call produced: the function response (undefined while the call waits for it), actions and media. */
+/** What a tool call produced; `response` is undefined while the call waits for it. */
 export interface LedgerAnswer {
   response: JsonObject | undefined;
   actions: EventActions;
@@ -45,10 +45,7 @@ export type EarlierCall = Pick<CallRecord, 'attempt'> & {
 export type EarlierCalls = ReadonlyMap<string, EarlierCall>;
 
 export interface OpenWait {
-  /**
-   * Id of the function call that waits for a response. For a confirmation it is the confirmation request, not the tool
-   * call.
-   */
+  /** Id of the function call without a response: the tool call, or the confirmation request for it. */
   callId: string;
   callName: string;
   /** Id of the tool call that waits or is to be confirmed. */
@@ -60,23 +57,15 @@ export interface OpenWait {
   wait: Wait;
 }
 
-/**
- * The ledger of one invocation: a stored record of its tool calls and their states, with which another process can
- * resume the invocation.
- */
+/** The stored record of an invocation's tool calls, with which another process can resume the invocation. */
 export interface CallLedger {
   /** True for the error of a failed write to the ledger. Such an error ends the invocation. */
   isFailure(error: unknown): boolean;
-  /**
-   * Writes calls in the same SQL statement as the event of this id; without an id, in the statement that ends the
-   * invocation.
-   */
+  /** Writes calls in the SQL statement of this event; without an id, in the statement that ends the invocation. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
-  /**
-   * Registers a call without a response. If the invocation pauses, the call becomes a task to which somebody can reply.
-   */
+  /** Registers a call without a response, which becomes a task to answer if the invocation pauses. */
   waitFor(call: OpenWait): void;
-  /** Writes calls at once. @returns the entries that the ledger had for them before */
+  /** Writes calls at once; returns the entries that the ledger had for them before. */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
@@ -90,24 +79,19 @@ export type Transact = (
   record: CallRecord | undefined,
 ) => Promise<LedgerAnswer>;
 
-/**
- * By call id: true if a person has approved the call, false if a person has rejected it. Undecided calls are absent.
- */
+/** Decisions by call id: true if a person has approved the call. Undecided calls are absent. */
 export type Decisions = ReadonlyMap<string, boolean>;
 
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
-/**
- * Returns the agent's tool for a call if the ledger records the call. Calls of tools with the effect `none` are not
- * recorded, because they can simply be repeated.
- */
+/** Finds the tool of a recorded call. Calls with the effect `none` are not recorded, because they can be repeated. */
 export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
   const tool = findTool(turn, call);
   return tool && getEffect(tool) !== 'none' ? tool : undefined;
 }
 
-/** Derives a UUID (version 8) from values; the same values always give the same UUID. */
+/** Derives a UUID (version 8): the same values always give the same UUID. */
 export function deriveId(values: unknown[]): string {
   const hash = createHash('sha256').update(JSON.stringify(values)).digest('hex');
   return [
@@ -133,10 +117,7 @@ export const toRecord = (
   ...more,
 });
 
-/**
- * Records tool calls as started in the statement that stores their event. Calls that a person must confirm first are
- * left out.
- */
+/** Records tool calls as started in the statement that stores their event, except those that a person must confirm. */
 export function beginWith(invocation: InvocationState, turn: AgentTurn, event: NewEvent, calls: OpenCall[]): void {
   const { ledger, stored } = invocation.input;
   if (!ledger || stored?.has(event)) return;
@@ -148,8 +129,8 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
 }
 
 /**
- * Looks up the ledger's entries of calls on which a person has decided, or which another process stored. Calls that can
- * start now are recorded as started. @returns the entries before that
+ * Looks up the ledger's entries of calls on which a person has decided, or which another process stored; records as
+ * started those that can start now. Returns the entries before that.
  */
 export async function lookUp(
   invocation: InvocationState,
@@ -168,9 +149,7 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
-/**
- * Registers the calls of a step that wait for a person or another system: long-running calls and confirmation requests.
- */
+/** Registers long-running calls and confirmation requests of a step, which wait for a person or another system. */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
   turn: AgentTurn,

@@ -10,7 +10,7 @@ const MAX_FAILED_TRIES = 32;
 /** Codes of errors that the request itself caused. They do not count for the provider's circuit breaker. */
 const REQUEST_ERRORS = new Set(['model_rejected', 'model_not_found']);
 
-/** How the model's output was obtained, if not by the first attempt: failed attempts before it. */
+/** The failed attempts before the model's output, and the model that produced it if that was a fallback. */
 export interface ModelNotes {
   failedTries: FailedTry[];
   answeredBy?: { provider: string; model: string };

@@ -38,10 +38,7 @@ import { cloneJson } from '../../core/exact-json.ts';
 /** Maximum total size of the function responses of one step, in characters of JSON, if the invocation sets no other. */
 const MAX_STEP_CHARACTERS = 1_048_576;
 
-/**
- * A function call that needs a response. `invalidArguments` is what the model sent as arguments if it was not a JSON
- * object.
- */
+/** A function call that needs a response. `invalidArguments` is what the model sent if it was not a JSON object. */
 export interface OpenCall {
   id: string;
   name: string;
@@ -130,9 +127,7 @@ async function runTool(
   }
 }
 
-/**
- * Makes the function response of a failed tool. Guardrails check it, because a server may put any text into an error.
- */
+/** Guardrails check a tool's error too, because a server may put any text into it. */
 async function guardError(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -170,10 +165,7 @@ async function keepFor(invocation: InvocationState, tool: Tool, call: OpenCall, 
   await invocation.input.ledger?.write([toRecord(invocation, tool, call, { state: 'started', response: { kept } })]);
 }
 
-/**
- * The tool requested a confirmation. The actions that it has set are stored, and after the person's reply it runs
- * again.
- */
+/** The tool requested a confirmation: its actions are stored, and it runs again after the person's reply. */
 const pausedForPerson = (answer: LedgerAnswer): Answer => ({
   ...answer,
   actions: { ...answer.actions, skipSummarization: true },
@@ -240,7 +232,7 @@ const REJECTED = 'This tool call is rejected.';
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
 
-/** Returns a message about the first violation of the tool's JSON Schema. The validator is loaded on first use. */
+/** Loads the schema validator on first use. */
 async function checkArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
   const { schemaError } = await (loading ??= import('../arguments/check-arguments.ts'));
   return schemaError(parameters, args, 'arguments');
@@ -265,8 +257,8 @@ async function answerTraced(
 }
 
 /**
- * Merges actions for one event. Of two values the later one wins, and maps are merged key by key. The merged maps have
- * no prototype, so that a key `__proto__` is ordinary data.
+ * The later of two values wins; maps are merged key by key. The merged maps have no prototype, so that a key
+ * `__proto__` is ordinary data.
  */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
@@ -351,7 +343,6 @@ function toEntry(
   return tool && (hasEntry || !tool.needsConfirmation) ? toRecord(invocation, tool, call, { state }) : undefined;
 }
 
-/** Returns a copy of the event with the error that ended the invocation. */
 export function withError(event: NewEvent, error: { code: string; message: string }): NewEvent {
   return { ...event, errorCode: error.code, errorMessage: error.message };
 }

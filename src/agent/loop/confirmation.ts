@@ -14,7 +14,7 @@ import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 /** Name of the function call that requests a confirmation, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
-/** A person's reply that closed a task. Whether that person may reply was checked by the task's rules. */
+/** A person's reply that closed a task; the task's rules have checked that the person may reply. */
 interface TaskAnswer {
   invocationId: string;
   response: JsonObject;
@@ -31,10 +31,7 @@ export interface ConfirmedCalls {
   decisions: Map<string, boolean>;
 }
 
-/**
- * Returns the event that requests confirmations: one long-running function call per tool call that needs one;
- * `undefined` if none does.
- */
+/** Makes one long-running function call per tool call that needs a confirmation; `undefined` if none does. */
 export function toConfirmationRequest(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -62,8 +59,8 @@ export const isConfirmationRequest = (event: Event): boolean => requestsIn(event
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
 /**
- * Reads a person's decision from a function response. ADK's web UI sends it as JSON text in the member `response`;
- * other clients send it as the response itself. Anything unclear counts as a refusal.
+ * ADK's web UI sends a person's decision as JSON text in the member `response`, other clients as the response itself.
+ * Anything unclear counts as a refusal.
  */
 function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
@@ -149,9 +146,8 @@ function toConfirmedCalls(
 }
 
 /**
- * Returns the confirmation requests in an event, which the runtime has marked as long-running calls. A model may call a
- * function of the same name too, perhaps because a text told it to; such a call is no request, because the model must
- * not choose what a person's approval applies to.
+ * The runtime marks its confirmation requests as long-running. A call of this name that a model makes is no request,
+ * because the model must not choose what a person's approval applies to.
  */
 function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
   if (author === 'user') return [];
@@ -159,10 +155,7 @@ function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCal
   return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
-/**
- * Finds the event with the provisional responses to the calls of the event at `index`. Events of parallel agents may
- * come between the two.
- */
+/** Finds the provisional responses to the calls of the event at `index`; events of parallel agents may come between. */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));

@@ -6,10 +6,7 @@ import type { OpenCall } from './call-tools.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 
-/**
- * Returns the function response of a tool call that may have run before a crash or pause; `undefined` if the call is to
- * run, for the first time or again.
- */
+/** The function response of a call that may have run before a crash or pause; `undefined` if the call is to run. */
 export async function settleEarlier(
   invocation: InvocationState,
   turn: AgentTurn,

@@ -22,15 +22,13 @@ import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
 /** Maximum number of characters that a judge (a model call) reads in one call. */
 const MAX_JUDGED = 8_000;
 const MAX_CONCURRENT_CHECKS = 8;
-/**
- * Maximum number of verdicts of functions and judges that one guardrail caches; the least recently used are evicted.
- */
+/** Verdicts of functions and judges in the cache of one guardrail; the least recently used are evicted. */
 const MAX_CACHED_VERDICTS = 10_000;
 
 interface Verdicts {
-  /** By frozen event, then by agent name: true if the event must not pass. */
+  /** True if the event must not pass; by frozen event, then by agent name. */
   events: WeakMap<Event, Map<string, boolean>>;
-  /** By digest of a text: the replacement, or `undefined` if the text may pass. */
+  /** Replacement of a text that must not pass, else `undefined`; by digest of the text. */
   texts: Map<string, string | undefined>;
 }
 
@@ -44,10 +42,7 @@ function getVerdicts(guard: Guard): Verdicts {
 
 type FindText = (text: string) => Promise<string | undefined>;
 
-/**
- * Returns the guardrail's check. Verdicts of functions and judges are cached. `of` is the id of the event with the
- * text.
- */
+/** The guardrail's check, with cached verdicts of functions and judges. `of` is the id of the event with the text. */
 function toFind(guard: Guard, context: HookContext, of: string): FindText {
   const find: FindText = (text) => guard.find(text, context);
   if (guard.by === 'patterns') return find;
@@ -124,17 +119,14 @@ async function findEach(guard: Guard, context: HookContext, events: Event[]): Pr
   return matches;
 }
 
-/** Checks each of neighbouring texts, and all of them joined, because a match may span several. */
+/** Checks each text of a run, and the texts of the run joined, because a match may span several. */
 async function findIn(runs: string[][], find: FindText): Promise<boolean> {
   for (const run of runs)
     for (const text of new Set([run.join(''), ...run])) if ((await find(text)) !== undefined) return true;
   return false;
 }
 
-/**
- * Lets a judge (a model call) read several events at once. If the judge objects, the events are bisected to find those
- * that must not pass.
- */
+/** Lets a judge (a model call) read several events at once; those that it objects to are found by bisection. */
 async function judge(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const texts = events.flatMap((event) => {
     const text = listRuns(event)
@@ -175,8 +167,8 @@ const redactEvent = async (guard: Guard, context: HookContext, event: Event): Pr
 
 /**
  * Checks everything in a model request that was not made by this runtime: events, values inserted into the instruction,
- * tools, and the output schema. Matches are redacted in the request itself. @returns the answer to use without a model
- * call, if something is blocked
+ * tools, and the output schema. Redacts matches in the request itself. Returns the answer to use without a model call,
+ * if something is blocked.
  */
 export async function guardRequest(
   invocation: InvocationState,
@@ -232,7 +224,7 @@ interface Others {
   pieces: InstructionPiece[];
 }
 
-/** Checks a model request except its contents. @returns true if it must not pass */
+/** Checks a model request except its contents; true if it must not pass. */
 async function guardOthers(
   guard: Guard,
   context: HookContext,
@@ -286,10 +278,7 @@ export async function guardEvents(
   return replaced.size === 0 ? events : events.map((event) => replaced.get(event) ?? event);
 }
 
-/**
- * Checks the settings of a live session, but not its contents. @returns a message why the session must not begin;
- * `undefined` if it may
- */
+/** Checks the settings of a live session, not its contents; returns the reason if the session must not begin. */
 export async function guardSetUp(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -302,9 +291,7 @@ export async function guardSetUp(
   );
 }
 
-/**
- * Checks what a person typed in a live session. @returns the redacted content, or the answer to use without the model
- */
+/** Checks what a person typed in a live session; returns the redacted content, or an answer in place of the model's. */
 export async function guardTyped(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -346,7 +333,7 @@ export async function guardValue(
 
 const REDACTED_FILE: Part = { inlineData: { mimeType: 'text/plain', data: Buffer.from(REDACTED).toString('base64') } };
 
-/** Checks the files in a tool's result. @returns the redacted files, or the text to use in place of the whole result */
+/** Checks the files in a tool's result; returns the redacted files, or the text to use in place of the whole result. */
 export async function guardFiles(
   invocation: InvocationState,
   turn: AgentTurn,

@@ -138,7 +138,7 @@ function toContext(
   };
 }
 
-/** Makes an extra model call for a hook. Limits and budgets apply to it as to the agent's own model calls. */
+/** Limits and budgets apply as to the agent's own model calls. */
 async function callModelForHook(
   invocation: InvocationState,
   { agent }: AgentTurn,
@@ -160,9 +160,7 @@ async function callModelForHook(
   }
 }
 
-/**
- * Runs the `beforeModel` hooks, which may change the request. @returns the answer to use without a model call, if any
- */
+/** The hooks may change the request. Returns the answer to use without a model call, if any. */
 export const beforeModel = (
   invocation: InvocationState,
   turn: AgentTurn,
@@ -171,9 +169,7 @@ export const beforeModel = (
 ): Promise<ModelAnswer | undefined> =>
   runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
 
-/**
- * Runs the `afterModel` hooks. Members that a hook's answer omits, such as the token counts, stay those of the model.
- */
+/** Members that a hook's answer omits, such as the token counts, stay those of the model. */
 export async function afterModel(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -186,7 +182,7 @@ export async function afterModel(
   return { ...answer, ...changed };
 }
 
-/** Runs the `onError` hooks. @returns a value in place of the failed model answer or tool response, if any */
+/** Returns what a hook supplies in place of the failed model answer or tool response, if anything. */
 export const onError = <Value>(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -198,9 +194,9 @@ export const onError = <Value>(
   >;
 
 /**
- * Runs the `beforeTool` hooks: all of them, even if one requests confirmation, because another may refuse the call.
- * Arguments that a hook replaces become those of the call.
- * @returns a response to use without running the tool, or the question for a person, if any
+ * Runs all hooks, even if one requests confirmation, because another may refuse the call. Arguments that a hook
+ * replaces become those of the call. Returns a response to use without running the tool, or the question for a person,
+ * if any.
  */
 async function beforeTool(
   invocation: InvocationState,
@@ -287,9 +283,7 @@ export async function onToolError(
   }
 }
 
-/**
- * Runs the `beforeTool` hooks. @returns a response to use without running the tool, or a confirmation request, if any
- */
+/** Returns a response to use without running the tool, or a confirmation request, if any. */
 export async function runBeforeToolHooks(
   invocation: InvocationState,
   turn: AgentTurn,

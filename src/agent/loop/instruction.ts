@@ -2,10 +2,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/**
- * Matches `{name}`, `{app:name}` and `{artifact.name}`. An added `?` means that the value may be missing. Other text in
- * braces stays as it is (as in ADK).
- */
+/** `{name}`, `{app:name}` or `{artifact.name}`; `?` allows a missing value. Other text in braces stays (as in ADK). */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
 /** Returns the state keys and artifact names in an instruction's placeholders, each once, in order. */
@@ -17,10 +14,7 @@ export function findPlaceholders(template: string): { keys: string[]; artifacts:
 
 /** Maximum length of an artifact that is inserted into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
-/**
- * Length of base64 that is enough for that many characters: a character has at most 4 bytes in UTF-8, and 3 bytes are 4
- * characters of base64.
- */
+/** Enough base64 for `MAX_ARTIFACT` characters of up to 4 bytes in UTF-8: 3 bytes are 4 characters of base64. */
 const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
 /** Maximum size of an instruction after its placeholders are replaced, in bytes of UTF-8. */
 const MAX_INSTRUCTION_BYTES = 262_144;

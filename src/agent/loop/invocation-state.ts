@@ -13,10 +13,7 @@ import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../
 export interface InvocationState {
   readonly input: RunInput;
   events: Event[];
-  /**
-   * The session state as the invocation sees it, including `temp:` keys. The object has no prototype, so that any key
-   * is ordinary data.
-   */
+  /** The session state with `temp:` keys. The object has no prototype, so that any key is ordinary data. */
   state: JsonObject;
   /**
    * Ids of all function calls of the session so far. A call gets a fresh id if its id is among them, because some
@@ -86,7 +83,7 @@ export function newInvocationState(input: RunInput, callAgent: CallAgent): Invoc
   };
 }
 
-/** Returns new actions with the four empty maps that events of ADK always have. */
+/** The four empty maps that events of ADK always have. */
 export const emptyActions = (): EventActions => ({
   stateDelta: {},
   artifactDelta: {},
@@ -94,7 +91,7 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
-/** Creates an event of this invocation with a new id; `members` override the default members. */
+/** `members` override the default members. */
 export function newEvent(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -111,10 +108,7 @@ export function newEvent(
   };
 }
 
-/**
- * Applies a complete event to the invocation state, so that later steps see its content and its state changes; returns
- * the event.
- */
+/** Applies a complete event to the invocation state, so that later steps see its content and state changes. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
   invocation.input.observer?.event(event);
@@ -135,7 +129,7 @@ export function countTokens(
   input.onUse?.(use);
 }
 
-/** Returns the number of tokens that the invocation may still use. Tokens used by an earlier process count too. */
+/** Tokens that an earlier process of the invocation used count too. */
 export function countTokensLeft({ input, used, events }: InvocationState): number {
   if (input.agent.maxTokens === undefined) return Infinity;
   const stored = events

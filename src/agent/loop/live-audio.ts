@@ -2,10 +2,7 @@ import type { Part } from '../../core/content.ts';
 import type { LiveBlob, LiveMessage } from '../definition/live.ts';
 import type { RunInput } from './run.ts';
 
-/**
- * Maximum audio of one speaker that is buffered, in bytes: about five minutes of what browsers send. Beyond it the
- * oldest audio is dropped.
- */
+/** Limit per speaker: about five minutes of what browsers send. Beyond it the oldest audio is dropped. */
 const MAX_BYTES = 10 * 1024 * 1024;
 
 interface Track {
@@ -22,15 +19,12 @@ interface SavedAudio {
   part: Part;
 }
 
-/**
- * Buffers the audio of a live session, of the user and of the model, until a turn ends, and then saves each as one
- * artifact (ADK `save_live_blob`).
- */
+/** Buffers the audio of both speakers until a turn ends, then saves each as an artifact (ADK `save_live_blob`). */
 export class LiveAudio {
   #input: Track | undefined;
   #output: Track | undefined;
 
-  /** Buffers a piece of the user's audio; video is not kept. */
+  /** Video is not kept. */
   addInput(blob: LiveBlob): void {
     this.#input = extended(this.#input, 'input_audio', blob);
   }

@@ -76,8 +76,8 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
 }
 
 /**
- * Yields the events of a turn and returns the one that ends it. @throws {AgentError} at a limit, after an abort, or if
- * the connection ends
+ * Yields the events of a turn and returns the last one.
+ * @throws {AgentError} at a limit, after an abort, or if the connection ends
  */
 async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { connection, audio } = live;
@@ -111,8 +111,9 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
 }
 
 /**
- * Builds the settings of a live session. The agent cannot transfer the conversation, because the connection belongs to
- * one agent. Guardrails redact the history. @throws {AgentError} if a guardrail blocks anything else
+ * The agent cannot transfer the conversation, because the connection belongs to one agent. Guardrails redact the
+ * history.
+ * @throws {AgentError} if a guardrail blocks anything else
  */
 export async function toLiveRequest(
   input: RunInput,
@@ -199,7 +200,7 @@ function* flushTranscript(open: OpenTurn, name: Transcription): Generator<NewEve
   yield recordEvent(open.invocation, transcription(open, name, text, true));
 }
 
-/** Returns the event of a transcript. The author of the user's transcribed speech is `user`, as for typed text. */
+/** The author of the user's transcribed speech is `user`, as for typed text. */
 function transcription(open: OpenTurn, name: Transcription, text: string, finished: boolean): NewEvent {
   const event = liveEvent(open, { [name]: { text, finished }, partial: !finished });
   return name === 'inputTranscription' ? { ...event, author: 'user' } : event;
@@ -227,7 +228,7 @@ async function* answerCalls(
   if (answerEvent) yield recordEvent(invocation, { ...withoutError(answerEvent), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answerEvent || cancelled.aborted) return;
-  // By the call's id in this runtime: the id that the provider gave it, which the response must have.
+  // Maps a call's id in this runtime to the provider's id, which the response must have.
   const ownIds = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
   const responses = (answerEvent.content?.parts ?? []).flatMap(({ functionResponse }) => {
     const { id, name, response } = functionResponse ?? {};

@@ -69,10 +69,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
   }
 }
 
-/**
- * Records the agent's final answer. Its text, or its value if the agent has an output schema, is also stored in the
- * state under the agent's `outputKey`.
- */
+/** The answer's text, or its value if the agent has an output schema, is also stored in the state under `outputKey`. */
 function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
   if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
   const value = agent.outputSchema ? answer.output : getAnswerText(answer.content);
@@ -81,10 +78,7 @@ function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer:
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
-/**
- * Runs the tool calls of one step. The event that requests confirmations, if any, comes before the event with the
- * function responses, as in ADK.
- */
+/** An event that requests confirmations comes before the event with the function responses, as in ADK. */
 async function* answerCalls(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -105,14 +99,14 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
   Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
 
 /**
- * Shared by all model calls as the reason of their abort: without a reason, `abort` creates an error with a stack trace
- * each time, which costs 2 % of an invocation.
+ * Reason of all aborts of model calls: without a reason, `abort` creates an error with a stack trace each time, which
+ * costs 2 % of an invocation.
  */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /**
- * Makes one model call. Yields partial events if the client asked for streaming; they have the id of the complete
- * event. Returns the complete event, or an event with an error.
+ * Yields partial events if the client asked for streaming; they have the id of the complete event. Returns the complete
+ * event, or an event with an error.
  */
 async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
@@ -191,10 +185,7 @@ async function* callProvider(
   }
 }
 
-/**
- * Runs the guardrails, then the `beforeModel` hooks, which may change the request. @returns the answer to use without a
- * model call, if any
- */
+/** Runs the guardrails, then the `beforeModel` hooks. Returns the answer to use without a model call, if any. */
 async function runBeforeModelHooks(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -206,10 +197,7 @@ async function runBeforeModelHooks(
   return blocked ?? beforeModel(invocation, turn, request, marks);
 }
 
-/**
- * Copies a request so that hooks may change it, because members of the original belong to the agent's definition and to
- * the history.
- */
+/** Copied, because hooks may change the request, whose members belong to the agent's definition and to the history. */
 const forHooks = (request: ModelRequest): ModelRequest => ({
   ...request,
   contents: [...request.contents],
@@ -276,10 +264,7 @@ function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: New
   if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
 }
 
-/**
- * True for an event of a model call, successful or failed; false for function responses and for events that the loop
- * adds.
- */
+/** True for an event of a model call, even a failed one; false for function responses and events that the loop adds. */
 const isOfModel = (event: NewEvent) =>
   getFunctionResponses(event.content).length === 0 &&
   !event.actions?.compaction &&

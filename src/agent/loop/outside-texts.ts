@@ -6,7 +6,7 @@ import { isHiddenCall } from './build-contents.ts';
 /** Texts that the model reads one directly after the other. A match may be in one of them or span several. */
 type Run = string[];
 
-/** Checks one text: returns a replacement if the text must not pass, `undefined` if it may pass. */
+/** Returns a replacement if the text must not pass, `undefined` if it may pass. */
 type FindText = (text: string) => Promise<string | undefined>;
 
 /** Media types whose files are text, whatever their first bytes are. */
@@ -16,7 +16,7 @@ const TEXT_TYPE =
 const SNIFFED_BYTES = 3_072;
 const SNIFFED_BASE64 = 4_096;
 
-/** Lists the texts in an event that a model reads, grouped in runs of texts that directly follow each other. */
+/** Lists the texts in an event that a model reads. */
 export function listRuns(event: Event): Run[] {
   return listContents(event).flatMap((content) => {
     const parts = getParts(content).filter(isRead);
@@ -49,8 +49,8 @@ function listFileTexts({ inlineData, fileData, functionResponse }: Part): string
 }
 
 /**
- * Returns the rest of a part as JSON: file names and types, function calls and responses, code. Ids are left out, and
- * the function name of a response.
+ * The rest of a part as JSON: file names and types, function calls and responses, code. Ids are left out, and the
+ * function name of a response.
  */
 function toRemainder(part: Part): string | undefined {
   const { inlineData, fileData, functionCall, functionResponse } = part;
@@ -105,10 +105,7 @@ function fromDataUri(uri: string): string[] {
   return text ? [text] : [];
 }
 
-/**
- * Decodes a text file from base64, in the standard or the URL alphabet; `undefined` if the file is not text, such as a
- * picture or a PDF.
- */
+/** Decodes base64, standard or URL-safe; `undefined` if the file is not text, such as a picture or a PDF. */
 function toText(data: string, mimeType: string): string | undefined {
   const start = Buffer.from(data.slice(0, SNIFFED_BASE64), 'base64').subarray(0, SNIFFED_BYTES);
   const utf16 = toUtf16(start, mimeType);
@@ -151,10 +148,7 @@ const withResponse = (part: Part, response: JsonObject): Part => {
   const { id, name } = part.functionResponse ?? {};
   return { functionResponse: { ...(id && { id }), name, response } };
 };
-/**
- * The function name is replaced too, because a function call written by a client may have the offending text in its
- * name.
- */
+/** Replaces the function name too, because a call written by a client may have the offending text in its name. */
 const withArgs = ({ functionCall }: Part, args: JsonObject, name = 'redacted'): Part => ({
   functionCall: { ...(functionCall?.id && { id: functionCall.id }), name, args },
 });

@@ -4,7 +4,7 @@ import type { CallingInvocation } from '../definition/model.ts';
 import { type CallRecord, deriveId } from './call-ledger.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** The call of an agent used as a tool. It stores what the calls of agents within it `keep`. */
+/** The call of an agent used as a tool. Data that remote agents within it `keep` are stored with this call. */
 export interface ParentCall {
   /** Stored data by the operation id of the inner call. */
   kept: JsonObject;

@@ -68,8 +68,8 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * Runs an agent as a tool. It sees only the request of the call. Its model calls count towards the limits of the
- * invocation. Only its final answer and its state changes are returned.
+ * The agent sees only the request of the call; only its final answer and its state changes are returned. Its model
+ * calls count towards the limits of the invocation.
  * @throws {Error} if the agent fails, or would have to pause for a person
  */
 export async function callAgent(
@@ -103,10 +103,7 @@ export async function callAgent(
   }
 }
 
-/**
- * Derives the ids of an inner agent's tool calls from name and arguments, so that a repeated run gives the same call
- * the same id.
- */
+/** Derives an inner call's id from name and arguments, so that a repeated run gives the same ids. */
 function deriveInnerIds(operationId: string): (call: OpenCall) => string {
   const seen = new Map<string, number>();
   return ({ name, args }) => {
@@ -124,10 +121,7 @@ function deriveInnerIds(operationId: string): (call: OpenCall) => string {
 const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
   (turn.agent.hooks ? runHooked : RUNNERS[turn.agent.kind])(invocation, turn, confirmed);
 
-/**
- * Runs an agent between its `beforeAgent` and `afterAgent` hooks. If the agent is resumed, `beforeAgent` has run before
- * and is skipped.
- */
+/** If the agent is resumed, `beforeAgent` has run before and is skipped. */
 async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
   const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
   try {
@@ -266,9 +260,8 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
 const advance = async (steps: Steps, index: number) => ({ index, next: await steps.next() });
 
 /**
- * Compares the outcome that was last so far with a newer one, and returns first which of the two stays last. A failure
- * stays last, and the first failure before later ones; otherwise the newer outcome does. The result is paused if either
- * outcome is paused.
+ * Decides which outcome of parallel agents is last: the first failure, else the newer outcome that has an event. The
+ * last outcome is paused if either is paused.
  */
 function inOrder(held: Outcome, newer: Outcome): [kept: Outcome, passed: Outcome] {
   const paused = held.paused || newer.paused;

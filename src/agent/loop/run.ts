@@ -17,11 +17,11 @@ export interface RunInput {
   invocationId: string;
   /** The stored events of the session in order. The last one is the user's message of this invocation. */
   history: Event[];
-  /** Only for an invocation that a crashed process began: its stored steps, which are not made again. */
+  /** Stored steps of an invocation that a crashed process began; they are not made again. */
   stored?: StoredSteps | undefined;
   /** Records tool calls, so that another process can resume the invocation. Default: tool calls are not recorded. */
   ledger?: CallLedger | undefined;
-  /** Only for an agent used as a tool: the tool call that runs it. */
+  /** Tool call that runs this agent, if the agent is used as a tool. */
   parentCall?: ParentCall | undefined;
   /** Runs transactional tools. Default: their calls fail. */
   transact?: Transact | undefined;
@@ -38,10 +38,7 @@ export interface RunInput {
   /** When the time limit ends the invocation, on the clock of `performance.now()`. Default: unknown. */
   endTime?: number;
   streaming: boolean;
-  /**
-   * Maximum total size of the function responses of one step, in characters of JSON, because one event must hold them.
-   * Default: 1,048,576.
-   */
+  /** Limit for all function responses of one step, which one event holds, in characters of JSON. Default: 1,048,576. */
   eventBytes?: number;
   services: ToolServices;
   /** Log for messages of tools, and for the places where their code failed. Default: nothing is logged. */
@@ -50,14 +47,11 @@ export interface RunInput {
   observer?: RunObserver | undefined;
   /**
    * Called before each model call: reserves its cost in the budgets, and returns the request to send instead;
-   * `undefined` if there are no budgets. `end` releases the reservation. @throws {AgentError} if a budget forbids the
-   * call
+   * `undefined` if there are no budgets. `end` releases the reservation.
+   * @throws {AgentError} if a budget forbids the call
    */
   reserve?: ((request: ModelRequest) => Promise<{ request: ModelRequest; end(): void } | undefined>) | undefined;
-  /**
-   * Called with each event of an agent used as a tool. Such an event is neither yielded nor stored, but counts towards
-   * the limits of the invocation.
-   */
+  /** Receives each event of an agent used as a tool: neither yielded nor stored, but counted towards the limits. */
   onUnstoredEvent?: ((event: NewEvent) => Promise<void>) | undefined;
   /** Called with the token counts of each model call, before the event of the call is yielded. */
   onUse?:
@@ -80,27 +74,15 @@ export interface ObservedStep<Result> {
   begin?: (() => void) | undefined;
   /** Called with each part of the provider's response that was not understood. */
   passOver?: (() => void) | undefined;
-  /**
-   * Called when the step ends. There is no result if the step was aborted or the tool call waits for a response.
-   * `stack` says where a tool's own code failed.
-   */
+  /** `result` is missing if the step was aborted or the call waits. `stack` says where a tool's own code failed. */
   end(result: Result | undefined, stack?: string): void;
 }
 
-/**
- * Observes the steps of an invocation while they happen, to make traces and recordings. Its methods return at once and
- * never throw.
- */
+/** Traces and records an invocation's steps while they happen. The methods return at once and never throw. */
 export interface RunObserver {
-  /**
-   * Called with each model request before hooks see it. `sent` is the copy that hooks may change; its `signal` belongs
-   * to this model call alone.
-   */
+  /** Called before hooks run. `sent` is the copy that they may change, with a signal for this call alone. */
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
-  /**
-   * Called when a model call begins; the result of the step is the event. `sent` is the request after the hooks changed
-   * it.
-   */
+  /** The result of the step is the event. `sent` is the request after the hooks changed it. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   event(event: NewEvent): void;
@@ -108,15 +90,15 @@ export interface RunObserver {
 
 export interface InvocationObserver extends RunObserver {
   /**
-   * Called once, when the invocation ends. `undefined`: this process does not know how it ended, because another
-   * process took over or the database cannot be reached.
+   * Called once. `undefined`: this process does not know how the invocation ended, because another process took over or
+   * the database cannot be reached.
    */
   end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
 }
 
 export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 
-/** Combines several observers to one. If several supply a trace context, the first is used. */
+/** If several observers supply a trace context, the first is used. */
 export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
   const present = observers.filter((observer) => observer !== undefined);
   return {

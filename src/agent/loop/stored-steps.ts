@@ -39,9 +39,8 @@ export class StoredSteps {
   }
 
   /**
-   * Takes an agent's next stored step, which must be of the kind that the loop is about to make.
-   * @returns `undefined` if no stored step remains for the agent. @throws {AgentError} if the step is of another kind,
-   * because the agent's definition has changed
+   * Takes an agent's next stored step, if one remains.
+   * @throws {AgentError} if the step is not of the expected kind, because the agent's definition has changed
    */
   take(place: Place, isExpected: (event: NewEvent) => boolean): NewEvent | undefined {
     const next = this.#remaining.find((step) => isStepBy(step, place));
@@ -60,7 +59,6 @@ export class StoredSteps {
     return cloneJson(step.event);
   }
 
-  /** True if a stored step of this kind remains. */
   hasAny(isExpected: (event: NewEvent) => boolean): boolean {
     return this.#remaining.some(({ event }) => isExpected(event));
   }

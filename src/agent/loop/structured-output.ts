@@ -7,7 +7,7 @@ import { parseJson } from '../../core/parse-json.ts';
 import type { OutputSchema } from '../definition/output-schema.ts';
 import type { AgentTurn } from './invocation-state.ts';
 
-/** Maximum number of times in one turn that the model is called again because its answer violated the output schema. */
+/** How often in one turn the model is called again because its answer violated the output schema. */
 export const MAX_REPAIRS = 2;
 
 const NO_JSON = 'it is no JSON';
@@ -19,9 +19,8 @@ const NO_JSON = 'it is no JSON';
 const REJECTED = 'rejected';
 
 /**
- * Sets the value (`output`) of the model's answer if the agent has an output schema. An answer that violates the schema
- * keeps its text, with the reason. Answers with tool calls stay unchanged, because they are not final, and so do
- * blocked answers.
+ * Sets the value (`output`) of the model's answer. An answer that violates the output schema keeps its text, with the
+ * reason. Answers with tool calls stay unchanged, because they are not final, and so do blocked answers.
  */
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
   const isBlocked = event.finishReason === 'SAFETY';
@@ -84,7 +83,7 @@ function listTexts(whole: string): string[] {
 /** Maximum number of opening brackets in one answer at which JSON is looked for. */
 const MAX_STARTS = 200;
 
-/** Returns the JSON objects and lists in a text that are not part of another one, in order. */
+/** Returns the outermost JSON objects and lists in a text, in order. */
 function listValues(text: string): string[] {
   const values: string[] = [];
   let starts = 0;
@@ -157,7 +156,6 @@ export function toCorrection(content: Content | null | undefined): Content | und
   return { role: 'user', parts: [{ text }] };
 }
 
-/** Returns the error for a model that never produced an answer that fits the output schema. */
 export function noOutput({ content }: Event, modelName: string): AgentError {
   const text = `The answers of \`${modelName}\` do not fit the output schema: ${findProblem(content)}.`;
   return new AgentError('invalid_output', text);

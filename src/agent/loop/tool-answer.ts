@@ -7,10 +7,7 @@ import { emptyActions } from './invocation-state.ts';
 /** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
-/**
- * The function response of a tool call. Without a `response` the call waits, and a person or another system supplies it
- * later.
- */
+/** The call waits if `response` is missing: a person or another system supplies it later. */
 export interface Answer extends LedgerAnswer {
   /** Default: `done`. */
   state?: CallState;
@@ -24,9 +21,7 @@ export const failed = (error: string): Answer => ({ response: { error }, attachm
 export const errorText = (error: unknown) =>
   error instanceof Error && error.message ? error.message : 'The tool failed.';
 
-/**
- * Converts a tool's result to a JSON object. A result that JSON cannot express, or that is too large, becomes an error.
- */
+/** A result that JSON cannot express, or that is too large, becomes an error. */
 export function toResponse(value: unknown): JsonObject {
   const text = toJson(value ?? null) ?? 'null';
   if (text.length > MAX_RESPONSE_CHARACTERS) {
@@ -38,7 +33,7 @@ export function toResponse(value: unknown): JsonObject {
     : { result: plain };
 }
 
-/** Converts a result to JSON; a `bigint` at any depth becomes an integer. */
+/** A `bigint` at any depth becomes an integer. */
 function toJson(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -48,10 +43,7 @@ function toJson(value: unknown): string | undefined {
   }
 }
 
-/**
- * Requests confirmation of a tool call, as in ADK: the call gets a provisional error as response, and the request is
- * stored in the event's actions.
- */
+/** As in ADK: the call gets a provisional error as response, and the request is stored in the event's actions. */
 export function requestConfirmation(
   call: OpenCall,
   hint = `The agent wants to use \`${call.name}\`. Do you allow it?`,
@@ -68,7 +60,7 @@ export function requestConfirmation(
   };
 }
 
-/** Returns the function response of a call as a part; `[]` if the call still waits for it. */
+/** `[]` if the call still waits for its response. */
 export function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
   if (!response) return [];
   const media = attachments.length > 0 ? { parts: attachments } : {};
@@ -76,9 +68,8 @@ export function toResponsePart(call: OpenCall, { response, attachments }: Answer
 }
 
 /**
- * Limits the total size of the function responses of a step: a response that no longer fits is replaced by an error.
- * All responses end up in one event, and a hundred of 4 MB each would exhaust memory long before the size of that event
- * is checked.
+ * Replaces a response that no longer fits by an error. All responses of a step end up in one event, and a hundred of 4
+ * MB each would exhaust memory long before the size of that event is checked.
  */
 export function withinSize(maximum: number): (answer: Answer) => Answer {
   let room = maximum;

@@ -18,9 +18,7 @@ import { type Answer, type OpenQuestions, promptPerson, readAnswers, toOpenQuest
 import { followTask, getTaskId } from './mcp-task.ts';
 import { unpack } from './mcp-wire.ts';
 
-/**
- * Maximum number of times that a server may ask to repeat the same call, and the pause before each, in milliseconds.
- */
+/** How often a server may ask to repeat the same call, and the pause before each repetition. */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
@@ -38,14 +36,14 @@ export const declaredTool = z.looseObject({
 });
 type DeclaredTool = z.output<typeof declaredTool>;
 
-/** Text that marks an argument to be sent as an HTTP header too, as it is in the JSON of a schema. */
+/** Mark of an argument that is also sent as an HTTP header, as written in the JSON of a schema. */
 const HEADER = '"x-mcp-header":';
 const headerArgument = z.looseObject({
   type: z.enum(['string', 'integer', 'boolean']),
   'x-mcp-header': z.string().regex(/^[\w!#$%&'*+.^`|~-]+$/),
 });
 
-/** Returns the schemas of all arguments of an object, at any depth, as far as only `properties` leads to them. */
+/** Lists the schemas of the arguments, at any depth, that are reached through `properties` only. */
 function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
   for (const each of Object.values((properties ?? {}) as Record<string, JsonObject | null>)) {
     if (typeof each !== 'object' || each === null) continue;
@@ -55,8 +53,8 @@ function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
 }
 
 /**
- * True if a tool marks arguments for HTTP headers as MCP requires: scalar values, reached through `properties` only,
- * with unique header names. A tool for which it is false is left out.
+ * As MCP requires, arguments that become HTTP headers must be scalar, reached through `properties` only, and have
+ * unique header names. A tool that violates this is left out.
  */
 function hasValidHeaders(inputSchema: JsonObject): boolean {
   const marks = [...listArguments(inputSchema)].map((each) =>
@@ -76,7 +74,6 @@ export function toTools(connected: Connected, tools: DeclaredTool[]): Tool[] {
 function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): Tool {
   const { schemas } = connected;
   const { name, description = '', inputSchema, outputSchema, annotations } = tool;
-  // Some arguments must be sent as HTTP headers too.
   const needsHeaders = isModern && getText(inputSchema).includes(HEADER);
   return {
     name,
@@ -113,8 +110,8 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
 }
 
 /**
- * Calls a tool of a server. If the server asked questions in an earlier attempt, the person's replies are sent with the
- * call. @returns the result, or new questions of the server
+ * If the server asked questions in an earlier attempt, the person's replies are sent with the call. Returns the result,
+ * or new questions of the server.
  */
 async function callTool(
   connected: Connected,

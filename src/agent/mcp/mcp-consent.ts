@@ -35,7 +35,7 @@ type Grant = {
   tokens?: StoredOAuthTokens | undefined;
 };
 
-/** Error: the user has not granted access, or not all of the required access. */
+/** The user has not granted access, or not all of the required access. */
 class ConsentMissing extends AgentError {
   constructor() {
     super('mcp_failed', 'Its user has given no access to it.');
@@ -68,10 +68,7 @@ function toProvider(grant: Grant): OAuthClientProvider {
   };
 }
 
-/**
- * Exchanges the authorization code that the browser brought for tokens, at the issuer where the consent began. @returns
- * the grant to store
- */
+/** Exchanges the authorization code for tokens, at the issuer where the consent began; returns the grant to store. */
 export async function finishConsent(
   kept: JsonObject,
   { code, iss }: { code: string; iss?: string | undefined },
@@ -97,10 +94,7 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
   await fetchFn(endpoint, { method: 'POST', body, headers });
 }
 
-/**
- * Returns a user's OAuth access to a service whose issuer the operator configured. @throws {AgentError} if grants
- * cannot be stored
- */
+/** @throws {AgentError} if grants cannot be stored */
 export function openUserToken(
   server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
   { openCredentials }: Pick<McpSettings, 'openCredentials'>,
@@ -116,10 +110,7 @@ export function openUserToken(
 export class UserToken {
   readonly #server: McpServer & { url: string };
   readonly #credentials: UserCredentials;
-  /**
-   * The operator's OAuth client at the issuer. Default: a client that is registered dynamically or described by a
-   * metadata document.
-   */
+  /** The operator's OAuth client. Default: registered dynamically, or described by a metadata document. */
   readonly #client: StoredOAuthClientInformation | undefined;
   #grant: Grant | undefined;
   /** Parameters of the server's last `WWW-Authenticate` header. */
@@ -141,10 +132,7 @@ export class UserToken {
     };
   }
 
-  /**
-   * Returns the authorization provider for an MCP transport. Requests to the issuer are sent with `fetch`, which does
-   * not add the headers meant for the server.
-   */
+  /** Requests to the issuer are sent with `fetch`, which does not add the headers meant for the server. */
   toAuthProvider(fetch: FetchLike): AuthProvider {
     this.#fetch = fetch;
     const { url } = this.#server;
@@ -163,10 +151,7 @@ export class UserToken {
     };
   }
 
-  /**
-   * Refreshes the access token at the issuer of the grant. @returns `undefined` if the issuer says that the grant is no
-   * longer valid
-   */
+  /** Returns `undefined` if the issuer says that the grant is no longer valid. */
   async #refresh({ tokens, discovery, ...grant }: Grant): Promise<JsonObject | undefined> {
     const client = this.#client ?? grant.client;
     if (!tokens?.refresh_token || !discovery || !client) return undefined;
@@ -217,10 +202,7 @@ export class UserToken {
     return this.guard(tool);
   }
 
-  /**
-   * Wraps a tool of the server: if access is missing, the call pauses until the user has consented and is then
-   * repeated.
-   */
+  /** If access is missing, a call of the tool pauses until the user has consented, and is then repeated. */
   guard<Guarded extends Pick<Tool, 'run'>>(tool: Guarded): Guarded {
     return {
       ...tool,
@@ -240,7 +222,7 @@ export class UserToken {
     };
   }
 
-  /** Begins a consent. @returns the URL to open in a browser, and a message that contains it */
+  /** Begins a consent; returns the URL to open in a browser, and a message that contains it. */
   async requestConsent(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;

@@ -6,10 +6,7 @@ import type { McpServer } from '../definition/agent.ts';
 /** Error codes of Node for connections that were never established, so that no request was sent. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
-/**
- * Error code for a request whose response stream ended without a response. The MCP SDK's own codes are below -32000,
- * and HTTP statuses above 0.
- */
+/** Code for a response stream that ended without a response: SDK codes are below -32000, HTTP statuses above 0. */
 export const STREAM_ENDED = -1;
 
 /** Runs `work` with a time limit of its own. The signal `limit` also aborts with the invocation. */
@@ -65,16 +62,12 @@ export function toMcpError(
 /** Error codes of Node for a program that can never be started. */
 const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
 
-/**
- * True if a server did not respond, or responded with a 5xx status: the server may recover, and the configuration is
- * not at fault.
- */
+/** True for no response or a 5xx status: the server may recover, and the configuration is not at fault. */
 export function isUnreachable(error: unknown): boolean {
   const all = [...causes(error)];
   const status = getStatus(error);
   if (status !== undefined) return status >= 500;
-  // True if the egress policy denied the request, a limit of this runtime was exceeded, or the server responded with an
-  // error.
+  // The egress policy denied the request, a limit was exceeded, or the server responded with an error.
   const isRefusal = all.slice(1).some((cause) => cause instanceof AgentError || cause instanceof ProtocolError);
   return !isRefusal && !all.some((cause) => UNSTARTABLE.test(String((cause as { code?: unknown }).code)));
 }

@@ -22,17 +22,13 @@ export class OperatorToken {
     this.#provider = new ClientCredentialsProvider({ clientId, clientSecret, expectedIssuer: issuer, ...more });
   }
 
-  /**
-   * Returns the authorization provider for an MCP transport. Requests to the issuer are sent with `fetch`, which does
-   * not add the headers meant for the server.
-   */
+  /** Requests to the issuer are sent with `fetch`, which does not add the headers meant for the server. */
   toAuthProvider(fetch: Egress['fetch']): AuthProvider {
     return {
       token: async () => this.#provider.tokens()?.access_token,
       onUnauthorized: async ({ response, serverUrl }) => {
         const rejected = this.#provider.tokens();
-        // If another invocation is refreshing the token, waits for it; if that refresh fails, this invocation tries
-        // too.
+        // Waits if another invocation is refreshing the token; if that refresh fails, this invocation tries too.
         await this.#refreshing?.catch(() => {});
         if (this.#provider.tokens() !== rejected) return;
         const challenge = extractWWWAuthenticateParams(response);

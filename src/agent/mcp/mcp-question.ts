@@ -5,10 +5,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { ToolContext } from '../definition/tool.ts';
 import { tooMuch } from './mcp-error.ts';
 
-/**
- * Maximum size of a server's questions in one call, together with the state that the server wants back with the
- * replies, in characters of JSON.
- */
+/** Limit for a server's questions in one call, with the state that it wants back with the replies, as JSON. */
 const MAX_CHARACTERS = 32_768;
 
 const question = z.looseObject({
@@ -35,10 +32,7 @@ export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 export const toKey = (params: JsonObject): string =>
   JSON.stringify([params['message'], params['requestedSchema'], params['url']]);
 
-/**
- * Reads a server's request for input. @throws {AgentError} for input that a person cannot give, and for questions that
- * are too large
- */
+/** @throws {AgentError} for input that a person cannot give, and for questions that are too large */
 export function toOpenQuestions(
   requests: Record<string, JsonObject>,
   more: Omit<OpenQuestions, 'questions'>,
@@ -69,10 +63,7 @@ export function promptPerson({ name }: McpServer, open: OpenQuestions, context: 
   return requestConfirmation(context, { hint, ...(forms.length > 0 && { payload, schema }), kept: open });
 }
 
-/**
- * Pauses the invocation at this tool call until a person confirms; `hint` is shown to that person. @returns the
- * provisional function response
- */
+/** Pauses the invocation at this call until a person, who reads `hint`, confirms. Returns the provisional response. */
 export function requestConfirmation({ actions, functionCallId }: ToolContext, request: JsonObject): JsonObject {
   const requested = { ...request, confirmed: false };
   actions.requestedToolConfirmations = { ...actions.requestedToolConfirmations, [functionCallId]: requested };

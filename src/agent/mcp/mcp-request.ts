@@ -52,7 +52,7 @@ export interface CallResult {
   isError: boolean;
 }
 
-/** Reads the result of a tool call. @throws {AgentError} for more than 1,000 content blocks */
+/** @throws {AgentError} for more than 1,000 content blocks */
 export function checkResult({ content, structuredContent, isError }: Record<string, unknown>): CallResult {
   const blocks = content === undefined ? [] : Array.isArray(content) ? (content as unknown[]) : [content];
   if (blocks.length > mcpToolResult.count) throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
@@ -67,10 +67,7 @@ export const isMembers = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 const toPlainText = (value: unknown): string => (typeof value === 'string' ? value : getText(value));
 
-/**
- * Sends the request of a tool call, with the time limit of one call. `what` describes the request in errors.
- * `own.Unsure` is the class of the error if the call may have taken effect.
- */
+/** `what` describes the request in errors. `own.Unsure` is the class of the error if the call may have taken effect. */
 export async function sendRequest<Result>(
   connected: Connected,
   what: string,
@@ -104,20 +101,14 @@ export async function sendRequest<Result>(
   }
 }
 
-/**
- * True if the server does not know the session, because it was restarted: it then responds with the status 404, and the
- * call has taken no effect (MCP, session management).
- */
+/** A restarted server responds 404 to a forgotten session; the call has taken no effect (MCP, session management). */
 const hasLostSession = ({ bounded: { transport } }: Connected, error: unknown): boolean =>
   transport.sessionId !== undefined && getStatus(error) === 404;
 
 /** Maximum number of characters of an unknown content block that the model receives. */
 const MAX_UNKNOWN = 4_000;
 
-/**
- * Converts the result of a tool call for the model: the structured content, or else the texts. Media become attachments
- * of the function response.
- */
+/** Returns the structured content, or else the texts. Media become attachments of the function response. */
 export function toToolResult({ content, structuredContent, isError }: CallResult, attachments: Part[]): unknown {
   const read = content.map(readBlock);
   const texts = read.flatMap(({ text }) => text ?? []);
@@ -132,10 +123,7 @@ export function toToolResult({ content, structuredContent, isError }: CallResult
   };
 }
 
-/**
- * Returns the text or media of a content block. An unknown block is returned as JSON and causes no error, because the
- * call may have taken effect.
- */
+/** An unknown block is returned as JSON and causes no error, because the call may have taken effect. */
 function readBlock(block: JsonObject): { text?: string; media?: Part } {
   const { type, text, data, mimeType, resource, uri, name } = block;
   if (typeof text === 'string') return { text };

@@ -17,10 +17,7 @@ const LISTS = {
 const text = (description: string) => ({ type: 'string', maxLength: 8_192, description });
 const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
 
-/**
- * Returns tools that list and read a server's resources and prompts, as far as the configuration allows it and the
- * server has them.
- */
+/** Tools for a server's resources and prompts, if the configuration allows it and the server has them. */
 export function readingTools(connected: Connected): Tool[] {
   const { client, server } = connected;
   const capabilities = client.getServerCapabilities();
@@ -91,7 +88,7 @@ const toReader = (name: string, description: string, parameters: JsonObject, run
   run,
 });
 
-/** Sends a request whose response is a list. @throws {AgentError} if the list is missing or too long */
+/** @throws {AgentError} if the response has no list, or a list that is too long */
 const requestList = (connected: Connected, method: string, params: JsonObject, member: string, context: ToolContext) =>
   sendRequest(connected, `\`${method}\``, context, async (options) => {
     const schema = z.looseObject({

@@ -11,10 +11,7 @@ import { received } from './mcp-wire.ts';
 
 /** Name of the MCP extension with which a server responds to a call with a task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
-/**
- * Minimum, default and maximum of the polling interval that a server may choose, in milliseconds; below: how many polls
- * in a row may fail.
- */
+/** Bounds and default of the polling interval that a server may choose; below, how many polls in a row may fail. */
 const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
 const MAX_FAILURES = 5;
 
@@ -27,7 +24,7 @@ const task = z.looseObject({
   inputRequests: z.record(z.string(), z.looseObject({})).optional(),
 });
 
-/** Returns the id of the task if the server responded with a task. @throws {Error} if the task has no id */
+/** @throws {Error} if the server responded with a task that has no id */
 export const getTaskId = (answer: Record<string, unknown>): string | undefined =>
   answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 

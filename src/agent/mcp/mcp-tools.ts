@@ -11,13 +11,12 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
-/** Time limits for MCP servers, in milliseconds. */
 export interface McpTimeouts {
-  /** Maximum time to connect. Default: 15,000, because a server that is started on demand needs seconds. */
+  /** Default: 15,000, because a server that is started on demand needs seconds. */
   connectMs: number;
-  /** Maximum time to read all pages of the tool list. Default: 15,000. */
+  /** Limit for all pages of the tool list. Default: 15,000. */
   listMs: number;
-  /** Maximum time of one tool call. Default: 60,000. */
+  /** Limit of one tool call. Default: 60,000. */
   callMs: number;
 }
 
@@ -27,13 +26,13 @@ const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, c
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** What happens if a server cannot be reached; overrides the server's own setting. Default: that setting. */
+  /** Overrides the server's own setting. */
   onFailure?: McpServer['onFailure'];
   /** Counts and limits open connections. Default: connections are not counted. */
   connections?: McpConnections;
   /** Returns the store of a user's OAuth grants. Default: users cannot grant access. */
   openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
-  /** Receives a message about each tool that is left out, and why. Default: such messages are dropped. */
+  /** Receives the reason for each tool that is left out. Default: messages are dropped. */
   warn?: ((text: string) => void) | undefined;
 }
 
@@ -44,9 +43,8 @@ export interface McpTools {
 }
 
 /**
- * Connects to all servers in parallel. The connections belong to this invocation alone, so that its end cannot disturb
- * another invocation. Tools get names that are unique among all servers and not in `taken`. The connections count
- * towards the limit of `userId`.
+ * Connects in parallel. The connections belong to this invocation alone, so that its end cannot disturb another, and
+ * count towards the limit of `userId`. Tools get names that are unique among all servers and not in `taken`.
  * @throws {AgentError} of the first server that fails, or for more than 256 tools; all connections are closed then
  */
 export async function connectMcpServers(
@@ -105,10 +103,7 @@ export async function connectMcpServers(
   return { tools: withUniqueNames([...connections, ...missing], new Set(taken)), close };
 }
 
-/**
- * Returns a tool that tells the model that the tools of a server are missing. Without it, the model would try to get
- * the result in other ways.
- */
+/** Tells the model that a server's tools are missing; otherwise it would try to get the result in other ways. */
 function toMissing(
   server: McpServer,
   reason: unknown,
@@ -138,10 +133,7 @@ function withUniqueNames(connections: Pick<McpConnection, 'server' | 'tools'>[],
   );
 }
 
-/**
- * Returns the tool's name, prefixed with the server's name if it is taken. Providers accept at most 64 letters, digits,
- * `_` and `-`.
- */
+/** Prefixes the server's name if the tool's name is taken. Providers accept at most 64 letters, digits, `_` and `-`. */
 function pickName(tool: string, server: string, taken: Set<string>): string {
   const long = toName(`${server}_${tool}`);
   let name = toName(tool);
@@ -157,16 +149,10 @@ const toName = (name: string) => {
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
 
-/**
- * Limits the number of open connections per user and MCP server in this process, and caches what is known about
- * servers.
- */
+/** Limits open connections per user and MCP server in this process, and caches what is known about servers. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /**
-   * MCP protocol version of servers, by address or by principal (user, server and credentials), each with an expiry
-   * time on the clock of `performance.now()`.
-   */
+  /** Protocol version by address or by principal (user, server, credentials); `until` as in `performance.now()`. */
   readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
   /** Shared sockets to servers without sessions, by principal (user, server and credentials). */
   readonly sockets = new BoundedCache<Sockets>();
@@ -179,7 +165,7 @@ export class McpConnections {
   }
 
   /**
-   * Counts a new connection. @returns an idempotent function that releases it
+   * Counts a new connection; returns an idempotent function that releases it.
    * @throws {AgentError} `mcp_failed` if the user already has the maximum number of connections to this server
    */
   take(userId: string, server: McpServer): () => void {

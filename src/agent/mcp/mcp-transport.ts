@@ -29,10 +29,7 @@ export interface BoundedTransport {
   failure?: AgentError;
 }
 
-/**
- * Creates a transport. Its requests carry the trace context of the current step. It closes if its server exceeds a
- * limit.
- */
+/** Requests carry the trace context of the current step. The transport closes if its server exceeds a limit. */
 export function newTransport(
   { url = '', headers, command = '', args = [], env = {} }: McpServer,
   egress: Egress,
@@ -67,8 +64,7 @@ export function newTransport(
         : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
   if (sdk instanceof StreamableHTTPClientTransport) endWithStream(sdk);
   if (sdk instanceof StdioClientTransport) cleanLines(sdk, mcpMessage.bytes);
-  // The MCP SDK's type declarations lack `| undefined`, which the compiler option `exactOptionalPropertyTypes`
-  // requires.
+  // The MCP SDK's types lack `| undefined`, which the compiler option `exactOptionalPropertyTypes` requires.
   const transport = sdk as Transport;
   const bounded: BoundedTransport = { transport };
   // The SDK answers each request with a POST of its own, all at once, and 90,000 pings exhaust a process's memory
@@ -84,10 +80,7 @@ export function newTransport(
   return bounded;
 }
 
-/**
- * A broken stream is not resumed, because an invocation is short. Without retries the SDK never reads the other
- * options.
- */
+/** A broken stream is not resumed, because an invocation is short. Without retries the SDK reads no other option. */
 const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /**

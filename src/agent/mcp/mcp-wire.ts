@@ -11,12 +11,9 @@ import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
  * members that the runtime reads itself are put as one string into `_meta`, from which {@link unpack} restores them.
  */
 
-/** Name of the member of `_meta` that holds that string. */
+/** Member of `_meta` with the string of moved members. */
 const PACKED = 'agent-runtime/packed';
-/**
- * Members of results that the runtime reads itself. The MCP SDK receives empty lists in their place, because it
- * requires some of them.
- */
+/** Members that the runtime reads itself. The MCP SDK gets empty lists instead, because it requires some of them. */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];
 const MOVED = [...LISTS, 'structuredContent', 'isError', 'result'];
 /** Members whose values are arbitrary JSON, in which null has a meaning and stays. */
@@ -84,9 +81,9 @@ export const received = <Schema extends z.ZodType>(schema: Schema) =>
 const LINE_FEED = 0x0a;
 
 /**
- * Rewrites the output lines of an MCP server that is a program, before the MCP SDK parses them. The SDK's transport has
- * no hook for it, so whole, rewritten lines are put into its private buffer (2.4.0; a test with a program fails if a
- * new version changes that).
+ * Rewrites the output lines of a program before the MCP SDK parses them. The SDK's transport has no hook for that, so
+ * whole, rewritten lines are put into its private buffer (2.4.0; a test with a program fails if a new version changes
+ * that).
  */
 export function cleanLines(transport: StdioClientTransport, maxBytes: number): void {
   const { _readBuffer: buffer } = transport as unknown as { _readBuffer: { append(chunk: Buffer): void } };

@@ -28,10 +28,7 @@ import { received } from './mcp-wire.ts';
 /** Maximum number of pages of a tool list that are read, in case a server's cursor never ends. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
-/**
- * Time for which the cache keeps a server's protocol version and, for the newer protocol, its capabilities, in
- * milliseconds.
- */
+/** How long the cache keeps a server's protocol version and, for the newer protocol, its capabilities. */
 const ERA_MS = 300_000;
 /** Maximum size of a server's capabilities in the cache, in characters of JSON. */
 const MAX_ERA = 4_096;
@@ -43,10 +40,7 @@ const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum time to wait for the response to the DELETE that ends a session, in milliseconds. */
 const TERMINATE_MS = 2_000;
-/**
- * Maximum number of sockets to a server without sessions, shared by the invocations of one principal (user, server and
- * credentials).
- */
+/** Sockets to one server without sessions, shared by the invocations of one principal (user, server, credentials). */
 const MAX_SOCKETS = 128;
 
 /** What the connections of one invocation share, and what is cached about their servers from earlier connections. */
@@ -58,7 +52,7 @@ interface Surroundings {
   memory: McpConnections;
   credentials: UserCredentials | undefined;
   userId: string;
-  /** Receives a message about each tool that is left out, and why. */
+  /** Receives the reason for each tool that is left out. */
   warn: (text: string) => void;
 }
 
@@ -71,8 +65,7 @@ export interface McpConnection {
 }
 
 /**
- * Connects to one server and lists its tools. It uses the MCP protocol of 2026-07-28 if the server supports it, else
- * that of 2025-11-25 and earlier.
+ * Uses the MCP protocol of 2026-07-28 if the server supports it, else that of 2025-11-25 and earlier.
  * @throws {AgentError} `mcp_failed` with the server's name; all connections are closed then
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {
@@ -133,8 +126,7 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
     await close();
     if (!cachedKey) throw error;
-    // The cached protocol may be that of a server that was replaced since, so the connection is tried again without the
-    // cache.
+    // The server may have been replaced since its protocol was cached, so the connection is tried without the cache.
     memory.eras.delete(cachedKey);
     return connectMcp(server, around);
   }
@@ -153,8 +145,7 @@ async function connect(
   if (operator) memory.tokens.set(key, operator);
   const remote: TransportKind[] = configured ? [configured] : ['streamable-http', 'sse'];
   const kinds = command === undefined ? remote : (['stdio'] as const);
-  // Starting a program gets the longer time limit of a call, because the program may have to be installed first
-  // (`npx`).
+  // A program gets the longer time limit of a call, because it may have to be installed first (`npx`).
   const timeoutMs = command === undefined ? timeouts.connectMs : timeouts.callMs;
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
@@ -181,14 +172,14 @@ async function connect(
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-/** Schema of a page of the tool list. Its tools are parsed one by one later. */
+/** The tools of a page are parsed one by one later. */
 const toolPage = received(
   z.looseObject({ tools: z.array(z.unknown()).catch([]), nextCursor: z.string().optional().catch(undefined) }),
 );
 
 /**
- * Reads all pages of the tool list with plain requests, because `listTools` of the MCP SDK compiles every output
- * schema. The total size is limited. A tool that cannot be read or is too large is left out.
+ * Sends plain requests, because `listTools` of the MCP SDK compiles every output schema. A tool that cannot be read or
+ * is too large is left out.
  */
 async function listTools(
   client: Client,

@@ -6,17 +6,11 @@ type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json'
 
 export interface AnswerForm {
   schema: Schema;
-  /**
-   * True: the provider's structured output forces the model to follow the schema. False: only the instruction asks for
-   * it.
-   */
+  /** True: the provider's structured output enforces the schema. False: only the instruction asks for it. */
   isNative: boolean;
 }
 
-/**
- * Returns the output schema of a request and how to enforce it. OpenAI-compatible servers do not call tools while
- * structured output is on, so a request with tools gets an instruction instead.
- */
+/** OpenAI-compatible servers call no tools in structured output; a request with tools gets an instruction instead. */
 export function toForm(
   { outputSchema, tools, toolChoice }: ModelRequest,
   provider: ProviderName,
@@ -42,10 +36,7 @@ const STRICT = new Set(
   'type properties required additionalProperties items enum const anyOf $ref $defs description title'.split(' '),
 );
 
-/**
- * True for a schema that OpenAI can enforce (strict mode). Any other schema is sent as a hint, because strict mode
- * rejects it.
- */
+/** True if OpenAI can enforce the schema. Any other schema is sent as a hint, because strict mode rejects it. */
 export function isStrict(schema: JsonObject): boolean {
   try {
     return schema['type'] === 'object' && isStrictPart(schema);

@@ -21,10 +21,7 @@ export interface Cleaner {
   read(event: JsonObject): object[] | undefined;
   /** Returns events to add at the end of the stream; with `isMarked`, at the stream's end mark. */
   end(isMarked: boolean): object[];
-  /**
-   * Returns the events for a response that is one JSON value instead of a stream; `undefined` if it is no model
-   * response.
-   */
+  /** Events for a response that is one JSON value and not a stream; `undefined` if it is no model response. */
   readWhole(answer: JsonObject): object[] | undefined;
 }
 
@@ -32,17 +29,11 @@ export interface Cleaner {
 export interface Listener {
   /** Called with each piece of the response body, to reset the idle timeout. */
   touch(): void;
-  /**
-   * Called with the first piece of a tool call, because the AI SDK package reports a tool call only when it is
-   * complete.
-   */
+  /** Called with the first piece of a tool call; the AI SDK package reports a tool call only when it is complete. */
   begin(): void;
   /** Called with each unknown part of the response. */
   passOver(what: string): void;
-  /**
-   * Called with the failure that ends the response. It is not put into the stream, because the AI SDK package would
-   * then discard the output before it.
-   */
+  /** Ends the response; a failure within the stream would make the AI SDK package discard the output before it. */
   fail(failure: ModelFailure): void;
 }
 
@@ -57,7 +48,7 @@ const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
   google: GoogleCleaner,
 };
 
-/** Returns the HTTP response with its body rewritten for the AI SDK package of the provider. */
+/** Rewrites the body for the provider's AI SDK package. */
 export function cleanAnswer(response: Response, provider: ProviderName): Response {
   const listener = listeners.getStore();
   if (!response.body || !listener) return response;
@@ -77,9 +68,7 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/**
- * Is an iterator and not a generator, because two loops read it in turn, and a loop that ends would close a generator.
- */
+/** An iterator and not a generator, because two loops read it in turn, and a loop that ends would close a generator. */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {
@@ -109,7 +98,7 @@ async function* cleanWhole(
   if (events) yield toText(events);
 }
 
-/** Returns the result of `read`. If it throws, the failure goes to the listener and the result is `undefined`. */
+/** A failure goes to the listener, and the result is `undefined`. */
 function orFailed<Value>(listener: Listener, read: () => Value): Value | undefined {
   try {
     return read();

@@ -16,10 +16,7 @@ const MAX_ARGUMENTS = 33_554_432;
 /** Token counts that the AI SDK package requires; 0 if the response lacks them. */
 const NO_INPUT = { input_tokens: 0, output_tokens: 0 };
 
-/**
- * Cleans responses of Anthropic's Messages API. Its versioning policy says that clients must ignore unknown events,
- * blocks and deltas.
- */
+/** Anthropic's versioning policy says that clients must ignore unknown events, blocks and deltas. */
 export class AnthropicCleaner implements Cleaner {
   readonly #listener: Listener;
   #blocks = new Map<number, Block>();
@@ -184,7 +181,7 @@ const KINDS: Record<string, Block['kind']> = {
   redacted_thinking: 'redacted_thinking',
   tool_use: 'call',
 };
-/** By delta type: the kind of its block, and the member with its text. */
+/** Kind of the block, and member with the text, by delta type. */
 const DELTAS: Record<string, ['text' | 'thinking', string]> = {
   text_delta: ['text', 'text'],
   thinking_delta: ['thinking', 'thinking'],

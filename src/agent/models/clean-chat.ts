@@ -99,7 +99,7 @@ export class ChatCleaner implements Cleaner {
     };
   }
 
-  /** Reads the content of a message: a string, or a list of texts and thoughts. */
+  /** The content of a message is a string, or a list of texts and thoughts. */
   #readContent(content: unknown): [thoughts: string, texts: string] {
     if (typeof content === 'string') return ['', content];
     if (content === undefined || content === null) return ['', ''];
@@ -138,10 +138,7 @@ export class ChatCleaner implements Cleaner {
       throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ARGUMENTS} characters` });
   }
 
-  /**
-   * Finds the tool call to which a piece belongs. Some servers send no index, or the same index for every call; later
-   * pieces may lack the id, or repeat the whole call.
-   */
+  /** Some servers send no index, or one index for all calls; later pieces may lack the id, or repeat the whole call. */
   #findCall(index: number | undefined, id: string | undefined, name: string | undefined): OpenCall | undefined {
     if (index !== undefined) {
       const call = this.#calls.findLast((each) => each.index === index);
@@ -173,7 +170,7 @@ function toExtra(extra: unknown): object | undefined {
   return signature === undefined ? undefined : { google: { thought_signature: signature } };
 }
 
-/** Returns the token counts, wherever in the response the server put them. */
+/** Finds the token counts wherever the server put them. */
 function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject | undefined {
   const counts = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
   const usage = counts ?? toNumbers(choice?.['usage']);

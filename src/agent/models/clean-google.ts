@@ -4,10 +4,7 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/**
- * Name of a single argument that holds all arguments of a call as JSON text, if they contain integers that the AI SDK
- * package would round.
- */
+/** Argument that holds all others as JSON text, if they have integers that the AI SDK package would round. */
 const PACKED = 'agent-runtime/packed';
 
 export class GoogleCleaner implements Cleaner {
@@ -111,14 +108,14 @@ function parse(text: string): unknown {
   }
 }
 
-/** Returns the JSON text of a call's arguments, unpacked if the cleaner had packed them. */
+/** Unpacks the JSON text of a call's arguments if the cleaner had packed them. */
 export function unpackArguments(input: string): string {
   if (!input.startsWith(`{"${PACKED}":`)) return input;
   const { [PACKED]: text } = JSON.parse(input) as JsonObject;
   return typeof text === 'string' ? text : input;
 }
 
-/** Returns the token counts as numbers; lists of counts by modality stay unchanged. */
+/** Lists of counts by modality stay unchanged. */
 function toCounts(usage: JsonObject): JsonObject {
   const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
     if (!name.endsWith('Count')) return [[name, value]];

@@ -8,23 +8,23 @@ export const toObject = (value: unknown): JsonObject | undefined =>
     ? (value as JsonObject)
     : undefined;
 
-/** Returns the objects of a list, or a single object as a list. */
+/** Takes a list, or a single object. */
 export function toObjects(value: unknown): JsonObject[] {
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.map(toObject).filter((each) => each !== undefined);
 }
 
-/** Returns a non-empty string, otherwise `undefined`. */
+/** An empty string counts as missing. */
 export const toWord = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined;
 
-/** Returns a number, even if it is written as a string. */
+/** A number may be written as a string. */
 export function toNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
 }
 
-/** Returns the members of an object that are numbers, also in nested objects. */
+/** Keeps only the members that are numbers, also in nested objects. */
 export function toNumbers(value: unknown): JsonObject | undefined {
   const object = toObject(value);
   if (!object) return undefined;

@@ -8,11 +8,11 @@ export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   live?: Pick<GoogleLiveSettings, 'modelName'>;
 };
 
-/** Default time limit for opening a live session, in milliseconds. */
+/** Default time limit for opening a live session. */
 const LIVE_TIMEOUT_MS = 120_000;
 
 /**
- * Creates a model; nothing is connected before the first call.
+ * Nothing is connected before the first call.
  * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of a provider other than Google
  */
 export function createModel({ provider, live, ...settings }: ModelSettings): Model {

@@ -8,10 +8,7 @@ type Message = CallOptions['prompt'][number];
 type UserPart = Extract<Message, { role: 'user' }>['content'][number];
 export type FilePart = Extract<UserPart, { type: 'file' }>;
 
-/**
- * What is sent in place of a file part: the file, if the provider accepts it, or a text: the file's content or a
- * description.
- */
+/** The file if the provider accepts it, else a text: the file's content or a description. */
 export type Fitted = { file: FilePart } | { text: string };
 
 /** Number of files that the request may still carry. */
@@ -20,8 +17,8 @@ export interface Room {
 }
 
 /**
- * Converts a file part for a provider. The file itself is sent if the provider accepts its type, its content if it is a
- * text file, otherwise a description with name, type and size. If `facts` is undefined, the provider accepts no files.
+ * A text file is sent as text; another file as it is if the provider accepts it, else as a description with name, type
+ * and size. If `facts` is undefined, the provider accepts no files.
  */
 export function fitFile({ inlineData, fileData }: Part, facts: FileFacts | undefined, room: Room): Fitted {
   const declared = inlineData?.mimeType ?? fileData?.mimeType ?? '';
@@ -71,7 +68,7 @@ function fitAddress(uri: string, declared: string, name: string, facts: FileFact
   return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...filename } };
 }
 
-/** Returns a description of a file that is not sent to the model. */
+/** Describes a file that is not sent to the model. */
 function words({
   name,
   type,
@@ -136,10 +133,7 @@ function sniff(head: Buffer): string | undefined {
   return brand === 'mif1' || brand === 'msf1' ? 'image/heif' : undefined;
 }
 
-/**
- * Converts base64 to the standard alphabet with padding and without other characters; returns `''` if it encodes no
- * byte.
- */
+/** Converts base64 to the standard alphabet with padding and nothing else; `''` if it encodes no byte. */
 function toStandard(text: string): string {
   const data = text.startsWith('data:') ? text.slice(text.indexOf(',') + 1) : text;
   if (data.length % 4 === 0 && /^[A-Za-z0-9+/]+={0,2}$/.test(data)) return data;

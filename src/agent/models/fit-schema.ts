@@ -4,26 +4,17 @@ import type { ProviderFacts } from '../providers/facts.ts';
 
 type Facts = Pick<ProviderFacts, 'argumentName' | 'schemas'>;
 
-/**
- * The schema of a tool's arguments as it is sent to a provider, and how arguments are converted between it and the
- * tool's own schema.
- */
+/** The schema of a tool's arguments as sent to a provider, with the conversion from and to the tool's own schema. */
 export interface FittedSchema {
   /** The schema to send. Undefined: the tool has no arguments, and the provider accepts no empty schema. */
   schema: JsonObject | undefined;
-  /**
-   * Alternative sets of required arguments that the provider's schema cannot express; the tool's description lists
-   * them. Empty if there are none.
-   */
+  /** Alternative sets of required arguments, for the tool's description, because the schema cannot express them. */
   alternatives: string[][];
   /** How arguments are converted between the two schemas. Undefined: they are the same in both. */
   code: Code | undefined;
 }
 
-/**
- * How the values that one part of a schema describes are converted for the provider: members have other names, or a
- * value is JSON text. Values without a conversion stay unchanged.
- */
+/** How values of one part of a schema are converted: members have other names, or a value is JSON text. */
 interface Code {
   /** Members by the name that the provider uses. */
   members: Map<string, { name: string; code: Code | undefined }>;
@@ -50,10 +41,7 @@ const isObject = (value: unknown): value is JsonObject =>
 
 const cache = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
-/**
- * Converts the schema of a tool's arguments for a provider. If that is impossible, returns the reason. Results are
- * cached by schema object.
- */
+/** Returns the reason if the conversion is impossible. Results are cached by schema object. */
 export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
   const byFacts = cache.get(schema) ?? new Map<Facts, FittedSchema | string>();
   cache.set(schema, byFacts);
@@ -76,9 +64,7 @@ function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
 
 class UnfitError extends Error {}
 
-/**
- * JSON Schema keywords whose value is a schema; below: those with a list of schemas, and those with schemas by name.
- */
+/** Keywords whose value is a schema; below, those with a list of schemas, and those with schemas by name. */
 const ONE = ['additionalProperties', 'contains', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedProperties'];
 const LISTS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
 const NAMED = ['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'];
@@ -230,9 +216,7 @@ class Fitting {
     return { schema, alternatives, code: this.#differs ? code : undefined };
   }
 
-  /**
-   * Collects the arguments of a schema: its own, those of `allOf`, and those of its alternatives (`anyOf`, `oneOf`).
-   */
+  /** Collects the schema's own arguments, those of `allOf`, and those of its alternatives (`anyOf`, `oneOf`). */
   #collect(value: unknown, args: Arguments, seen: Set<unknown>): void {
     if (!isObject(value) || seen.has(value)) return;
     seen.add(value);
@@ -253,8 +237,7 @@ class Fitting {
       const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
       if (parts.length > 1) args.alternatives.push(...sets);
       if (parts.length === 1) for (const name of sets[0] ?? []) args.required.add(name);
-      // The merged schema has the arguments of all alternatives. It refuses other arguments only if each alternative
-      // does.
+      // The merged schema refuses other arguments only if each alternative does.
       if (parts.length > 0 && parts.every((part) => part?.isClosed)) args.isClosed = true;
       const all = sets.length === parts.length ? sets : [];
       for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) args.required.add(name);
@@ -266,10 +249,7 @@ class Fitting {
     for (const name of args.required) if (!args.properties.has(name)) add(args.properties, name, {});
   }
 
-  /**
-   * Collects as `#collect` does, for an alternative, whose required arguments are optional in the whole; `undefined` if
-   * the alternative describes no object.
-   */
+  /** Arguments that an alternative requires are optional in the whole; `undefined` if it describes no object. */
   #collectOptional(value: unknown, args: Arguments, seen: Set<unknown>): Arguments | undefined {
     const part: Arguments = {
       properties: new Map(),
@@ -293,10 +273,7 @@ class Fitting {
     return part;
   }
 
-  /**
-   * Assigns provider names to arguments: a valid name stays, and an invalid one gets a new name that no argument of the
-   * tool has.
-   */
+  /** Reserves all valid argument names, so that an invalid one gets a new name that no argument of the tool has. */
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
     if (isObject(value))
@@ -491,10 +468,7 @@ class Fitting {
     return this.#ofType(told[0], node, below);
   }
 
-  /**
-   * Replaces a `$ref` by its target and merges `allOf` into one schema; `undefined` if the schema refers to itself
-   * without end.
-   */
+  /** Replaces a `$ref` by its target and merges `allOf`; `undefined` if the schema refers to itself without end. */
   #whole(value: JsonObject, path: unknown[]): { node: JsonObject; path: unknown[] } | undefined {
     let node: JsonObject = value;
     const below = [...path, value];
@@ -535,8 +509,7 @@ class Fitting {
       code.also.push(its);
     }
     const texts = code.also.filter(({ isText }) => isText);
-    // If a value is JSON text in only some of the alternatives, it is not known how to decode it; therefore it becomes
-    // JSON text in all of them.
+    // A value that is JSON text in only some alternatives could not be decoded, so it becomes JSON text in all.
     if (texts.length > 0 && texts.length < code.also.length) return this.#asText(node);
     if (texts.length > 0) return this.#asText(node);
     if (made.length === 1 && made[0]) return { schema: made[0], code };
@@ -733,7 +706,7 @@ const wrapped = (): FittedSchema => ({
 
 const join = (one: Code | undefined, other: Code): Code => (one ? { ...newCode(), also: [one, other] } : other);
 
-/** Returns a name that is not taken, of letters, digits and `_`, derived from the given name. */
+/** Derives a name that is not taken, of letters, digits and `_`. */
 export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: number): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, '_').replace(/^_+(?=.)|_+$/g, '');
   const start = /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
@@ -753,7 +726,7 @@ export const decodeArguments = (args: JsonObject, code: Code | undefined): JsonO
 export const encodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(encodeValue(args, [code])) : args;
 
-/** Returns the conversions, including further ones, that apply to one value. */
+/** Adds the further conversions of the same value (`also`). */
 function spread(codes: Code[]): Code[] {
   const seen = new Set<Code>();
   const open = [...codes];

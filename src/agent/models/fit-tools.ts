@@ -26,7 +26,7 @@ export interface OmittedTool {
 /** Maximum length of the text about one tool in the instruction, in characters. */
 const MAX_NOTE = 8_000;
 
-/** Converts a request's tools for a provider. `onLeftOut` is called with each tool that is not sent. */
+/** `onLeftOut` is called with each tool that is not sent. */
 export function fitTools(
   { tools, outputSchema }: Pick<ModelRequest, 'tools' | 'outputSchema'>,
   facts: ProviderFacts,
@@ -37,8 +37,7 @@ export function fitTools(
   const schemas = new Map<string, FittedSchema>();
   const notes: string[] = [];
   const taken = new Set([...UNSAFE, ...(outputSchema ? facts.formTools : [])]);
-  // Some AI SDK packages implement structured output by an additional tool, which counts towards the provider's
-  // maximum.
+  // Some AI SDK packages add a tool for structured output, which counts towards the provider's maximum.
   const maximum = facts.tools - (outputSchema ? 1 : 0);
   const candidates = tools.slice(0, maximum);
   for (const { name } of candidates) if (facts.toolName.test(name) && !taken.has(name)) names.set(name, name);
@@ -90,16 +89,10 @@ export function fitTools(
   };
 }
 
-/**
- * Tool names that are replaced, because every object has members of these names and the AI SDK packages look tools up
- * in plain objects.
- */
+/** Tool names to replace: every object has members of these names, and AI SDK packages look tools up in objects. */
 const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
 
-/**
- * Returns a tool's description, with alternatives that the schema cannot express, cut to the provider's maximum length;
- * `rest` is the text that was cut off.
- */
+/** Adds alternatives that the schema cannot express, and cuts at the provider's maximum; `rest` is what was cut off. */
 function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {
   const sets = [
     ...new Set(alternatives.filter((set) => set.length > 0).map((set) => set.map((name) => `\`${name}\``).join(', '))),

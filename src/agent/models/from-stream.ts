@@ -25,8 +25,7 @@ interface StreamedAnswer {
 }
 
 /**
- * Yields the new text of a stream and returns the model's whole output. If the provider reports no model version,
- * `modelName` is used.
+ * Yields the new text, and returns the whole output; `modelName` is used if the provider reports no model version.
  * @throws {ModelFailure} or the stream's own error, also if the stream ends without a finish
  */
 export async function* readStream(
@@ -58,7 +57,7 @@ export async function* readStream(
   return toAnswer(answer, modelName);
 }
 
-/** Adds one part of the stream to the model's output; returns the new text. */
+/** Returns the new text. */
 function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   if (part.type === 'text-delta') {
     answer.textId = part.id;
@@ -80,7 +79,7 @@ function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   return [];
 }
 
-/** Adds text to the newest text block. Text within thought tags becomes a thought. */
+/** Text within thought tags becomes a thought. */
 function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   for (const { text = '', thought = false } of pieces) {
     const block = thought ? getTagged(answer) : getBlock(answer, answer.textId, false);
@@ -145,10 +144,7 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   }
 }
 
-/**
- * Stores OpenRouter's reasoning details, which must be sent back unchanged, on the first thought; if there is none, on
- * a new empty thought.
- */
+/** Stores OpenRouter's reasoning details, to be sent back unchanged, on the first thought or on a new empty one. */
 function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
   const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
   if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
@@ -160,10 +156,7 @@ function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void 
   } as unknown as ProviderData);
 }
 
-/**
- * Reads the model version and the grounding from Gemini's raw chunk, because the AI SDK package leaves some of them
- * out.
- */
+/** Reads model version and grounding from Gemini's raw chunk, because the AI SDK package leaves some of them out. */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   const chunk = raw as
     | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
@@ -182,10 +175,7 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
   return block;
 }
 
-/**
- * Sets the signature of a part. A thought always gets one, which names its provider; another part gets one only if the
- * provider sent signature data.
- */
+/** Signs every thought, because the signature names its provider; other parts if the provider sent signature data. */
 function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);

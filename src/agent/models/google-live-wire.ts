@@ -10,7 +10,7 @@ import { parseExactJson } from '../../core/exact-json.ts';
  * single member, whose name is the type of the message.
  */
 
-/** Returns the first message of a session: the model, and all settings that are fixed for the session. */
+/** First message of a session: the model, and all settings that are fixed for the session. */
 export function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
   const { instruction, sampling, modality, proactiveAudio, affectiveDialog } = request;
   const text = [instruction, fitted.notes].filter((each) => each.trim() !== '').join('\n\n');
@@ -36,9 +36,7 @@ const toDeclaration = (tool: FittedTools['tools'][number]) =>
     ? [{ name: tool.name, description: tool.description, parametersJsonSchema: tool.inputSchema }]
     : [];
 
-/**
- * Converts the earlier conversation to a message. If it ends with a message of the user, the model responds at once.
- */
+/** If the earlier conversation ends with a message of the user, the model responds at once. */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;
@@ -104,7 +102,7 @@ export type ServerMessage = z.output<typeof serverMessageSchema>;
 /** @throws {Error} for an invalid message */
 export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
-/** Converts a server message; returns `undefined` if it is only about the connection. */
+/** `undefined` if the message is only about the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};

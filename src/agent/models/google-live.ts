@@ -12,7 +12,7 @@ import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 export interface GoogleLiveSettings {
   modelName: string;
   apiKey: string | undefined;
-  /** Base URL of the provider. Its path is ignored. */
+  /** The path is ignored. */
   baseUrl: string | undefined;
   /** Maximum time to open a session, in milliseconds. */
   timeoutMs: number;
@@ -58,11 +58,11 @@ class Connection implements LiveConnection {
     this.#settings = settings;
   }
 
-  /** Opens the WebSocket and the session. @throws {AgentError} if that fails */
+  /** @throws {AgentError} if the WebSocket or the session cannot be opened */
   async open(request: LiveRequest): Promise<void> {
     const { baseUrl = BASE_URL, apiKey, timeoutMs, modelName } = this.#settings;
     const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
-    // The API key is sent in a header and not in the URL, as Google's package does, because URLs are logged.
+    // The API key is in a header, and not in the URL where Google's package puts it, because URLs are logged.
     const headers = apiKey === undefined ? {} : { 'x-goog-api-key': apiKey };
     const socket = new WebSocket(address, {
       headers,
@@ -158,10 +158,7 @@ class Connection implements LiveConnection {
     this.#messages.push({ closed: error });
   }
 
-  /**
-   * Classifies the reason for which the server closed the connection. The text itself is not passed on, because it may
-   * quote what was sent.
-   */
+  /** Classifies the server's reason for closing. Its text is not passed on, because it may quote what was sent. */
   #fromClose(code: number, reason: string): ModelFailure {
     const options = { detail: `closed with ${code}`, cause: reason };
     if (/api key|credential|permission/i.test(reason)) return new ModelFailure('model_unauthorized', options);

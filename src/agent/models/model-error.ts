@@ -29,10 +29,7 @@ export class ModelFailure extends Error {
   }
 }
 
-/**
- * Converts a failure to an error whose message names provider and model. It never contains the API key, the prompt or
- * text of the provider.
- */
+/** The message names provider, model and failure, without the API key or the prompt. */
 export function toModelError(failure: ModelFailure, provider: string, modelName: string): AgentError {
   const detail = failure.detail === '' ? '' : ` (${failure.detail})`;
   const text = `The model \`${modelName}\` of ${provider} ${SENTENCES[failure.code]}${detail}`;
@@ -48,10 +45,7 @@ interface CallError {
   data?: unknown;
 }
 
-/**
- * Classifies an error of an AI SDK package, the network or a stream. `hasAnswered`: some output had arrived before it.
- * `key` is the API key, which is removed from the detail.
- */
+/** `hasAnswered`: output had arrived before the error. `key` is the API key, which is removed from the detail. */
 export function toFailure(error: unknown, hasAnswered: boolean, key?: string): ModelFailure {
   if (error instanceof ModelFailure) return error;
   const call = (typeof error === 'object' && error !== null ? error : {}) as CallError;
@@ -123,10 +117,7 @@ const toRetry = ({ retryAfterMs, cause }: ModelFailure) => ({
   ...(retryAfterMs !== undefined && { retryAfterMs }),
 });
 
-/**
- * Returns the body of an error response: parsed JSON whatever its media type (of a list the first element), or the
- * text.
- */
+/** Parsed JSON whatever its media type (of a list the first element), else the text. */
 function readBody({ responseBody, data }: CallError): unknown {
   const parsed = parse(responseBody) ?? data;
   const body: unknown = Array.isArray(parsed) && parsed.length > 0 ? parsed[0] : parsed;
@@ -142,10 +133,7 @@ function parse(text: unknown): unknown {
   }
 }
 
-/**
- * Reads the header `retry-after-ms`, or `retry-after` in seconds or as a date; returns milliseconds, or `undefined` if
- * both are absent.
- */
+/** Reads `retry-after-ms`, or `retry-after` in seconds or as a date; returns milliseconds, if either is present. */
 function retryAfter(headers: Record<string, string> | undefined): number | undefined {
   const ms = Number(headers?.['retry-after-ms'] ?? Number.NaN);
   if (ms >= 0) return ms;
@@ -176,10 +164,7 @@ const isUsedUp = (body: unknown, word: string): boolean =>
   word === 'insufficient_quota' ||
   detailsOf(body).some(({ violations }) => /PerDay/.test(JSON.stringify(violations ?? '')));
 
-/**
- * True for the status 500 with which llama.cpp rejects a request because of the model's chat template or context size.
- * A retry cannot succeed.
- */
+/** True if llama.cpp rejects the chat template or the context size: a retry after this status 500 cannot succeed. */
 function isOfTemplate(body: unknown, status: number): boolean {
   const error = toMembers(toMembers(body)['error']);
   const { code, type, message } = error;

@@ -52,10 +52,7 @@ function answer(request: ModelRequest): Content {
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
 
-/**
- * Returns the tool calls that the prompt asks for, among the tools that may be called. If it asks for none, returns one
- * call with example arguments.
- */
+/** The calls that the prompt asks for, among the allowed tools; else one call with example arguments. */
 function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
   const allowed = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
   const calls = toolCallsFor(prompt, allowed);
@@ -65,9 +62,7 @@ function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoic
   return [{ name: last.name, args: firstObject(prompt, 0)?.value ?? toMembers(exampleOf(last.parameters)) }];
 }
 
-/**
- * Produces an answer that fits the output schema: a JSON object in the prompt, else an example made from the schema.
- */
+/** Returns a JSON object in the prompt, else an example made from the output schema. */
 function toForm(prompt: string, { outputSchema, tools }: ModelRequest): string | undefined {
   if (!outputSchema) return undefined;
   const value = toolCallsFor(prompt, tools).length === 0 ? firstObject(prompt, 0)?.value : undefined;
@@ -133,7 +128,7 @@ function introduction(prompt: string, { contents, tools }: ModelRequest): string
 
 const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\``).join(', ');
 
-/** Number of tokens that are counted without a pause, which takes 2 ms. */
+/** Number of tokens that are counted without a pause: 2 ms of work. */
 const TOKENS_AT_ONCE = 200_000;
 
 function countTokens(value: string): number {
@@ -187,7 +182,7 @@ export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): Function
 const wholeWord = (name: string) =>
   new RegExp(`(?<![A-Za-z0-9_])${name.replaceAll(/[^A-Za-z0-9_]/g, String.raw`\$&`)}(?![A-Za-z0-9_])`, 'i');
 
-/** Returns the first JSON object in a text after an index, with its start and end. */
+/** Finds the first JSON object after an index. */
 function firstObject(text: string, from: number): { value: JsonObject; start: number; end: number } | undefined {
   const start = text.indexOf('{', from);
   let end = start;
@@ -214,9 +209,7 @@ function defaultArguments(name: string, prompt: string): JsonObject {
   return { expression: withoutEnd(longest) };
 }
 
-/**
- * Removes dots, commas and blanks at the end. A regular expression would take quadratic time: 18 s for 100,000 dots.
- */
+/** Removes trailing dots, commas and blanks. A regular expression would take quadratic time: 18 s for 100,000 dots. */
 function withoutEnd(text: string): string {
   let end = text.length;
   while (end > 0 && /[.,\s]/.test(text.charAt(end - 1))) end -= 1;

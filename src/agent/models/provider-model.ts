@@ -27,10 +27,7 @@ export interface ProviderSettings {
   baseUrl?: string;
   /** Maximum time without a byte of the response, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
-  /**
-   * Maximum number of retries after the statuses 429 and 5xx and after network failures, as long as no output has
-   * arrived. Default: 3.
-   */
+  /** Retries after the statuses 429 and 5xx and after network failures, while no output has arrived. Default: 3. */
   maxRetries?: number;
   /** First back-off, in milliseconds; it doubles with each retry. Default: 500. */
   retryDelayMs?: number;
@@ -95,9 +92,7 @@ export function providerModel(settings: ProviderSettings): Model {
   return { provider, generate, ...vectors, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
 }
 
-/**
- * True if the provider certainly requires an API key; at an address other than the provider's public one it may not.
- */
+/** True if an API key is certainly required; at an address other than the provider's public one it may not be. */
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
@@ -123,16 +118,15 @@ function reduceRequest(
   facts: ProviderFacts,
 ): FittedRequest | undefined {
   const { form, omissions, hasThoughts, hasFiles } = fitted;
-  // Structured output is left out first, because providers support only parts of JSON Schema, and compatible servers
-  // perhaps none.
+  // Structured output is left out first: providers support parts of JSON Schema only, compatible servers perhaps none.
   if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, omissions);
   if (hasThoughts) return fitRequest(request, provider, facts, form, { ...omissions, withoutThoughts: true });
   return hasFiles ? fitRequest(request, provider, facts, form, { ...omissions, withoutFiles: true }) : undefined;
 }
 
 /**
- * Converts the output schema. For Google's older models, the AI SDK package makes a tool of the output schema if there
- * are other tools; then the restrictions of tool schemas apply to it.
+ * For Google's older models, the AI SDK package makes a tool of the output schema if there are other tools; then the
+ * limits of tool schemas apply to it.
  */
 function toFormSchema(
   { schema }: AnswerForm,
@@ -182,7 +176,7 @@ type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: b
 /** Maximum length of the reported text of an unknown part, in characters. */
 const MAX_REPORTED = 100;
 
-/** Makes one attempt. A failure is returned and not thrown, so that the caller can retry if nothing was yielded. */
+/** A failure is returned and not thrown, so that the caller can retry if nothing was yielded. */
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
@@ -228,10 +222,7 @@ function withTrace(): Pick<CallOptions, 'headers'> {
   return traceparent === undefined ? {} : { headers: { traceparent } };
 }
 
-/**
- * Returns the tools and the tool choice. If the provider cannot force a specific tool, it receives only that tool. A
- * tool that had to be left out cannot be forced.
- */
+/** A provider that cannot force a named tool receives only that tool. A tool that was left out cannot be forced. */
 function toTools(
   choice: ToolChoice | undefined,
   { tools, toName }: FittedRequest['tools'],
@@ -253,9 +244,7 @@ const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length
 
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
-/**
- * Yields the parts of a stream. After an abort it throws the reason of the signal. It always releases the connection.
- */
+/** After an abort, throws the reason of the signal. Always releases the connection. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

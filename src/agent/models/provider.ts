@@ -21,16 +21,13 @@ export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/**
- * Default base URLs. They are always passed, because the AI SDK packages would otherwise read environment variables.
- */
+/** Always passed, because the AI SDK packages would otherwise read environment variables. */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Returns what a provider's API accepts in a request. */
 export function factsOf(name: ProviderName, baseUrl: string | undefined, modelName: string): ProviderFacts {
   if (name === 'openai-compatible') return compatibleFacts(baseUrl, modelName);
   return { openai: OPENAI, anthropic: ANTHROPIC, google: GOOGLE }[name];
@@ -45,10 +42,7 @@ function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
   return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
 }
 
-/**
- * Limits the size of HTTP responses and rewrites them, so that a provider with endless lines or nesting fails the model
- * call and not the process.
- */
+/** Limits and rewrites HTTP responses, so that endless lines or nesting fail the model call and not the process. */
 const fetchFrom =
   (provider: ProviderName): typeof fetch =>
   async (input, init) => {
@@ -110,10 +104,7 @@ function addDetail(details: JsonObject[], detail: JsonObject): void {
   }
 }
 
-/**
- * Loads the AI SDK package of a provider when it is first needed, so that packages of other providers do not slow the
- * start.
- */
+/** Loads a provider's AI SDK package when it is first needed, so that other packages do not slow the start. */
 export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
@@ -139,10 +130,7 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/**
- * Returns provider-specific options of a request. OpenAI is told to store nothing, so its reasoning is part of the
- * history, in encrypted form.
- */
+/** OpenAI is told to store nothing, so its reasoning is part of the history, in encrypted form. */
 export function providerOptions(
   name: ProviderName,
   schema: JsonObject | undefined,

@@ -10,10 +10,7 @@ export function toSignature(provider: string, data: ProviderData | undefined): s
   return Buffer.from(JSON.stringify([provider, data ?? null])).toString('base64');
 }
 
-/**
- * Decodes a `thoughtSignature`. Returns this provider's data (`{}` if it sent none), or `undefined` if another provider
- * made the signature.
- */
+/** Returns this provider's data (`{}` if it sent none); `undefined` if another provider made the signature. */
 export function fromSignature(provider: string, signature: string | null | undefined): ProviderData | undefined {
   if (!signature) return undefined;
   const parsed = signatureSchema.safeParse(parseBase64(signature));

@@ -9,16 +9,12 @@ interface Piece {
 }
 
 const TAGS = ['think', 'thinking', 'thought', 'reasoning'];
-/** Closing tag of each opening tag. */
 const CLOSINGS = new Map([
   ...TAGS.map((tag): [string, string] => [`<${tag}>`, `</${tag}>`]),
   ['[think]', '[/think]'] as const,
 ]);
 
-/**
- * Splits the output of one model call into thoughts and answer while it streams, even if a tag is spread over several
- * chunks.
- */
+/** Splits one model output into thoughts and answer while it streams, even if a tag is spread over several chunks. */
 export class ThoughtTags {
   /** `start`: only thoughts and blanks have been read. `thought`: reading a thought. `text`: reading the answer. */
   #place: 'start' | 'thought' | 'text' = 'start';
@@ -49,7 +45,7 @@ export class ThoughtTags {
     return this.#hasThought && text.trim() === '' ? [] : [{ text }];
   }
 
-  /** Processes the held text up to the next tag. @returns true if more of it can be processed */
+  /** Processes the held text up to the next tag; true if more of it can be processed. */
   #step(pieces: Piece[]): boolean {
     return this.#place === 'thought' ? this.#readThought(pieces) : this.#readStart(pieces);
   }

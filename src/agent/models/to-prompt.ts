@@ -34,9 +34,7 @@ export interface PromptOptions {
   withoutFiles?: boolean;
 }
 
-/**
- * A converted conversation. It says whether it has thoughts or files, which can be left out if the provider rejects it.
- */
+/** Thoughts and files can be left out if the provider rejects the prompt. */
 export interface ConvertedPrompt {
   prompt: Prompt;
   hasThoughts: boolean;
@@ -65,10 +63,7 @@ export function toPrompt({ instruction, contents, sampling }: ModelRequest, opti
   };
 }
 
-/**
- * Marks for Anthropic where cached prefixes of the prompt end: after the instruction, whose prefix includes the tools,
- * and after the history.
- */
+/** Marks for Anthropic the ends of cached prefixes: after the instruction (with the tools) and after the history. */
 const withCacheMarks = (prompt: Prompt): Prompt =>
   prompt.map((message, index) =>
     message.role === 'system' || index === prompt.length - 1
@@ -78,10 +73,7 @@ const withCacheMarks = (prompt: Prompt): Prompt =>
 
 const isBlank = (text: string) => text.trim() === '';
 
-/**
- * Joins neighbouring contents of the same role, because local servers reject conversations whose roles do not alternate
- * (chat templates of Mistral and Gemma).
- */
+/** Local servers reject conversations whose roles do not alternate (chat templates of Mistral and Gemma). */
 function joinRoles(contents: Content[]): Content[] {
   const joined: Content[] = [];
   for (const content of contents) {
@@ -124,7 +116,7 @@ class PromptBuilder {
   }
 
   addModel(content: Content): void {
-    // Two model contents with a tool call without a result between them occur only in a damaged conversation.
+    // Open calls are not answered here, because a result follows them except in a damaged conversation.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
     const details: JsonObject[] = [];
@@ -147,8 +139,7 @@ class PromptBuilder {
       const input = toWellFormed(tools.toArguments(part.functionCall.name ?? '', args ?? {}));
       parts.push({ type: 'tool-call', toolCallId: sentId, toolName: name, input, ...signed });
     } else if (part.thought === true) {
-      // A thought is sent back only to the provider that made it: others reject its signature, or take it for an
-      // answer.
+      // A thought is sent back only to its provider: others reject its signature, or take it for an answer.
       if (!isKept) return;
       const its = provider === 'openai-compatible' ? getDetails(data) : [];
       if (its.length > 0) details.push(...its);
@@ -188,10 +179,7 @@ class PromptBuilder {
     return call;
   }
 
-  /**
-   * Returns a new tool call id of letters and digits, derived from the calls, so that requests with the same calls get
-   * the same ids.
-   */
+  /** Derives a new id of letters and digits from the calls, so that requests with the same calls get the same ids. */
   #newId(ownId: string): string {
     const { length } = this.#options.facts.callIds;
     const start = ownId.replaceAll(/[^a-zA-Z0-9]/g, '').slice(0, length - 6) || 'c';
@@ -216,9 +204,7 @@ class PromptBuilder {
     if (parts.length > 0 || responses.length === 0) this.#addUserParts(parts);
   }
 
-  /**
-   * Adds the results of all tool calls that wait for one; returns the function responses that belong to none of them.
-   */
+  /** Adds results for all open tool calls; returns the function responses that belong to none of them. */
   #answer(responses: FunctionResponse[]): FunctionResponse[] {
     const calls = this.#open;
     this.#open = [];
@@ -293,10 +279,7 @@ class PromptBuilder {
     this.#addUserParts([{ type: 'text', text }]);
   }
 
-  /**
-   * Completes the prompt, because providers reject tool calls without results and conversations that end with a message
-   * of the model.
-   */
+  /** Providers reject tool calls without results, and conversations that end with a message of the model. */
   end(): Message[] {
     this.#answer([]);
     const last = this.#messages.at(-1)?.role;
@@ -341,16 +324,13 @@ function isThought(provider: ProviderName, part: Part, data: ProviderData): bool
   return Boolean(part.text);
 }
 
-/** Returns OpenRouter's reasoning details, which must be sent back unchanged. */
+/** OpenRouter's reasoning details must be sent back unchanged. */
 function getDetails(data: ProviderData): JsonObject[] {
   const details: unknown = (data as Record<string, JsonObject | undefined>)['compatible']?.['reasoningDetails'];
   return Array.isArray(details) ? (details as JsonObject[]) : [];
 }
 
-/**
- * Returns a part's text. Code that a provider executed becomes text, because only that provider understands its own
- * format.
- */
+/** Code that a provider executed becomes text, because only that provider understands its own format. */
 function getText(part: Part): string {
   if (part.executableCode) return `\`\`\`\n${part.executableCode.code ?? ''}\n\`\`\``;
   if (part.codeExecutionResult) return `Result of the code: ${part.codeExecutionResult.output ?? ''}`;

@@ -57,7 +57,7 @@ const HOSTS: readonly [RegExp, ProviderFacts][] = [
 /** Name of a model of Mistral, whose limits apply on any server. */
 const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
 
-/** Returns the limits of an OpenAI-compatible server, by its host name and the model's name. */
+/** Chooses by the server's host name, else by the model's name. */
 export function compatibleFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
   const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
   const hostFacts = HOSTS.find(([pattern]) => pattern.test(host))?.[1];

@@ -5,7 +5,7 @@
 export interface ProviderFacts {
   callIds: CallIdFacts;
   toolName: RegExp;
-  /** Pattern of allowed argument names, at any depth. */
+  /** Applies at any depth. */
   argumentName: RegExp;
   /** Names of tools that the provider's AI SDK package adds itself for structured output. */
   formTools: readonly string[];
@@ -16,25 +16,19 @@ export interface ProviderFacts {
   choosesByName: boolean;
   /** Keywords that schemas of arguments may contain: all of JSON Schema, or only those of Google's closed list. */
   schemas: 'json-schema' | 'google';
-  /** Which files user messages may contain. */
+  /** Files in user messages. */
   files: FileFacts;
-  /** Which files tool results may contain. Default: files are sent as a user message after the result. */
+  /** Files in tool results. Default: they are sent as a user message after the result. */
   resultFiles: FileFacts | undefined;
   /** Which files made by a model may be sent back to it. Default: such files are described in words. */
   answerFiles: FileFacts | undefined;
-  /**
-   * Text of a model message to insert between tool results and a user message, for models that reject a user message
-   * directly after tool results.
-   */
+  /** Text of a model message to insert between tool results and a user message, for models that reject that order. */
   afterResults: string | undefined;
   /** False if the provider rejects a conversation with its model's earlier thoughts. */
   takesThoughts: boolean;
   outputTokens: number;
   stops: number;
-  /**
-   * Request members that the server knows by another name (string), or does not accept (undefined). Default: all
-   * members are sent as they are.
-   */
+  /** Request members that the server calls by another name (string), or does not accept (undefined). */
   members?: Readonly<Record<string, string | undefined>>;
 }
 
@@ -44,10 +38,7 @@ interface CallIdFacts {
   length: number;
 }
 
-/**
- * Which files may be sent. A file that is not accepted is sent as text if it is a text file, else as a description with
- * name, type and size.
- */
+/** A file that is not accepted is sent as text if it is a text file, else as a description with name, type and size. */
 export interface FileFacts {
   /** Accepted media types; `audio/*` means all of that kind. The type of an image is detected from its first bytes. */
   types: ReadonlySet<string>;

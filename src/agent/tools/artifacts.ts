@@ -50,7 +50,7 @@ function toPart({ text = '', data, mimeType }: { text?: string; data?: string; m
   return { inlineData: { data: Buffer.from(text).toString('base64'), mimeType } };
 }
 
-/** Tool that loads the latest version of artifacts: texts into the function response, media as its attachments. */
+/** Loads the latest versions: texts into the function response, media as its attachments. */
 export const loadArtifacts: Tool = {
   name: 'load_artifacts',
   description: 'Loads saved files so that you can read or see them. `list_artifacts` gives the names.',

@@ -2,14 +2,10 @@ import type { MathJsInstance, MathNode } from 'mathjs';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
-/**
- * Maximum number of nodes in the syntax tree of an expression. Evaluation takes linear time in them, because neither
- * ranges nor loops are allowed.
- */
+/** Nodes of the syntax tree. Evaluation takes linear time in them, because neither ranges nor loops are allowed. */
 const MAX_NODES = 500;
 
-// Functions that expressions may call. `combinations` and `permutations` are left out, because mathjs loops over their
-// arguments (1 s for 1e8).
+// `combinations` and `permutations` are left out, because mathjs loops over their arguments (1 s for 1e8).
 const FUNCTIONS = new Set(
   (
     'abs acos acosh add asin asinh atan atan2 atanh cbrt ceil cos cosh cot csc cube divide exp factorial ' +
@@ -26,10 +22,7 @@ let loading: Promise<MathJsInstance> | undefined;
 /** Loaded with the first call, because mathjs takes about 300 ms to load (its full build 600 ms). */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
-/**
- * Tool that evaluates arithmetic with numbers, operators and the listed functions. Definitions, imports and loops are
- * impossible.
- */
+/** Allows numbers, operators and the listed functions only: definitions, imports and loops are impossible. */
 export const calculator: Tool = {
   name: 'calculator',
   description:

@@ -3,7 +3,6 @@ import { newPauses } from '../../platform/work/loop-turns.ts';
 
 /** Number of characters that are parsed without a pause. */
 const SLICE = 16_384;
-/** Maximum length of a title, in characters. */
 const MAX_TITLE = 1_000;
 
 /** Elements whose content is left out, because it is no text of the page. */
@@ -30,9 +29,8 @@ const IGNORED = {
 };
 
 /**
- * Returns the readable text of an HTML page and its first title, in linear time. `isCut` is true if the text is longer
- * than `maxLength`; the rest of the page is not parsed then. Only the tokenizer of the HTML package is used, because
- * its parser searches all open elements at each end tag.
+ * Takes linear time: only the tokenizer of the HTML package is used, because its parser searches all open elements at
+ * each end tag. `isCut` is true if the text is longer than `maxLength`; the rest of the page is not parsed then.
  */
 export async function htmlToText(
   html: string,
@@ -77,8 +75,7 @@ export async function htmlToText(
   );
   const tidy = () => {
     title = squeeze(title).trimStart().slice(0, MAX_TITLE);
-    // Text whose whitespace was collapsed before is not processed again, except its last character, which may be a
-    // blank.
+    // Only the last character of the earlier text is squeezed again, because it may be a blank.
     text = (text.slice(0, -1) + squeeze(text.slice(-1) + fresh)).trimStart();
     fresh = '';
   };
@@ -95,8 +92,5 @@ export async function htmlToText(
   return { title: title.trimEnd(), text: text.slice(0, maxLength), isCut: text.length > maxLength };
 }
 
-/**
- * Replaces each run of whitespace by one blank, or by one line break if it contains one, so that there are no empty
- * lines.
- */
+/** Replaces each run of whitespace by one blank, or by one line break if it contains any, so that no line is empty. */
 const squeeze = (text: string) => text.replaceAll(/\s+/g, (blanks) => (blanks.includes('\n') ? '\n' : ' '));

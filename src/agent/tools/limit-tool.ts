@@ -8,19 +8,12 @@ import { cloneJson } from '../../core/exact-json.ts';
 /** Pause before the first retry, in milliseconds; it doubles with each retry. */
 const RETRY_DELAY_MS = 200;
 
-/**
- * Semaphores of this process that limit concurrent calls. The key is the limits object of a tool, which belongs to one
- * tool of one agent.
- */
+/** Semaphores for concurrent calls in this process. The key belongs to one tool of one agent. */
 const places = new WeakMap<ToolLimits, FairSemaphore>();
 
-/** True if repeating a call has no further effect. */
 const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
 
-/**
- * Returns a tool that enforces its limits. @throws {AgentError} for retries of a tool whose effect is neither `none`
- * nor `idempotent`
- */
+/** @throws {AgentError} for retries of a tool whose effect is neither `none` nor `idempotent` */
 export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   const { concurrency, retries = 0 } = limits;
   if (retries > 0 && !isRepeatable(tool)) {
@@ -41,10 +34,7 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   };
 }
 
-/**
- * Waits until a concurrent call is allowed; users take turns. If the semaphore grants the slot after an abort, the slot
- * is released at once.
- */
+/** Users take turns. If the semaphore grants the slot after an abort, the slot is released at once. */
 async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
   const place = semaphore?.acquire(session.userId);
   if (!place) return undefined;

@@ -8,7 +8,7 @@ import type { OpenApiSource } from '../definition/agent.ts';
 import { type Effect, type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
 
-/** Maximum time of one HTTP request, in milliseconds, if the tool has no lower limit. */
+/** Limit of one HTTP request, if the tool has no lower limit. */
 const TIMEOUT_MS = 60_000;
 /** Maximum number of characters of an error response that the model receives. */
 const MAX_REFUSAL = 2_000;
@@ -21,10 +21,7 @@ const EFFECTS: Record<string, Effect> = {
   put: 'idempotent',
   delete: 'idempotent',
 };
-/**
- * HTTP headers that a parameter must not set, because OpenAPI 3.1 says so (parameter object), or because they delimit
- * the request.
- */
+/** HTTP headers that no parameter may set: those that OpenAPI 3.1 excludes, and those that delimit the request. */
 const RESERVED = /^(?:accept|authorization|cookie|host|connection|content-.*|transfer-encoding|proxy-.*)$/i;
 
 interface Parameter {
@@ -39,7 +36,7 @@ interface Parameter {
   explode?: boolean;
   /** True: reserved characters in a query are not percent-encoded. */
   allowReserved?: boolean;
-  /** Given in place of `schema` if the value is to be sent as JSON. */
+  /** Takes the place of `schema` if the value is to be sent as JSON. */
   content?: Record<string, { schema?: JsonObject }>;
 }
 
@@ -54,8 +51,7 @@ interface Operation {
 }
 
 /**
- * Makes a tool of each listed operation of an OpenAPI document. An operation that no tool can call is left out, with a
- * warning.
+ * An operation that no tool can call is left out, with a warning.
  * @throws {ConfigError} for an operation that is not in the document, or a document without a server address
  */
 export function openApiTools(source: OpenApiSource, document: JsonObject, settings: McpSettings): Tool[] {
@@ -220,10 +216,7 @@ function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
   return definitions.size > 0 ? { ...moved, $defs: Object.fromEntries(definitions) } : moved;
 }
 
-/**
- * Sends the HTTP request of a tool call. If the API requires OAuth, it carries the user's own access token; a user
- * without one is asked for consent.
- */
+/** Sends the user's own access token if the API requires OAuth; a user without one is asked for consent. */
 async function call(operation: Operation, name: string, settings: McpSettings, args: JsonObject, context: ToolContext) {
   const { source, base } = operation;
   const egress = createEgress(settings.egress, context.session.userId);
@@ -293,16 +286,14 @@ const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.str
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 
-/**
- * Percent-encodes text for a query. With `keepsReserved`, reserved characters stay as they are (RFC 3986, section 2.2).
- */
+/** With `keepsReserved`, reserved characters are not percent-encoded (RFC 3986, section 2.2). */
 const encode = (text: string, keepsReserved = false): string =>
   keepsReserved ? encodeURI(text).replaceAll(/[#&+]/g, encodeURIComponent) : encodeURIComponent(text);
 
 /** Separator between the elements of a list, by style. */
 const SEPARATORS: Record<string, string> = { form: ',', spaceDelimited: '%20', pipeDelimited: '|' };
 
-/** Returns the pieces of a query string for a parameter (OpenAPI 3.1, style values). */
+/** Pieces of a query string (OpenAPI 3.1, style values). */
 function toQuery({ name, style = 'form', explode, allowReserved, content }: Parameter, value: unknown): string[] {
   const key = encodeURIComponent(name);
   const write = (each: unknown) => encode(toText(each), allowReserved);
@@ -341,7 +332,7 @@ function toSimple({ explode = false, content }: Parameter, value: unknown, write
     .join(',');
 }
 
-/** Writes a path parameter. `.` and `..` are rejected, because a value from a model must not change the path. */
+/** Rejects `.` and `..`, because a value from a model must not change the path. */
 function toSegment(parameter: Parameter, value: unknown): string {
   const { name, style = 'simple', explode } = parameter;
   const write = (each: unknown) => encodeURIComponent(toText(each ?? ''));

@@ -36,7 +36,7 @@ export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSet
 }
 
 /**
- * Returns the tools of these names, in order and without duplicates.
+ * Tools in the order of the names, without duplicates.
  * @throws {AgentError} `unknown_tool` for the first unknown name, with the same message as VeADK's harness
  */
 export function findTools(available: ReadonlyMap<string, Tool>, names: string[]): Tool[] {
@@ -148,8 +148,8 @@ const readState: Tool = {
 };
 
 /**
- * Tool that sets a key of the session state. A key with the prefix `user:` belongs to the user, one with `temp:` to the
- * invocation. A key with `app:` is refused, because the prompt of one user must not change sessions of others.
+ * A key with the prefix `user:` belongs to the user, a key with `temp:` to the invocation. A key with `app:` is
+ * refused, because the prompt of one user must not change sessions of others.
  */
 const writeState: Tool = {
   name: 'write_state',

@@ -6,10 +6,7 @@ const MAX_TEXT = 50_000;
 const TIMEOUT_MS = 20_000;
 const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
 
-/**
- * Tool that reads a web page as text, at addresses that the egress policy allows. Limits: 4 MiB, 20 seconds and 50,000
- * characters.
- */
+/** Reads a page of at most 4 MiB within 20 seconds, at an address that the egress policy allows. */
 export const webFetch = (policy: EgressPolicy): Tool => ({
   name: 'web_fetch',
   description:
