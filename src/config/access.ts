@@ -4,7 +4,6 @@ import { ConfigError } from '../core/errors.ts';
 import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
 import type { environmentSchema } from './settings.ts';
 
-/** Settings of access. {@link toAuth} derives the access mode from them. */
 export const ACCESS = {
   AUTH_MODE: choice(
     ['local', 'key', 'jwt'],
@@ -52,26 +51,16 @@ export type AuthSettings =
     };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
-/** True for an address that only processes on this machine can reach. */
 export const isLoopbackHost = (host: string) => LOOPBACK_HOSTS.has(host);
 const MIN_KEY_LENGTH = 16;
-/**
- * Minimum number of different characters in a key, to detect keys that are not random: of 10^8 keys of `openssl rand
- * -hex 16`, about one has fewer.
- */
+/** Minimum number of different characters in a key: of 10^8 keys of `openssl rand -hex 16`, one has fewer. */
 const MIN_DIFFERENT_CHARACTERS = 8;
 const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|insert[-_ ]/i;
-/**
- * Matches the characters that a bearer credential may have (RFC 6750 §2.1). A key with other characters could never be
- * sent.
- */
+/** The characters that a bearer credential may have (RFC 6750 §2.1). */
 const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
-/**
- * Returns the access mode and its settings.
- * @throws {ConfigError} if a setting of the mode is missing or unsafe, or if there are settings of two modes
- */
+/** @throws {ConfigError} if a setting of the mode is missing or unsafe, or if there are settings of two modes */
 export function toAuth(env: Environment): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
   const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
@@ -111,10 +100,7 @@ function toJwt(env: Environment): AuthSettings {
   return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...claims };
 }
 
-/**
- * Checks that an address is https, because over http an attacker in the network could replace the keys that verify
- * tokens.
- */
+/** Requires https, because over http an attacker in the network could replace the keys that verify tokens. */
 function requireSecure(name: string, address: string): void {
   const { protocol, hostname } = new URL(address);
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
@@ -123,7 +109,7 @@ function requireSecure(name: string, address: string): void {
   throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
 }
 
-/** Checks the keys of a setting. @throws {ConfigError} if a key is easy to guess */
+/** @throws {ConfigError} if a key is easy to guess */
 export function checkKeys(
   keys: string[],
   modelKey: string | undefined,
@@ -144,10 +130,7 @@ function findFault(key: string, modelKey: string | undefined): string | undefine
   return new Set(key).size < MIN_DIFFERENT_CHARACTERS ? 'a key that can be guessed' : undefined;
 }
 
-/**
- * Refuses to listen on an address beyond loopback without a login, unless ALLOW_ANONYMOUS permits it. @throws
- * {ConfigError}
- */
+/** Refuses to listen beyond loopback without a login, unless ALLOW_ANONYMOUS permits it. @throws {ConfigError} */
 export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environment & { auth: AuthSettings }): void {
   if (isLoopbackHost(HOST)) return;
   if (DEV_UI && isPublicAddress(HOST)) {
@@ -171,10 +154,7 @@ export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environm
   }
 }
 
-/**
- * Returns a warning about who may use a service without credentials that listens beyond loopback; `undefined` for any
- * other service.
- */
+/** Returns a warning if a service without credentials listens beyond loopback. */
 export const describeAnonymous = ({
   auth,
   HOST,
@@ -186,9 +166,6 @@ export const describeAnonymous = ({
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'
     : undefined;
 
-/**
- * Ranges of addresses that do not count as public. `0.0.0.0` does not either, because the addresses of a container are
- * private.
- */
+/** Ranges of addresses that are not public. `0.0.0.0` counts as private, because a container's addresses are. */
 const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
 const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

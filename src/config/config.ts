@@ -27,8 +27,7 @@ const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
- * Reads the settings from environment variables. An empty variable counts as unset. With `listens: false` the process
- * will not listen, so a HOST beyond loopback needs no login.
+ * Treats an empty variable as unset. A process that does not listen (`listens: false`) needs no login for its HOST.
  * @throws {ConfigError} that names each invalid variable, its value and the allowed values
  */
 export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
@@ -52,10 +51,7 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   return config;
 }
 
-/**
- * Checks that PUBLIC_URL is set if A2A cards are signed. A signed card contains the service's address, which only the
- * operator knows. @throws {ConfigError}
- */
+/** A signed A2A card contains the service's address, which only the operator knows. @throws {ConfigError} */
 function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
   if (A2A_CARD_KEY && PUBLIC_URL === undefined)
     throw new ConfigError(
@@ -66,20 +62,14 @@ function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
 
 const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
 
-/**
- * Returns the HTTP front ends for other protocols ("doors") that are enabled. On a laptop all are enabled by default,
- * because the user is the developer; elsewhere the operator enables each.
- */
+/** Returns the enabled doors (HTTP front ends for other protocols). Default: all on a laptop, none elsewhere. */
 function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
   const { DOORS: names } = environment;
   if (!names) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
   return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
 }
 
-/**
- * Returns a warning if a variable's name is probably a misspelt setting. Most variables of an environment are not meant
- * for the runtime.
- */
+/** Warns of a misspelt setting. The first letter must match: most environment variables are not for the runtime. */
 function describeMisspelt(name: string): string[] {
   if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
   const meant = nearestName(name, SETTINGS, false);

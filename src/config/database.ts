@@ -1,10 +1,7 @@
 import { z } from 'zod';
 import { choice, choiceOr, documented, text, textOr, whole } from './setting-schemas.ts';
 
-/**
- * Matches a schema name that needs no quotes in SQL, and is short enough for the name `<schema>_inspect` of another
- * schema.
- */
+/** A schema name without quotes in SQL, which leaves room for `<name>_inspect` in PostgreSQL's 63 characters. */
 const SCHEMA = /^(?!pg_)[a-z_][a-z0-9_]{0,54}$/;
 
 export const DATABASE = {

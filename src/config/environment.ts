@@ -1,19 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 
-/**
- * Returns the environment of this process. Before, adds the variables of the file `.env` in the working directory, if
- * it exists.
- */
+/** Adds the variables of the file `.env`, if it exists, to this process's environment. */
 export function processEnvironment(): Record<string, string | undefined> {
   if (existsSync('.env')) process.loadEnvFile('.env');
   return process.env;
 }
 
-/**
- * Returns `own`, the environment of this process, and `all`, the same with the variables of the current `.env` file.
- * Does not change the environment of this process.
- */
+/** Reads `.env` without changing this process's environment: `own` is that environment, `all` includes the file. */
 export function freshEnvironment(): Record<'own' | 'all', Record<string, string | undefined>> {
   const own = { ...process.env };
   return { own, all: { ...(existsSync('.env') ? parseEnv(readFileSync('.env', 'utf8')) : {}), ...own } };

@@ -2,10 +2,6 @@ import { choiceOr, documented, integer, rangeText, whole } from './setting-schem
 
 const MAX_LLM_CALLS_RANGE: [number, number] = [1, 1_000_000];
 
-/**
- * The warning if a statement may take longer than the session's lease: another process could then take over the session
- * before the statement ends.
- */
 export const SHORT_LEASE =
   'SESSION_LEASE_MS is shorter than DATABASE_STATEMENT_TIMEOUT_MS: while one statement is slow, another process may ' +
   'take its work over; make the lease the longer one.';

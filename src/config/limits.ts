@@ -18,10 +18,7 @@ const RANGE: [number, number] = [1, 1_000_000];
 const limit = (name: keyof typeof DEFAULTS, meaning: string, range = RANGE) =>
   documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\``);
 
-/**
- * Settings that limit one caller. A caller is a user, a runtime key, or a user for whom a key acts. Anonymous callers
- * are distinguished by their address.
- */
+/** A caller is a user, a runtime key, or a user for whom a key acts. Anonymous callers are told apart by address. */
 export const LIMITS = {
   MAX_INVOCATIONS_PER_USER: limit(
     'MAX_INVOCATIONS_PER_USER',
@@ -56,10 +53,7 @@ type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)
 /** The limits of one caller; a limit that does not apply is infinite. */
 export type UserLimits = Record<keyof typeof DEFAULTS, number>;
 
-/**
- * Returns the limits of one caller. @param isShared false if only users of this machine use the service; then there are
- * no default limits
- */
+/** @param isShared false if only users of this machine use the service; then there are no default limits */
 export function toUserLimits(given: Given, isShared: boolean): UserLimits {
   const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
     name,

@@ -3,10 +3,7 @@ import { choiceOr, documented, flag, integer, list, rangeText, textOr, url, whol
 
 const PORTS: [number, number] = [0, 65_535];
 
-/**
- * Parses `name=value` pairs separated by commas, with percent-encoded values, as OpenTelemetry defines them. Refuses
- * malformed pairs.
- */
+/** `name=value` pairs, separated by commas, with percent-encoded values, as OpenTelemetry defines them. */
 export const pairs = z
   .string()
   .transform((text, context) => {
@@ -30,7 +27,6 @@ const SAMPLERS = [
   'parentbased_always_off',
   'parentbased_traceidratio',
 ] as const;
-/** OpenTelemetry's names of samplers. A sampler decides which traces are kept. */
 export type SamplerName = (typeof SAMPLERS)[number];
 
 export const OBSERVABILITY = {
@@ -85,7 +81,6 @@ export const OBSERVABILITY = {
   ),
 };
 
-/** The settings for the export of traces and metrics to an OpenTelemetry collector. */
 export interface OtlpSettings {
   OTEL_EXPORTER_OTLP_ENDPOINT: string;
   OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
@@ -94,10 +89,7 @@ export interface OtlpSettings {
   OTEL_SEMCONV_STABILITY_OPT_IN: string[];
 }
 
-/**
- * True if traces and metrics have the older names of OpenTelemetry's semantic conventions in addition to the current
- * ones.
- */
+/** True if traces and metrics have the older names of OpenTelemetry's semantic conventions too. */
 export const hasOldNames = ({
   OTEL_SEMCONV_STABILITY_OPT_IN: conventions,
 }: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => conventions.includes('gen_ai/dup');

@@ -21,7 +21,6 @@ export const ARTIFACTS = {
   AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
 };
 
-/** Settings of how long data is kept. Sessions and artifacts are kept forever by default. */
 export const RETENTION = {
   SESSION_RETENTION_DAYS: whole(
     0,

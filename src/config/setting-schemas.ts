@@ -1,10 +1,7 @@
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
-/**
- * Adds the text of a setting for `docs/configuration.md` to its schema. `otherwise` describes a default that the schema
- * does not have.
- */
+/** Documents a setting in `docs/configuration.md`. `otherwise` describes a default that the schema does not have. */
 export const documented = <Schema extends z.ZodType>(
   schema: Schema,
   meaning: string,
@@ -26,7 +23,6 @@ export const flag = (fallback: boolean, meaning: string) =>
     meaning,
     '`true`, `false`',
   );
-/** Splits a list at its commas. Removes blanks around the elements, and empty elements. */
 export const splitAtCommas = (value: string) =>
   value
     .split(',')
@@ -35,10 +31,7 @@ export const splitAtCommas = (value: string) =>
 export const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
 
-/**
- * Returns a URL without a slash at its end. Returns `undefined` if the text is not an http(s) URL, or has credentials,
- * a query or a fragment.
- */
+/** Removes a slash at the end of a URL. `undefined` for credentials, a query, a fragment, or a scheme but http(s). */
 function toPublicUrl(value: string): string | undefined {
   const address = URL.parse(value);
   if (!address || !/^https?:$/.test(address.protocol) || address.username || address.password) return undefined;
@@ -53,7 +46,6 @@ export const isOrigin = (value: string) => /^https?:/.test(value) && URL.parse(v
 /** True for an IP address or a network in CIDR notation. */
 export const isNetwork = (value: string) => ipaddr.isValid(value) || ipaddr.isValidCIDR(value);
 
-/** A whole number that is written as text, in a range. */
 export const integer = ([minimum, maximum]: [number, number]) =>
   z
     .string()

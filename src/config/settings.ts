@@ -30,7 +30,6 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Logs, metrics and traces', OBSERVABILITY],
 ];
 
-/** The schema of all environment variables that are settings of the runtime. */
 export const environmentSchema = z.object({
   ...SERVER,
   ...DATABASE,

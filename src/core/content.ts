@@ -16,10 +16,8 @@ import {
 } from './members.ts';
 
 /**
- * Schemas of Content and Part, as the sections "Content" and "Part" of the specification list them, with the further
- * members of ADK 2.13. An object with an unknown member is refused, as by ADK: a misspelt member would leave the model
- * without input, and ADK's clients could no longer read the session. Enumerations whose values the specification does
- * not show accept any string.
+ * Content and Part of the specification, with the further members of ADK 2.13. An unknown member is refused, as by ADK:
+ * a misspelt one would leave the model without input, and ADK's clients could no longer read the session.
  */
 
 /** A free-form JSON object. Its keys are data, so they are never renamed. */
@@ -45,8 +43,8 @@ const fileData = strictObject('A reference to a file elsewhere.', {
 });
 
 /**
- * Media metadata of a part. The specification has only the resolution and the video clip; clients of later ADK versions
- * (google-genai 3.4) send the other members. All are stored and passed on, and never interpreted here.
+ * Media metadata of a part, which is stored and passed on, never interpreted. The specification has only the resolution
+ * and the video clip; clients of later ADK versions (google-genai 3.4) send the other members.
  */
 
 const layers = (meaning: string) => texts(`${meaning} Open enumeration.`);
@@ -99,7 +97,7 @@ export const transcriptionSchema = z.strictObject({
   endOffset,
 });
 
-/** Media members that parts of a content have in common with parts of a function response. */
+/** Media members of a content's parts and of a function response's parts. */
 const mediaMembers = {
   mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
   videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
@@ -195,7 +193,7 @@ export const contentSchema = strictObject('What one side says: parts by one role
   role: name('`user` or `model`; function responses have `user`.'),
 });
 
-/** A tool call that the model requests. A call without an id gets one from the agent loop. */
+/** A call without an id gets one from the agent loop. */
 export type FunctionCall = z.infer<typeof functionCallSchema>;
 /** A tool's response to a call. If the tool failed, `response` has the member `error`. */
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
@@ -205,8 +203,7 @@ export type Content = z.infer<typeof contentSchema>;
 export const getParts = (content: Content | null | undefined): Part[] => content?.parts ?? [];
 
 export function getFunctionCalls(content: Content | null | undefined): FunctionCall[] {
-  // A loop instead of `flatMap`, which takes twice as long: this runs for each event of a session, several times in an
-  // invocation.
+  // `flatMap` takes twice as long, and this runs several times in an invocation for each event of its session.
   const calls: FunctionCall[] = [];
   for (const { functionCall } of getParts(content)) if (functionCall) calls.push(functionCall);
   return calls;
@@ -215,7 +212,7 @@ export function getFunctionCalls(content: Content | null | undefined): FunctionC
 export const getFunctionResponses = (content: Content | null | undefined): FunctionResponse[] =>
   getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
 
-/** Joins the texts of a content without separators. Leaves out thoughts, because they are not part of the answer. */
+/** Returns the text of a content without thoughts, because these are not part of the answer. */
 export const getAnswerText = (content: Content | null | undefined): string =>
   getParts(content)
     .filter((part) => part.thought !== true)

@@ -1,7 +1,6 @@
 /**
- * The codes that this runtime writes as `errorCode` of an event and `error.code` of an invocation, with their
- * descriptions for the OpenAPI document. A code never changes its name, because clients compare codes. Events that a
- * client appends may have other codes.
+ * Values of an event's `errorCode` and an invocation's `error.code`, described for the OpenAPI document. Clients
+ * compare codes, so none is renamed. Events that a client appends may have other codes.
  */
 export const ERROR_CODES = {
   cancelled: 'A request cancelled the invocation, or its client left where that cancels it.',
@@ -49,7 +48,7 @@ export const toErrorCode = (code: string): ErrorCode => (isErrorCode(code) ? cod
 
 const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERROR_CODES, code);
 
-/** Returns all codes with their descriptions as a Markdown list, for the OpenAPI document. */
+/** Lists the error codes in Markdown, for the OpenAPI document. */
 export const errorCodeList = (): string =>
   Object.entries(ERROR_CODES)
     .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)
@@ -63,5 +62,5 @@ const REFUSALS = new Set<string | null | undefined>([
   'unsupported_override',
 ]);
 
-/** True if the invocation's request caused the error. The same request then fails again, so a retry is useless. */
+/** True if the request itself caused the error, so that a retry fails too. */
 export const isRefusal = (code: string | null | undefined): boolean => REFUSALS.has(code);

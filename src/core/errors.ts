@@ -9,8 +9,7 @@ export const toErrorText = (text: string): string =>
   text.length > MAX_ERROR_TEXT ? `${text.slice(0, MAX_ERROR_TEXT - 1).toWellFormed()}…` : text;
 
 /**
- * An error that the caller can react to. Clients compare `code`, so it never changes. Only `http/error-handler.ts`
- * chooses the HTTP status.
+ * An error for the caller. Clients compare `code`, so it never changes. Only `http/error-handler.ts` sets the status.
  */
 export abstract class AppError extends Error {
   abstract readonly code: string;
@@ -19,10 +18,7 @@ export abstract class AppError extends Error {
   }
 }
 
-/**
- * The requested object does not exist or belongs to another user. The response is the same in both cases, so that it
- * does not reveal the object.
- */
+/** The object does not exist or belongs to another user: the same response, so that it reveals nothing. */
 export class NotFoundError extends AppError {
   readonly code = 'not_found';
 }
@@ -57,17 +53,11 @@ export class PreconditionFailedError extends AppError {
   }
 }
 
-/**
- * The session runs another invocation. The request did not want to wait, waited too long, or found the session's queue
- * full.
- */
+/** The session runs another invocation. */
 export class BusyError extends AppError {
   readonly code = 'busy';
   readonly retryAfterSeconds: number;
-  /**
-   * `rejected`: the request did not want to wait (HTTP 409). `full`: the queue was full or the wait too long (HTTP
-   * 429).
-   */
+  /** `rejected`: the request did not want to wait (HTTP 409); `full`: the queue was full or the wait too long (429). */
   readonly reason: 'full' | 'rejected';
   constructor(message: string, retryAfterSeconds: number, reason: 'full' | 'rejected' = 'full') {
     super(message);
@@ -76,7 +66,7 @@ export class BusyError extends AppError {
   }
 }
 
-/** The caller has reached one of its limits. `limit` is the name of the setting or budget that limits it. */
+/** The caller has reached a limit. `limit` is the name of its setting or budget. */
 export class LimitError extends AppError {
   readonly code = 'limit';
   readonly limit: string;
@@ -112,9 +102,7 @@ export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
-/**
- * Reasons why this process cannot give the result of an invocation that it began. Each is the beginning of a message.
- */
+/** Beginnings of the message: why this process cannot give the result of an invocation that it began. */
 const LEFT_BECAUSE = {
   stopping: 'The service is stopping',
   lost: 'This process was held up for too long',
@@ -125,8 +113,7 @@ const LEFT_BECAUSE = {
 export class HandedOverError extends UnavailableError {
   readonly invocationId: string;
   /**
-   * True if the request had an idempotency key: a retry with that key then waits for the result. A retry without a key
-   * would run the prompt a second time.
+   * True if the request had an idempotency key: a retry with it waits for the result and does not run the prompt again.
    */
   readonly isRepeatable: boolean;
 
@@ -153,13 +140,12 @@ export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';
 }
 
-/** The request has a credential, but it is not valid: malformed, wrong, expired or revoked. */
+/** The credential is malformed, wrong, expired or revoked. */
 export class InvalidTokenError extends UnauthenticatedError {}
 
 /** The credential is valid, but does not permit the operation. The message names the missing permission. */
 export class ForbiddenError extends AppError {
   readonly code = 'forbidden';
-  /** The missing scope, if a missing scope is the reason. */
   readonly scope: string | undefined;
   constructor(message: string, scope?: string, options?: ErrorOptions) {
     super(message, options);
@@ -176,21 +162,17 @@ export class LeaseLostError extends AppError {
   readonly code = 'lease_lost';
 }
 
-/**
- * The process cannot start with this configuration. The message names the variable, its value and the allowed values.
- */
+/** The process cannot start with this configuration. The message names variable, value and allowed values. */
 export class ConfigError extends AppError {
   readonly code = 'config';
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    // Not shortened, because the message quotes the operator's own settings and must name each fault.
+    // The message is not shortened, because it quotes the operator's own settings and must name each fault.
     this.message = message;
   }
 }
 
-/**
- * The agent cannot run as requested: a tool or skill is unknown, an MCP server or model failed, or a limit was reached.
- */
+/** The agent cannot run: a tool or skill is unknown, an MCP server or model failed, or a limit was reached. */
 export class AgentError extends AppError {
   readonly code: ErrorCode;
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
@@ -202,10 +184,7 @@ export class AgentError extends AppError {
 /** A tool call got no response, so it is unknown whether it had its effect. */
 export class UnknownOutcomeError extends AgentError {}
 
-/**
- * SQLSTATEs of transient failures, after which a retry can succeed: lost connection, shutdown, lack of resources,
- * read-only server, locks, changed password.
- */
+/** SQLSTATEs of transient failures: lost connection, shutdown, lack of resources, read-only server, locks, password. */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Messages of transient errors that pg and its pool throw without a code (pg 8.23, pg-pool). */
@@ -236,13 +215,9 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
-/**
- * True for a transient failure of the database. A retry can succeed, but the failed attempt may have been committed
- * too.
- */
+/** True for a transient failure of the database. The failed attempt may have been committed nevertheless. */
 export function isPassingFailure(error: unknown): boolean {
-  // An `AppError` is no failure of the database, even if its cause looks like one, e.g. a refused connection to an MCP
-  // server.
+  // An `AppError` is no failure of the database, even if its cause looks like one (an MCP server refused a connection).
   if (error instanceof AppError) return false;
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -252,16 +227,10 @@ export function isPassingFailure(error: unknown): boolean {
   return false;
 }
 
-/**
- * Classes of SQLSTATEs whose messages contain no statement and no value, because they are about the server or the
- * connection.
- */
+/** Classes of SQLSTATEs about the server or the connection, whose messages contain no statement and no value. */
 const CONNECTION_SQLSTATE = /^(?:08|28|3D|53|57)\w{3}$/;
 
-/**
- * Returns why the database cannot be used, as a message without user data that may be logged; `undefined` for any other
- * error.
- */
+/** Returns why the database cannot be used, without user data, for the log; `undefined` for any other error. */
 export function connectionReason(error: unknown): string | undefined {
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
@@ -272,20 +241,14 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/**
- * Messages for a state that exceeds a limit, by the SQLSTATE that the runtime's SQL functions raise
- * (`migrations/functions/limits.sql`).
- */
+/** Messages for a state that exceeds a limit, by the SQLSTATE that `migrations/functions/limits.sql` raises. */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
   AR415: 'The state would have more than 10000 keys.',
   AR416: 'Agents have written as much `app:` state for this user as they may for one: 65536 bytes.',
 };
 
-/**
- * Error codes and messages for a write that exceeds a limit on sizes, by the SQLSTATE that the runtime's SQL functions
- * raise.
- */
+/** Refusals of a write that exceeds a limit on sizes, by the SQLSTATE that the runtime's SQL functions raise. */
 const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: string }> = {
   AR414: {
     code: 'session_too_large',
@@ -304,23 +267,14 @@ const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: 
 };
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
-/**
- * Returns the message for an error of the SQL functions `assert_state_size` and `assert_writer_share`; `undefined` for
- * any other error.
- */
+/** Returns the message for an error of `assert_state_size` or `assert_writer_share` (SQL); else `undefined`. */
 export const stateRefusal = (error: unknown): string | undefined =>
   Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
-/**
- * Returns the refusal for an error of the SQL functions that check sizes, such as `assert_session_size` and
- * `assert_user_storage`; `undefined` for any other error.
- */
+/** Returns the refusal for an error of SQL functions such as `assert_session_size`; else `undefined`. */
 export const sizeRefusal = (error: unknown) =>
   Object.entries(SIZE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 
-/**
- * Converts an error of the SQL functions `answer_calls` and `change_task`, whose message may be shown to the client.
- * Returns `undefined` for any other error.
- */
+/** Converts an error of the SQL functions `answer_calls` and `change_task`, whose messages a client may see. */
 export function answerRefusal(error: unknown): ConflictError | ForbiddenError | undefined {
   for (const cause of causes(error)) {
     const message = cause instanceof Error ? cause.message : '';
@@ -330,10 +284,7 @@ export function answerRefusal(error: unknown): ConflictError | ForbiddenError | 
   return undefined;
 }
 
-/**
- * Throws the refusal of an answer to a task as an `AppError`, which the HTTP front end of every protocol can report;
- * throws any other error unchanged.
- */
+/** Rethrows an error. A refused answer to a task becomes an `AppError`, which every HTTP front end can report. */
 export function throwRefusal(error: unknown): never {
   throw answerRefusal(error) ?? error;
 }

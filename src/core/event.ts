@@ -24,18 +24,13 @@ import {
 } from './members.ts';
 
 /**
- * Schemas of Event and EventActions, as the sections of that name in the specification list them. Every member is
- * optional, except in objects that ADK's clients refuse as a whole if a member is missing; those objects have exactly
- * the members that the clients need.
+ * Event and EventActions of the specification. Every member is optional, except in objects that ADK's clients refuse as
+ * a whole if one of their members is missing.
  */
 
-/**
- * An identifier of at most 256 characters, because it is part of an index, and PostgreSQL limits the size of index
- * rows.
- */
+/** An identifier of at most 256 characters, because PostgreSQL limits the size of the index rows that contain it. */
 const identifier = (meaning: string) => z.string().max(256).nullish().describe(meaning);
 
-/** A required text of at most 1,024 characters. */
 const present = (meaning: string) => z.string().max(1_024).describe(meaning);
 
 const compaction = z.strictObject({
@@ -106,7 +101,6 @@ const nodeInfo = keepingObject('A node.', {
 
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
-/** The Event of the specification; no member is required. */
 export const eventSchema = keepingObject(
   "One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.",
   {
@@ -167,15 +161,11 @@ export const eventSchema = keepingObject(
 );
 
 export type EventActions = z.infer<typeof eventActionsSchema>;
-/** A stored or received event. `timestamp` is in Unix seconds. */
 export type Event = z.infer<typeof eventSchema>;
 /** An event that is to be stored. If it has no `timestamp`, the database's clock sets it. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
-/**
- * Returns the size of an event's JSON in bytes, which `MAX_EVENT_BYTES` limits. Media in a user's message do not count,
- * because clients upload files with a message, and `MAX_BODY_BYTES` limits the request.
- */
+/** Returns the bytes that `MAX_EVENT_BYTES` limits. Media in a user's message are uploads, which do not count. */
 export function eventBytes(event: Event): number {
   const bytes = Buffer.byteLength(JSON.stringify(event));
   if (event.author !== 'user') return bytes;

@@ -1,8 +1,7 @@
 /**
- * Parses and writes JSON so that integers keep all their digits. `JSON.parse` rounds an integer beyond 2^53 to the
- * nearest float, so an id of 19 digits would become the id of another record. Here such an integer becomes an {@link
- * ExactInteger}, which `JSON.stringify` writes digit by digit. So it passes unchanged through events, the database and
- * every protocol. A number with a point or an exponent is a float by its spelling, and is parsed as by `JSON.parse`.
+ * JSON whose integers keep all their digits. `JSON.parse` rounds an integer beyond 2^53, so an id of 19 digits would
+ * become the id of another record. Here it becomes an {@link ExactInteger}, which `JSON.stringify` writes digit by
+ * digit. A number with a point or an exponent is a float, parsed as by `JSON.parse`.
  */
 
 /** An integer that a float cannot represent. Code must not look into it; `JSON.stringify` writes all its digits. */
@@ -22,17 +21,16 @@ interface SourceText {
 const json = JSON as unknown as SourceText;
 
 /**
- * Matches JSON text that may contain an integer beyond 2^53. Other text is parsed without a reviver, because a reviver
- * makes parsing ten times as slow.
+ * JSON text that may contain an integer beyond 2^53. Other text needs no reviver, which makes parsing ten times slower.
  */
 const MAY_BE_INEXACT = /\d{16}/;
 const INTEGER = /^-?\d+$/;
 
-/** Maximum number of digits of an integer. It is far above that of any id, and PostgreSQL's jsonb has a limit too. */
+/** Maximum number of digits of an integer, far above any id. PostgreSQL's jsonb has a limit too. */
 const MAX_DIGITS = 1_000;
 
 /**
- * Parses JSON text. Integers that a float would round become {@link ExactInteger}s.
+ * Integers that a float would round become {@link ExactInteger}s.
  * @throws {SyntaxError} if the text is not JSON, or an integer has more than 1,000 digits
  */
 export function parseExactJson(text: string): unknown {
@@ -48,8 +46,7 @@ function toRaw(source: string): ExactInteger {
 }
 
 /**
- * Length in digits from which an integer counts as a float if its digits are those of a float followed by zeros,
- * because PostgreSQL writes a float such as 1e+300 with all its digits.
+ * Number of digits above which an integer may be a float such as 1e+300, which PostgreSQL writes without an exponent.
  */
 const MAX_MEANT = 64;
 
@@ -73,7 +70,6 @@ export const isExactInteger = (value: unknown): value is ExactInteger => json.is
 export const toExactInteger = (digits: string): ExactInteger | number =>
   isRounded(Number(digits), digits) ? json.rawJSON(digits) : Number(digits);
 
-/** True if a JSON value contains an exact integer at any depth. */
 export function hasExactIntegers(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false;
   if (isExactInteger(value)) return true;
@@ -82,10 +78,7 @@ export function hasExactIntegers(value: unknown): boolean {
   return false;
 }
 
-/**
- * Copies a JSON value deeply. `structuredClone` cannot be used, because it turns exact integers into plain objects. A
- * `bigint` becomes an exact integer.
- */
+/** Copies JSON. `structuredClone` would turn exact integers into plain objects. A `bigint` becomes an exact integer. */
 export function cloneJson<Value>(value: Value): Value;
 export function cloneJson(value: unknown): unknown {
   if (typeof value === 'bigint') return toExactInteger(String(value));
@@ -99,8 +92,7 @@ export function cloneJson(value: unknown): unknown {
 }
 
 /**
- * Replaces the exact integers in a JSON value, for code that expects plain JSON: validators, structured clones, an
- * agent author's code. Returns the same value if it has none.
+ * Replaces exact integers for code that expects plain JSON, such as validators. A value without any is returned itself.
  */
 export function mapExactIntegers(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
   return hasExactIntegers(value) ? mapAll(value, convert) : value;
@@ -120,10 +112,7 @@ const MARK = 'agent-runtime/integer:';
 const MARKED = /^agent-runtime\/integer:(-?\d+)$/;
 const MARKED_IN_TEXT = /"agent-runtime\/integer:(-?\d+)"/g;
 
-/**
- * Replaces exact integers by marked texts before a value is handed to a library that would round them. {@link unmark}
- * restores the integers.
- */
+/** Replaces exact integers by marked texts for a library that would round them. {@link unmark} restores them. */
 export const mark = (value: unknown): unknown => mapExactIntegers(value, ({ rawJSON }) => `${MARK}${rawJSON}`);
 
 export function unmark(value: unknown): unknown {

@@ -1,9 +1,6 @@
 import type { JsonLimits } from './limits.ts';
 
-/**
- * Measures JSON text without parsing it and without recursion, so that ten million brackets cost neither stack nor
- * memory.
- */
+/** Measures JSON text without parsing and recursion, so that ten million brackets cost neither stack nor memory. */
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -15,9 +12,8 @@ const CASE_BIT = 0x20;
 const SAFE_DIGITS = 308;
 
 /**
- * Counts the levels, values and members of JSON text that may arrive in chunks, and detects numbers that `JSON.parse`
- * would turn into `Infinity` or 0. Counts only brackets, commas and colons, which is faster than a walk over the parsed
- * value.
+ * Counts levels, values and members of JSON text, which may arrive in chunks, by its brackets, commas and colons:
+ * faster than a walk over the parsed value. Detects numbers that `JSON.parse` would turn into `Infinity` or 0.
  */
 export class JsonScan {
   /** The limit that the text exceeds; the scan stops there. */
@@ -79,10 +75,7 @@ export class JsonScan {
     this.#isEscaped = false;
   }
 
-  /**
-   * Returns the index after the end of the string that contains `from`; that after the chunk if the string continues in
-   * the next chunk.
-   */
+  /** Returns the index after the string's end; the index after the chunk if the string continues in the next chunk. */
   #endOfText(bytes: Uint8Array, from: number): number {
     let at = from;
     for (; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++;

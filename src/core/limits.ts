@@ -1,7 +1,4 @@
-/**
- * The limits of one kind of input. A limit that is missing here is that of the enclosing input, such as the request
- * body.
- */
+/** Limits of one kind of input. A missing limit is that of the enclosing input, such as the request body. */
 interface InputLimit {
   bytes?: number | string;
   /** Maximum number of values in one JSON text: members, elements, arrays and objects. */
@@ -16,8 +13,7 @@ interface InputLimit {
 export type JsonLimits = Required<Pick<InputLimit, 'values' | 'depth'>>;
 
 /**
- * Limits of a JSON request body: more values would block the event loop, and a serializer overflows its stack at 3,000
- * levels.
+ * Limits of a JSON body: more values would block the event loop, and a serializer overflows its stack at 3,000 levels.
  */
 const JSON_BODY = { values: 100_000, depth: 64 };
 

@@ -1,10 +1,7 @@
 import { z } from 'zod';
 import { bodyList, name, number, numbers, object, objects, openEnum, text, texts, strictObject } from './members.ts';
 
-/**
- * Schemas of the metadata that a model provider sends with an answer: token counts, citations, log probabilities and
- * grounding.
- */
+/** Metadata that a model provider sends with an answer. */
 
 const tokensByModality = (meaning: string) =>
   objects(meaning, {
@@ -57,11 +54,10 @@ export const logprobsResult = z.strictObject({
   logProbabilitySum: number('Sum over the chosen tokens.'),
 });
 
-/** The token counts of one model call. Prompt tokens include cached tokens; answer tokens do not include thoughts. */
+/** Prompt tokens include cached tokens; answer tokens do not include thoughts. */
 export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
 
-// GroundingMetadata with the members that the specification lists. It is stored as Google's models send it, and never
-// read here.
+// GroundingMetadata of the specification, stored as Google's models send it and never read here.
 
 const authorAttribution = z.strictObject({
   displayName: name("The author's name to show."),

@@ -1,16 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { SessionKey } from './session.ts';
 
-/**
- * The application of all sessions of `POST /harness/invoke`. By the specification it does not depend on the request's
- * `harness_name`.
- */
+/** The application of all sessions of `POST /harness/invoke`, whatever their `harness_name` (specification). */
 export const HARNESS_APP = 'harness_agent';
 
-/**
- * Returns the notification topic for new events of a session. It is a digest, so that its length does not depend on the
- * names.
- */
+/** Notification topic of a session's new events: a digest, so that its length does not depend on the names. */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')
     .update(JSON.stringify([appName, userId, sessionId]))
@@ -18,17 +12,14 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
     .slice(0, 22);
 }
 
-/**
- * Returns the notification topic for a session that becomes ready for its next invocation. It is separate, because this
- * is far rarer than new events.
- */
+/** Notification topic of a session that is free for its next invocation. It is separate, because this is rarer. */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;
 
-/** Returns the notification topic for new chunks of streamed text of a session. */
+/** Notification topic of new chunks of streamed text. */
 export const textTopic = (key: SessionKey) => `text:${sessionTopic(key)}`;
 
-/** Returns the notification topic for requests to stop an invocation. */
+/** Notification topic of requests to stop an invocation. */
 export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
 
-/** The notification topic for new invocations in the background queue. */
+/** Notification topic of new invocations in the background queue. */
 export const QUEUE_TOPIC = 'queue';

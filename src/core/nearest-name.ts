@@ -11,9 +11,9 @@ const plain = (name: string) =>
     .replaceAll(/[^a-z0-9]/g, '');
 
 /**
- * Returns the known name that the sender most likely meant; `undefined` if no name is similar. A name is similar if it
- * differs in at most two letters and at most a third of its letters, or if it begins with the sent name.
- * @param isShortened false if a name that begins with the sent name is not similar
+ * Returns the known name that was most likely meant: it differs in at most two letters and a third of its letters, or
+ * begins with the sent name.
+ * @param isShortened false: a name that begins with the sent name is not similar
  */
 export function nearestName(sent: string, known: Iterable<string>, isShortened = true): string | undefined {
   const wanted = plain(sent.slice(0, MAX_LENGTH));
@@ -31,8 +31,7 @@ export function nearestName(sent: string, known: Iterable<string>, isShortened =
 }
 
 /**
- * Returns the edit distance of two texts: the number of letters to insert, delete, replace or swap with their neighbour
- * (Damerau–Levenshtein distance, optimal string alignment).
+ * Damerau–Levenshtein distance (optimal string alignment): letters to insert, delete, replace or swap with a neighbour.
  */
 function editDistance(one: string, other: string): number {
   let beforeLast: number[] = [];

@@ -5,7 +5,7 @@ import { isExactInteger, parseExactJson } from './exact-json.ts';
 import { INPUT_LIMITS, type JsonLimits } from './limits.ts';
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
-/** Size in bytes from which JSON texts are parsed one at a time, each in its turn. */
+/** Size in bytes from which JSON texts are parsed one at a time. */
 export const LARGE_BYTES = 65_536;
 
 /** JSON that was refused. `message` is the end of a sentence, as in "The body is not UTF-8". */
@@ -21,9 +21,8 @@ export class JsonRefusedError extends Error {
 }
 
 /**
- * Parses JSON from outside and keeps large integers exact. Refuses, in this order: bytes that are not UTF-8; too many
- * levels or values, before anything is parsed; text that is not JSON; and, with `exact`, values that would be written
- * differently from how they were sent.
+ * Parses JSON from outside. Refuses bytes that are not UTF-8, then (before parsing) too many levels or values, then
+ * text that is not JSON, and with `exact` values that would be written differently from how they were sent.
  * @throws {JsonRefusedError}
  */
 export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: boolean }): unknown {
@@ -73,12 +72,12 @@ function parseLoosely(text: string): unknown {
 }
 
 /**
- * What `JSON.parse` loses of a JSON text: all but the last of duplicate members, the sign of a negative zero (it is
- * written as 0), and numbers outside the range of a 64-bit float. A number with a point or an exponent is a float by
- * its spelling, as for Python's `json`, and may be rounded to the nearest float. An integer must be kept.
+ * `JSON.parse` loses all but the last of duplicate members, the sign of a negative zero, and numbers outside the range
+ * of a 64-bit float. A number with a point or an exponent may be rounded to the nearest float, as by Python's `json`;
+ * an integer may not.
  */
 
-/** The first value or member of a JSON text that parsing would change: its path, and the reason for the client. */
+/** The first value or member that parsing would change: its path, and the reason for the client. */
 interface Inexact {
   path: (string | number)[];
   reason: string;
@@ -98,8 +97,7 @@ interface Level {
 }
 
 /**
- * Finds the first value or member that `JSON.parse` would change, in one pass and without recursion. Takes as long as
- * parsing.
+ * Finds the first value or member that `JSON.parse` would change, without recursion. Takes as long as parsing.
  * @param text JSON text that `JSON.parse` accepts
  */
 function findInexact(text: string): Inexact | undefined {
@@ -170,8 +168,8 @@ function whyInexact(token: string): string | undefined {
 }
 
 /**
- * Counts the members of all objects in a parsed value. If the text has more colons outside of strings, it has duplicate
- * members. Returns NaN if parsing may have changed a number. Recursive, so the depth of the value must be limited.
+ * Counts the members of all objects in a parsed value; a text with more colons has duplicate members. Returns NaN if
+ * parsing may have changed a number. Recursive, so the value's depth must be limited.
  */
 function countMembers(value: unknown): number {
   if (typeof value === 'number') return Object.is(value, -0) || !Number.isFinite(value) ? Number.NaN : 0;

@@ -7,14 +7,13 @@ import { textFormat } from './text-format.ts';
 /** Maximum length of an identifier in characters, because PostgreSQL limits an index row to 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
 /**
- * Maximum size of an identifier in bytes of UTF-8: three such identifiers and an event id of 256 characters fit into
- * one index row.
+ * Maximum bytes (UTF-8) of an identifier: three identifiers and an event id of 256 characters fit into an index row.
  */
 export const MAX_IDENTIFIER_BYTES = 512;
 
 /**
- * The character with which `db/json-escape.ts` marks escaped text in the database. Identifiers must not contain it,
- * because their columns are not escaped.
+ * The character that marks escaped text in the database (`db/json-escape.ts`). Identifiers may not contain it, because
+ * their columns are not escaped.
  */
 export const STORE_MARK = '\uE000';
 
@@ -23,10 +22,7 @@ const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 /** `.` or `..` as a segment of a URL, percent-encoded or not, because `fetch` and proxies resolve such a segment. */
 const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?: *$|[/\\?#])/i;
 
-/**
- * Returns why a text cannot be the identifier of any object, not even of one stored by an earlier version; `undefined`
- * if it can.
- */
+/** Returns why a text cannot identify any object, even one stored by an earlier version; `undefined` if it can. */
 export function keyError(text: string): string | undefined {
   if (!text.isWellFormed()) return 'lone surrogates are not allowed';
   if (text.includes(STORE_MARK)) return 'the character U+E000 is not allowed';
@@ -43,8 +39,8 @@ export function nameError(text: string): string | undefined {
 }
 
 /**
- * A text with a pattern. The OpenAPI document publishes the pattern, so RE2, Go and Rust must be able to read it: no
- * `\u` and no surrogates. All other rules are in the format, which is not checked if the text breaks the pattern.
+ * The OpenAPI document publishes the pattern, so RE2, Go and Rust must read it: no `\u`, no surrogates. Other rules are
+ * in the format, which is not checked if the text breaks the pattern.
  */
 const patternOf = (pattern: RegExp) => z.string().regex(pattern, { abort: true });
 
@@ -55,10 +51,7 @@ export const chosenIdentifierSchema = textFormat('identifier', nameError, patter
 /** An identifier in a read. Earlier versions may have stored identifiers that are refused for new objects today. */
 export const storedIdentifierSchema = textFormat('stored-identifier', keyError, patternOf(/^[^\x00-\x1f]{1,256}$/u));
 
-/**
- * Prefixes of the ids of sessions that evaluation runs created, in this runtime or in ADK's own tools. Lists of
- * sessions leave them out.
- */
+/** Prefixes of session ids that evaluation runs make, here or in ADK's own tools. Lists leave these sessions out. */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;
 
 export const isEvalSession = (sessionId: string): boolean =>
@@ -85,7 +78,6 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
     .describe('The session that it was made from, which may be gone by now.'),
 });
 
-/** The request body that creates a session. The whole body is optional. */
 export const createSessionSchema = looseObject('A new session.', {
   sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
   state: optional(jsonObject, 'Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
@@ -96,16 +88,10 @@ export const updateSessionSchema = looseObject('A change of state.', {
   stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
 });
 
-/**
- * The request body of ADK 1.x that creates a session: the whole body is the state. ADK's JavaScript client sends
- * `{"state": {…}}` instead.
- */
+/** ADK 1.x sends the state as the whole body; ADK's JavaScript client sends `{"state": {…}}` instead. */
 export const legacyStateSchema = jsonObject.describe('The initial state, or `{"state": …}`.');
 
-/**
- * Returns the state in a body of ADK 1.x: the member `state` if it is the only member and an object or null, else the
- * whole body.
- */
+/** Returns the member `state` if it is the only member and an object or null, else the whole body. */
 export function toLegacyState(body: JsonObject): JsonObject {
   const [name, ...others] = Object.keys(body);
   const { state } = body;
@@ -119,16 +105,10 @@ export interface SessionKey {
   sessionId: string;
 }
 
-/**
- * Returns the message of a 404 for a session. A session of another user gets the same message, so that the response
- * does not reveal it.
- */
+/** A session of another user gets the same message, so that the response does not reveal it. */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
 
-/**
- * The changes of a state, separated by scope. Keys keep their prefix `user:` or `app:`, so that stored states can be
- * merged without renaming.
- */
+/** The changes of a state by scope. Keys keep their prefix, so that stored states can be merged without renaming. */
 export interface ScopedDelta {
   session: JsonObject;
   user: JsonObject;
@@ -141,8 +121,7 @@ const isTemporary = (key: string) => key.startsWith('temp:');
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
 /**
- * Separates the changes of a state by the prefix of their keys: `app:` is shared by all users, `user:` by all sessions
- * of a user. Drops `temp:` keys.
+ * Separates a state's changes by prefix: `app:` is shared by all users, `user:` by one user's sessions. Drops `temp:`.
  */
 export function splitDelta(delta: JsonObject): ScopedDelta {
   const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };

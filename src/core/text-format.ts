@@ -5,14 +5,12 @@ export type FindError = (text: string) => string | undefined;
 
 const formats = new Map<string, FindError>();
 
-/**
- * All rules for texts that are implemented as code, by the `format` under which the OpenAPI document publishes them.
- */
+/** All rules for texts that are implemented as code, by the `format` that the OpenAPI document publishes. */
 export const TEXT_FORMATS: ReadonlyMap<string, FindError> = formats;
 
 /**
- * A text with a rule that JSON Schema cannot express. The OpenAPI document publishes the rule's name as `format`. Zod,
- * the OpenAPI validator and the error messages all call `findError`.
+ * A text with a rule that JSON Schema cannot express. The OpenAPI document publishes the rule's name as `format`; zod,
+ * the document's validator and the error messages all call `findError`.
  * @param text the schema with the text's other rules
  * @throws {Error} if another rule has the same name
  */

@@ -3,7 +3,6 @@ import { z } from 'zod';
 type Schema = z.core.$ZodType;
 
 interface Children {
-  /** Schemas of an object's members, by name. */
   members: Record<string, Schema>;
   /** Schemas of the elements of an array or tuple, or of the values of a record. */
   elements: readonly Schema[];
@@ -26,10 +25,7 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-/**
- * Returns a schema's definition as one type with optional members, because zod has a separate type for each kind of
- * schema.
- */
+/** Returns a schema's definition as one type with optional members; zod has a separate type for each kind of schema. */
 export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
@@ -55,8 +51,7 @@ export function getChildren(schema: Schema): Children {
 }
 
 /**
- * True if a schema, or a schema inside it, has a rule that is implemented as code (`refine`, a transformation), which
- * JSON Schema cannot express.
+ * True if a rule of the schema, or of a schema inside it, is code, such as `refine`, which JSON Schema cannot express.
  */
 function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
@@ -71,8 +66,8 @@ function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
 }
 
 /**
- * Returns the part of a schema whose rules are implemented as code; `undefined` if there are none. Of an object, the
- * result has only the members with such rules. It is for values that JSON Schema has accepted already.
+ * Returns the part of a schema whose rules are code, of an object only those members; `undefined` if there are none.
+ * The result is for values that JSON Schema has accepted already.
  */
 export function pickRefined(schema: Schema): Schema | undefined {
   if (!hasRefinement(schema)) return undefined;
@@ -83,8 +78,8 @@ export function pickRefined(schema: Schema): Schema | undefined {
 }
 
 /**
- * Removes members that the schema names and that are null. Responses leave out such members, as ADK's do, so they need
- * not be stored. Nulls in free-form objects and unknown members stay, because they are data.
+ * Removes null members that the schema names, because responses leave them out, as ADK's do. Nulls in free-form objects
+ * and unknown members stay, because they are data.
  */
 export const withoutKnownNulls = <Value>(schema: z.core.$ZodType, value: Value): Value => strip(schema, value) as Value;
 
