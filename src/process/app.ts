@@ -80,10 +80,7 @@ export interface Context extends InvocationContext {
 
 /** Dependencies of all operations: the context, and functions of one feature that another feature may not import. */
 interface OperationContext extends Context {
-  /**
-   * Deletes the copies of a session's data in other features. The operations of sessions receive the function here,
-   * because they may not import those features.
-   */
+  /** Deletes the copies of a session's data in other features, which the sessions' operations may not import. */
   forgetSessions: ForgetSessions;
   copyArtifacts: SessionContext['copyArtifacts'];
   evaluations: typeof evaluations;
@@ -98,12 +95,7 @@ const DOOR_OPERATIONS: Record<DoorName, Operation<OperationContext>[]> = {
   openai: onWire('OpenAI', openAiOperations),
 };
 
-/**
- * Returns the operations that this process serves with its settings.
- * @param mode `isDevelopment`: include the development UI's operations; `isShared`: many users log in with tokens
- * (AUTH_MODE `jwt`); `hasCronjobs`: include cronjobs; `hasWebhooks`: include webhooks; `hasEvals`: include evaluation
- * below `/apps`; `doors`: the HTTP front ends for other protocols to include
- */
+/** @param mode `isShared`: many users log in with tokens (AUTH_MODE `jwt`) */
 function listOperations(mode: {
   isDevelopment: boolean;
   isShared: boolean;
@@ -148,7 +140,6 @@ function listOperations(mode: {
   return withAliases(served, ALIASES);
 }
 
-/** Returns the operations of a process in which all features are enabled. */
 export const listAllOperations = (isShared = false) =>
   listOperations({
     isDevelopment: true,
@@ -159,16 +150,10 @@ export const listAllOperations = (isShared = false) =>
     doors: new Set(DOOR_NAMES),
   });
 
-/**
- * The name by which AgentKit's command line addresses the application `harness_agent`. It is an alias unless an
- * application has this name.
- */
+/** The name of `harness_agent` in AgentKit's command line; an alias unless an application has this name. */
 const ALIAS = 'harness';
 
-/**
- * Creates the Express application with the operations of the settings. @throws {Error} if operations contradict each
- * other
- */
+/** @throws {Error} if operations contradict each other */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
@@ -212,10 +197,7 @@ export function createApp(context: Context): Express {
   });
 }
 
-/**
- * Returns the served web pages. The console is first, because it is the page for people who visit the service's root
- * address.
- */
+/** The console is first, because it is the page for people who visit the service's root address. */
 function listPages({ config, version }: Context) {
   const { auth, CRONJOBS, DEV_UI, EVALS, WEBHOOKS } = config;
   const features = { devUi: DEV_UI, cronjobs: CRONJOBS, webhooks: WEBHOOKS, evals: EVALS };
@@ -223,10 +205,7 @@ function listPages({ config, version }: Context) {
   return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
-/**
- * Adds a log entry for a token issuer that is unreachable, because nothing else shows the failure until the cached keys
- * are an hour old.
- */
+/** Logs an unreachable token issuer: nothing else shows the failure until the cached keys are an hour old. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

@@ -81,8 +81,7 @@ const schemas: Record<string, z.ZodType> = {
 };
 
 /**
- * Parameters that several operations share. A parameter of an operation may have the same name but another schema; it
- * is then not replaced by a reference.
+ * Parameters that several operations share. One with the same name but another schema is written out where it is used.
  */
 const parameters: Record<string, z.ZodType> = {
   AppName: appPath.shape.appName,

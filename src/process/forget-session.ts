@@ -17,9 +17,8 @@ export type ForgetSessions = (
 ) => Promise<void>;
 
 /**
- * Returns a function that deletes data which quotes sessions but is not part of them: stored responses, traces, outputs
- * of cronjob runs, and webhook deliveries. With `copiesToo`, it also deletes deliberate copies: memories, and
- * evaluation cases together with the sessions of their runs.
+ * Deletes data that quotes sessions but is not part of them: stored responses, traces, outputs of cronjob runs, webhook
+ * deliveries. With `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
  */
 export function createForgetSessions(tracing: Tracing | undefined): ForgetSessions {
   return async (tx, keys, { copiesToo }) => {

@@ -29,8 +29,8 @@ import { VERSION } from '../platform/version.ts';
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /**
- * Reads the agent `harness_agent` from `agents/harness_agent/agent.ts` or the harness file. Environment variables
- * override its members. `modules` are the agents that are defined in code. Default: those in `AGENTS_DIR`.
+ * Reads `harness_agent` from its `agent.ts` or the harness file; environment variables override its members. `modules`
+ * are the agents that are defined in code. Default: those in `AGENTS_DIR`.
  */
 export async function readHarnessAgent(
   config: Config,
@@ -58,17 +58,11 @@ export async function readHarnessAgent(
 
 /** What a program that embeds the runtime may provide. */
 export interface HostedSources {
-  /**
-   * Agents by name; one may be named `harness_agent`. They take precedence over agents of the same name in
-   * `AGENTS_DIR`.
-   */
+  /** Agents by name, which may be `harness_agent`. They take precedence over those of the same name in `AGENTS_DIR`. */
   agents?: Record<string, AgentSource>;
   /** The model, instead of that of the settings, e.g. in tests. */
   model?: Model;
-  /**
-   * Time-outs of MCP servers, which tests on a busy machine set longer, and whether an unreachable MCP server makes an
-   * agent fail.
-   */
+  /** Time-outs, longer in tests on a busy machine, and whether an unreachable MCP server makes an agent fail. */
   mcp?: Pick<McpSettings, 'timeouts' | 'onFailure'>;
 }
 
@@ -105,9 +99,7 @@ export async function hostAgents(
   return hosted;
 }
 
-/**
- * Logs the same warning at most once an hour, because each invocation finds the same fault of a skill or MCP server.
- */
+/** Logs a warning at most once an hour, because each invocation finds the same fault of a skill or MCP server. */
 function once(warn: (text: string) => void): (text: string) => void {
   const told = new BoundedCache<number>();
   return (text) => {
@@ -117,10 +109,7 @@ function once(warn: (text: string) => void): (text: string) => void {
   };
 }
 
-/**
- * Returns the applications, the model and `harness_agent` as YAML, for the command `check`. @throws as {@link
- * hostAgents}
- */
+/** Returns applications, model and `harness_agent` as YAML, for the command `check`. @throws as {@link hostAgents} */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
@@ -166,10 +155,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   };
 }
 
-/**
- * Prepares the agent once, to find faults at the start. Leaves out its MCP servers, because they may become reachable
- * later.
- */
+/** Prepares the agent once to find faults at the start, without MCP servers, which may become reachable later. */
 async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<PreparedAgent> {
   const { signal } = new AbortController();
   try {
@@ -183,7 +169,7 @@ async function check(definition: AgentDefinition, environment: AgentEnvironment)
   }
 }
 
-/** Checks the output schemas of an agent and its sub-agents. @throws {ConfigError} for an invalid one */
+/** @throws {ConfigError} if an output schema of the agent or of a sub-agent is invalid */
 async function checkSchemas(
   { name, outputSchema, subAgents = [] }: AgentDefinition,
   signal: AbortSignal,
@@ -238,7 +224,7 @@ const MCP_CONNECTIONS_PER_USER = 32;
 
 /**
  * Opens what users need to grant applications access to MCP servers. The redirect address has a default only in mode
- * `local`: a browser that an issuer redirects has no credential of this service.
+ * `local`: elsewhere a browser that an issuer redirects has no credential of this service.
  */
 export function openAccess(config: Config, database: DatabasePool) {
   const base = config.PUBLIC_URL ?? `http://localhost:${config.PORT}`;
@@ -282,8 +268,7 @@ function toEnvironment(
 }
 
 /**
- * Returns a function that finds the model for a provider, base URL and key. It creates each model once, so that all
- * agents share the counts of the provider's failures and calls.
+ * Creates each model once per provider, base URL and key, so that all agents share the counts of failures and calls.
  */
 function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
   const models = new Map<string, Model>();

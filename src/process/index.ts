@@ -86,7 +86,7 @@ export interface CreateRuntimeOptions {
 /** The service as part of your process, without an HTTP server of its own. */
 export interface EmbeddedRuntime {
   /**
-   * Handles HTTP requests: use it as `http.createServer(runtime.handler)`, or in the last `app.use` of an Express
+   * Handles HTTP requests. Use it as `http.createServer(runtime.handler)`, or in the last `app.use` of an Express
    * application.
    */
   handler: RequestListener;

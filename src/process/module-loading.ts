@@ -3,9 +3,7 @@ import { fileURLToPath } from 'node:url';
 
 /** URL of the directory `src/` or `dist/` of this installation. */
 const OWN = new URL('..', import.meta.url).href;
-/**
- * The modules that agents import by the package's name. They must get the same instance of each module as the service.
- */
+/** Modules that agents import by the package's name. They must get the same instances as the service. */
 const ENTRIES = new Map(
   ['index', 'testing'].map((entry) => [
     entry === 'index' ? 'agent-runtime' : `agent-runtime/${entry}`,
@@ -20,10 +18,7 @@ interface ResolvedFile {
   format: 'module' | 'module-typescript';
 }
 
-/**
- * Resolves imports of this package by its name, and relative imports in files of the runtime, drizzle and zod. Returns
- * `undefined` for any other import.
- */
+/** Resolves imports of this package by its name, and relative ones in files of the runtime, drizzle and zod. */
 export function resolveByPlace(specifier: string, parentUrl: string | undefined): ResolvedFile | undefined {
   const entry = ENTRIES.get(specifier);
   if (entry !== undefined) return toFound(entry);
@@ -35,15 +30,12 @@ export function resolveByPlace(specifier: string, parentUrl: string | undefined)
 
 const toFound = (url: string): ResolvedFile => ({ url, format: url.endsWith('.ts') ? 'module-typescript' : 'module' });
 
-/**
- * Directory of the compile cache. It is in `node_modules`, because whoever may write there can change the code anyway.
- */
+/** Compile cache in `node_modules`, because whoever may write there can change the code anyway. */
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/agent-runtime', import.meta.url));
 
 /**
- * Makes later imports faster. For each import, Node 24 reads the disk and parses the `exports` of the package, which
- * takes 0.4 s of CPU and 50 MB at a start. Compiled code and code with stripped types come from a cache if its
- * directory is writable.
+ * Makes later imports faster: for each, Node 24 reads the disk and parses the package's `exports`, at a start 0.4 s of
+ * CPU and 50 MB. Compiled code, and code with stripped types, come from a cache if its directory is writable.
  */
 export function loadFaster(): void {
   enableCompileCache(CACHE);

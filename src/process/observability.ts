@@ -64,10 +64,7 @@ export function logInvocations(log: Log): Observe | undefined {
 
 type Observe = NonNullable<InvocationContext['observe']>;
 
-/**
- * Combines several observers of invocations into one; `undefined` if there are none. Only the first end of an
- * invocation is reported.
- */
+/** Combines observers of invocations; `undefined` if there are none. Only the first end is reported. */
 export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
   const present = ways.filter((way) => way !== undefined);
   if (present.length === 0) return undefined;

@@ -35,8 +35,7 @@ export interface DatabaseSource {
 }
 
 /**
- * Returns the addresses of the database. Starts the embedded database if there is no DATABASE_URL. @throws
- * {ConfigError} for an invalid URL
+ * Returns the database's addresses. Starts an embedded one if no URL is set. @throws {ConfigError} for an invalid URL
  */
 export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const { DATABASE_URL, DATA_DIR } = config;
@@ -70,9 +69,7 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   };
 }
 
-/**
- * Checks the file of DATABASE_CA_FILE. @throws {ConfigError} if it cannot be read, because each connection would fail
- */
+/** @throws {ConfigError} if the file of DATABASE_CA_FILE cannot be read, because each connection would fail */
 function checkCaFile(file: string | undefined): void {
   if (file === undefined) return;
   try {
@@ -85,7 +82,7 @@ function checkCaFile(file: string | undefined): void {
 
 /** Maximum number of keys in the state of a session, a user or an application. */
 const MAX_STATE_KEYS = 10_000;
-/** Maximum size of what agents may write into the shared `app:` state on behalf of one user, in bytes of JSON. */
+/** Maximum bytes of JSON that agents may write into the shared `app:` state on behalf of one user. */
 const MAX_APP_STATE_BYTES_PER_USER = 65_536;
 
 /** Opens the connection pool. Logs a warning if row-level security does not isolate users in this database. */
@@ -104,8 +101,7 @@ export async function openPool(
     onLent,
     security,
     isOnCluster,
-    // Statements are not prepared on a cluster, because a plan depends on the user whom the statement names, so no plan
-    // suits all users.
+    // On a cluster a plan depends on the user whom the statement names, so no prepared plan suits all users.
     preparesStatements: mayPrepare,
   });
 }
@@ -127,10 +123,7 @@ const toPoolOptions = (config: Config, address: DatabaseAddress, log: Log): Pool
   preparesStatements: false,
 });
 
-/**
- * Opens the connections of transactional tools; `undefined` if no agent has such tools. @throws {ConfigError} if the
- * tools cannot work on this database
- */
+/** Opens the connections of transactional tools, if an agent has any. @throws {ConfigError} if that is impossible */
 export async function openTools(
   config: Config,
   { serving, tools = serving }: DatabaseAccess,
@@ -143,10 +136,7 @@ export async function openTools(
   return openToolDatabase({ ...toPoolOptions(config, tools, log), schema });
 }
 
-/**
- * Checks that the database can run transactional tools.
- * @returns the schema of the tools' tables, and a warning if the tools' role has more privileges than it needs
- */
+/** @returns the schema of the tools' tables, and a warning if the tools' role has more privileges than it needs */
 export async function checkTools({
   serving,
   tools = serving,
@@ -161,8 +151,8 @@ export async function checkTools({
 }
 
 /**
- * Returns the maximum wait for a row lock or a connection, in ms. It is half of the statement time-out, because an
- * error of the statement time-out would not tell what the statement waited for.
+ * Milliseconds to wait for a row lock or a connection: half the statement time-out, whose error would not tell what the
+ * statement waited for.
  */
 export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
 
@@ -177,8 +167,8 @@ async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, 
 }
 
 /**
- * Finds the role under which statements for one user run, for row-level security. Logs a warning if row-level security
- * has no effect. @throws {ConfigError} if webhooks are enabled on a cluster
+ * Finds the role for statements of one user. Warns if row-level security has no effect.
+ * @throws {ConfigError} if webhooks are enabled on a cluster
  */
 async function findRowSecurity(
   config: Config,
@@ -212,8 +202,8 @@ async function findRowSecurity(
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
 /**
- * Applies the missing migrations (`on-start`), checks that none is missing (`check`), or checks only that the database
- * is not empty (`off`).
+ * Applies missing migrations (`on-start`), checks that none is missing (`check`), or only that the database is not
+ * empty (`off`).
  * @returns the names of the applied migrations
  * @throws {ConfigError} if the database cannot be used
  */

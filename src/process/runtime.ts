@@ -81,26 +81,16 @@ export interface RuntimeOptions extends HostedSources {
   overrides?: Partial<Context>;
 }
 
-/**
- * Interval in milliseconds at which Node checks for requests that take too long to arrive. Node's default is 30
- * seconds.
- */
+/** Interval in milliseconds of Node's check for requests that take too long to arrive. Node's default: 30 s. */
 const REQUEST_CHECK_MS = 1_000;
 
 /**
- * Maximum number of refused requests of one caller that the audit records per minute, so that a client in a loop does
- * not fill the table.
+ * Maximum number of a caller's refusals in the audit per minute, so that a client in a loop does not fill the table.
  */
 const AUDITED_REFUSALS_PER_MINUTE = 60;
-/**
- * Maximum size of the cached session histories, in bytes of JSON. The parsed histories take about three times as much
- * memory.
- */
+/** Maximum bytes of cached session histories as JSON; parsed they take about three times as much memory. */
 const HISTORY_CACHE_BYTES = 16_777_216;
-/**
- * Maximum number of concurrent replays of one caller. A replay costs as much CPU as its invocation, but does not wait
- * for a model.
- */
+/** Maximum number of a caller's concurrent replays: each costs its invocation's CPU, but waits for no model. */
 const REPLAYS_PER_USER = 2;
 /** Maximum number of stored ended deliveries of a webhook, runs of a cronjob, and runs of an evaluation set. */
 const MAX_KEPT = 1_000;
@@ -109,9 +99,7 @@ const DELIVERY_MS = 15_000;
 /** Number of days for which an ended webhook delivery is stored, so that its owner can see why it failed. */
 const DELIVERY_DAYS = 7;
 
-/**
- * Starts the whole service: embedded PostgreSQL, migrations, agents, HTTP server. @throws {ConfigError} with a remedy
- */
+/** Starts embedded PostgreSQL, migrations, agents and HTTP server. @throws {ConfigError} with a remedy */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
   const shouldUpgradeCallback = isWebSocketUpgrade(runLive.path);
@@ -166,10 +154,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/**
- * Starts the workers of all queues, and the sweeper. `worked` settles when no job runs any more, `swept` after the last
- * sweep.
- */
+/** Starts all workers and the sweeper. `worked` settles when no job runs any more, `swept` after the last sweep. */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,
@@ -215,7 +200,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = await openAuditLog(config, database, log);
   const close = async () => {
-    // Closed concurrently, because a collector that does not respond delays each of them.
+    // Metrics and tracing close concurrently, because a collector that does not respond delays each of them.
     await Promise.all([metrics?.close(), tracing?.close()]);
     await audit?.close();
     await notifications.close();

@@ -19,18 +19,15 @@ export interface Listener {
   /** The address of the server, e.g. `http://127.0.0.1:8000`. */
   url: string;
   /**
-   * Stops the server. For `drainMs` it still serves requests, and each response closes its connection. Then it accepts
-   * no connections. Running requests and invocations may finish. They are interrupted when most of the grace period is
-   * over, and their connections are closed at its end.
+   * Stops the server. For `drainMs` it serves requests, each of whose responses closes its connection; then it accepts
+   * no connections. Running requests and invocations are interrupted when most of the grace period is over, and their
+   * connections closed at its end.
    */
   close(options: CloseOptions): Promise<void>;
 }
 
 export interface CloseOptions {
-  /**
-   * Time in milliseconds during which the server still accepts connections, until load balancers notice that the
-   * process is not ready.
-   */
+  /** Milliseconds in which the server still accepts connections, until load balancers notice that it is not ready. */
   drainMs: number;
   graceMs: number;
   /** Returns a promise that settles when no background work runs. */
@@ -55,8 +52,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
     async close({ drainMs, graceMs, whenEnded, interrupt }) {
       connections.refuseKeepAlive();
       await sleep(drainMs);
-      // Waits until no more connections arrive. Node accepts one connection in each turn of the event loop, and
-      // connections that still wait when the server closes would be reset.
+      // Node accepts one connection in each turn of the event loop, and resets those that wait when the server closes.
       for (let accepted = -1, n = 0; accepted < connections.accepted && n < BACKLOG; n += 1) {
         accepted = connections.accepted;
         await setImmediate();
@@ -72,10 +68,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
   };
 }
 
-/**
- * Waits for running work. Interrupts the work when most of the grace period is over, and stops waiting at the end of
- * the period.
- */
+/** Waits for running work, interrupts it when most of the grace period is over, and gives up at the end. */
 export async function endWithin(options: {
   graceMs: number;
   ended: Promise<unknown>;
@@ -103,15 +96,14 @@ interface OpenConnection {
 }
 
 /**
- * The open connections of a server, each with a list of its responses. A single set of all responses retained each of
- * them until the next major garbage collection, because the tables of a growing set point to each other.
+ * The open connections of a server, each with a list of its responses. A single growing set retained each response
+ * until the next major garbage collection, because its tables point to each other.
  */
 class Connections {
   readonly #open = new Map<Socket, OpenConnection>();
   /** The connections that the last call of `endIdle` found idle for long enough. */
   #candidates = new Set<Socket>();
   #isRefusing = false;
-  /** Number of connections accepted so far. */
   accepted = 0;
 
   constructor(server: Server) {
@@ -122,7 +114,7 @@ class Connections {
     });
     // A WebSocket never counts as idle. It ends itself when the service stops.
     server.prependListener('upgrade', ({ socket }) => this.#begin(socket));
-    // Added before the application's listener, because that may respond at once.
+    // The listener is added before the application's, because that may respond at once.
     server.prependListener('request', ({ socket }, response) => {
       this.#begin(socket, response);
       if (this.#isRefusing) response.setHeader('connection', 'close');
@@ -166,8 +158,8 @@ class Connections {
   }
 
   /**
-   * Ends a connection when two consecutive calls find it idle. Between two calls the event loop reads what has arrived,
-   * so a busy process does not mistake its own delay for an idle connection.
+   * Ends a connection that two consecutive calls find idle. The event loop reads what has arrived in between, so a busy
+   * process does not mistake its own delay for an idle connection.
    */
   endIdle(forMs: number): void {
     const before = performance.now() - forMs;

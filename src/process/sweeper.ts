@@ -55,14 +55,10 @@ export interface SweepContext {
 
 const IDEMPOTENCY_HOURS = 24;
 /**
- * Hours for which traces are stored: long enough for a developer to return after a weekend, but no longer because
- * traces contain prompts and answers.
+ * Hours for which traces are stored: a developer may return after a weekend, but traces contain prompts and answers.
  */
 const TRACE_HOURS = 72;
-/**
- * Days for which an agent's instruction and tools are stored after their last use. Replays of older invocations cannot
- * tell whether they have changed.
- */
+/** Days for which an agent's unused instruction and tools are stored; later replays cannot tell if they changed. */
 const PROMPT_DAYS = 90;
 
 /** A group of jobs that run in sequence, in one process at a time. */
@@ -79,10 +75,9 @@ interface Sweep {
 const MINUTE_MS = 60_000;
 
 /**
- * Lists the background sweeps. Each runs under an advisory lock, so that of all processes one does its jobs. Most jobs
- * continue until nothing old is left. Within a process the sweeps run one after the other, on one connection outside of
- * the pool. The sweep with `look` does not wait for its turn, because its work is urgent. That work is rare, so the
- * sweep opens such a connection only if `look` has found work.
+ * Lists the sweeps. Each runs under an advisory lock, in one of all processes, mostly until nothing old is left. Within
+ * a process the sweeps run one after the other, on one connection outside of the pool. The sweep with `look` does not
+ * wait for its turn, because its work is urgent; it connects only if `look` has found work, which is rare.
  */
 function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   const { signal } = context;
@@ -139,8 +134,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
 }
 
 /**
- * Delivers answers to paused invocations that nothing else would deliver. There should be none, so the log and a metric
- * report them.
+ * Delivers answers to paused invocations that nothing else would deliver. As there should be none, they are reported.
  */
 async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
   const answers = await wakeForgotten(database.db);
@@ -170,10 +164,7 @@ export async function sweepAll(context: SweepContext): Promise<void> {
   for (const sweep of listSweeps(context, 0)) await sweepOnce(context, sweep);
 }
 
-/**
- * Runs all sweeps regularly until `signal` is aborted. After a failure of the database, a sweep is tried again at its
- * next interval.
- */
+/** Runs all sweeps until `signal` is aborted. After a database failure a sweep is tried again at its next interval. */
 export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
   const all = { ...context, signal };
   const onError = (error: unknown) => report(context.log, 'locking', error);

@@ -21,10 +21,7 @@ export type { ModelRequest } from '../agent/definition/model.ts';
 /** One answer of a scripted model: parts, an error that the model throws, or a function that returns parts. */
 export type ScriptedAnswer = Part[] | Error | ((request: ModelRequest) => Part[] | Promise<Part[]>);
 
-/**
- * Creates a model that gives the scripted answers in order, and then repeats the last one. It keeps all requests in
- * `requests`.
- */
+/** Creates a model that gives the scripted answers in order, and then repeats the last. `requests` has all requests. */
 export function scriptedModel(script: ScriptedAnswer[]): Model & { requests: ModelRequest[] } {
   const requests: ModelRequest[] = [];
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
@@ -122,10 +119,7 @@ export interface TestRuntimeOptions {
 
 export interface TestRuntime {
   url: string;
-  /**
-   * Sends a request with JSON and returns the JSON of the response. @throws {Error} with status and text of a response
-   * that is not a success
-   */
+  /** Sends and returns JSON. @throws {Error} with status and text of a response that is not a success */
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;
   /** Sends a message to an agent. Creates the session if it does not exist. */
   ask(message: string | Part[], where?: { app?: string; user?: string; session?: string }): Promise<TestAnswer>;
@@ -136,10 +130,8 @@ export interface TestRuntime {
 }
 
 /**
- * Starts the whole service on a free port. Its database is a PostgreSQL in a temporary directory, or the database of
- * `settings.DATABASE_URL`.
- * @throws {Error} with a message that names the remedy, e.g. if the optional package of the embedded PostgreSQL is
- * missing
+ * Starts the service on a free port, with a PostgreSQL in a temporary directory or that of `settings.DATABASE_URL`.
+ * @throws {Error} with a remedy, e.g. if the optional package of the embedded PostgreSQL is missing
  */
 export async function startTestRuntime(options: TestRuntimeOptions = {}): Promise<TestRuntime> {
   const { settings = {}, ...sources } = options;
