@@ -2,9 +2,9 @@ import type { DatabaseAddress } from './connection.ts';
 import { connect } from './client.ts';
 
 /**
- * Runs `work` under a cluster-wide lock; does nothing if another process holds the lock. The lock belongs to a
- * transaction on a separate connection, so it also works behind a pooler in transaction mode. If the process or its
- * network fails, the lock is released and another process may start, which `work` must tolerate.
+ * Runs `work` under a cluster-wide lock, unless another process holds it. A transaction on a separate connection holds
+ * the lock, so it works behind a pooler in transaction mode. When the process or its network fails, another process may
+ * start, which `work` must tolerate.
  * @returns true if `work` ran
  */
 export async function ifAlone(
@@ -25,8 +25,7 @@ export async function ifAlone(
     await work();
     return true;
   } finally {
-    // Rolled back explicitly, because a pooler would close the server connection of a client that leaves inside a
-    // transaction.
+    // The rollback is explicit: a pooler closes the server connection of a client that leaves inside a transaction.
     await client.query('rollback').catch(() => undefined);
     await client.end().catch(() => undefined);
   }

@@ -2,7 +2,7 @@ import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { JOURNAL } from './rights.ts';
 
-/** Advisory lock key; must be the same in all versions. */
+/** Key of the advisory lock for migrations, the same in all versions. */
 const MIGRATION_LOCK = 7_240_001;
 
 export interface Migration {
@@ -22,7 +22,7 @@ export function toKnownNames(migrations: AppliedMigration[]): string {
   return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
 }
 
-/** Lists the applied migrations; `undefined` if the schema has no journal. */
+/** Lists the applied migrations; `undefined` if the schema has no table of them. */
 export async function listApplied(client: Client, schema: string): Promise<AppliedMigration[] | undefined> {
   const journal = await client.query(
     'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
@@ -32,7 +32,7 @@ export async function listApplied(client: Client, schema: string): Promise<Appli
   return (await client.query<AppliedMigration>(`select name, hash from ${escapeIdentifier(schema)}.${JOURNAL}`)).rows;
 }
 
-/** Lists missing migrations. @throws {ConfigError} if an applied file differs, or is unknown and `knowsAll` is set */
+/** @throws {ConfigError} if an applied migration has another text, or (with `knowsAll`) is unknown */
 export function findPending(migrations: Migration[], applied: AppliedMigration[], knowsAll = true): Migration[] {
   const hashes = new Map(migrations.map(({ name, hash }) => [name, hash]));
   const newer = applied.filter(({ name }) => !hashes.has(name)).map(({ name }) => name);
@@ -45,9 +45,9 @@ export function findPending(migrations: Migration[], applied: AppliedMigration[]
 }
 
 /**
- * Applies missing migrations in one transaction, after the statements of `first` (for a schema that others share). An
- * advisory lock serialises replicas that start together. Explicitly read committed: the journal must be read after the
- * lock is acquired, whatever the database's default isolation.
+ * Applies missing migrations in one transaction, after the SQL of `first` (for a schema that others share). An advisory
+ * lock serialises replicas that start together. Read committed, whatever the database's default, because the journal is
+ * read after the lock is acquired.
  */
 export async function applyMissing(
   client: Client,
@@ -66,8 +66,8 @@ export async function applyMissing(
   const pending = findPending(migrations, applied ?? [], first === '');
   try {
     if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
-    // Functions that run as their owner inherit this path; `pg_temp` comes last so that temporary tables cannot shadow
-    // ours.
+    // Functions that run as their owner inherit this search path. `pg_temp` is last, so that it cannot shadow our
+    // tables.
     await client.query(`set local search_path = ${escapeIdentifier(schema)}, pg_temp`);
     if (!applied) await createJournal(client, schema);
     if (first !== '') await client.query(first);

@@ -22,10 +22,7 @@ const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
 const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
 const keepText = (text: unknown) => text;
 
-/**
- * Type parsers that keep times as text, as drizzle does, because a `Date` would lose three digits; and that keep all
- * digits of integers in JSON.
- */
+/** Type parsers. Times stay text, because a `Date` would lose three digits; integers in JSON keep all digits. */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
     if (TEXTS.has(id)) return parseExactJson;
@@ -34,8 +31,8 @@ export const EXACT_TYPES: CustomTypesConfig = {
 };
 
 /**
- * A connection that knows whether its server accepts writes. PostgreSQL 14 and newer report that unasked, so it costs
- * no round trip. Older servers, and poolers that hide it, are assumed to accept writes.
+ * A connection that knows whether its server accepts writes. PostgreSQL 14 and newer report that unasked. Older
+ * servers, and poolers that hide it, are assumed to accept writes.
  */
 export class ServerClient extends Client {
   readonly preparedNames = new PreparedNames(this.connection);
@@ -44,7 +41,7 @@ export class ServerClient extends Client {
 
   constructor({ isAnyPrimary, readPassword, ...config }: ClientConfig & Partial<ServerAddress>) {
     super(config);
-    // Set here, because a password in the options would be overridden by the empty password of the URL.
+    // The password is set here, because in the options the empty password of the URL would override it.
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary === true;
     // Adds the statement's text to errors, so that the log can name the function or table.
@@ -53,9 +50,8 @@ export class ServerClient extends Client {
         throw Object.assign(error, { query: typeof statement === 'string' ? statement : statement.text });
       });
     Object.assign(this, { query });
-    // Without a listener an `error` event would end the process, and a FATAL error may arrive in the packet that opens
-    // the connection. Errors are handled elsewhere: a broken connection rejects its running statement, and the pool
-    // handles idle connections.
+    // Without a listener an `error` event ends the process, even a FATAL error in the packet that opens the connection.
+    // The running statement rejects by itself, and the pool handles idle connections.
     this.on('error', () => undefined);
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
@@ -63,8 +59,8 @@ export class ServerClient extends Client {
   }
 
   /**
-   * Closes the connection if the password cannot be read. node-postgres would leave it open, and the server would wait
-   * a minute.
+   * Closes a connection whose password cannot be read. node-postgres would leave it open, and the server waits a
+   * minute.
    */
   #orEnd(reading: Promise<string>): Promise<string> {
     return reading.catch((error: unknown) => {
@@ -84,7 +80,6 @@ export class ServerClient extends Client {
 const withTypes = (statement: string | QueryConfig): string | QueryConfig =>
   typeof statement !== 'string' && statement.types ? { ...statement, types: EXACT_TYPES } : statement;
 
-/** Error for a server that accepts no writes, with PostgreSQL's SQLSTATE for that. */
 export const readOnlyServer = (): Error =>
   Object.assign(new Error('The server is in recovery or read-only.'), { code: '25006' });
 
@@ -112,8 +107,7 @@ export class ServerChoice {
 }
 
 /**
- * Opens a separate connection to the first server that accepts writes. If none does and `acceptsReadOnly` is set,
- * connects to a read-only server.
+ * Connects to the first server that accepts writes, else (with `acceptsReadOnly`) to a read-only one.
  * @throws the last server's error
  */
 export async function connect(

@@ -8,9 +8,7 @@ export interface DatabaseAddress {
   schema?: string | undefined;
   /** True behind a pooler in transaction mode, which keeps no session settings. */
   isPooled?: boolean | undefined;
-  /**
-   * File that contains the password if the URL has none. It is read for each connection, so the password may change.
-   */
+  /** File with the password, if the URL has none. It is read for each connection, so the password may change. */
   passwordFile?: string | undefined;
   /** File with CA certificates that verify the server's certificate. Default: Node's certificates. */
   caFile?: string | undefined;
@@ -28,25 +26,23 @@ export interface ServerAddress {
   readPassword?: () => Promise<string>;
 }
 
-/**
- * Settings of pooled connections: the server must not close an idle connection just when a request starts to use it.
- */
+/** Session settings: the server must not close an idle connection just when a request starts to use it. */
 export const STAY_OPEN = { idle_session_timeout: '0' };
 
 /** Parts of a `DATABASE_URL`: scheme and credentials, comma-separated servers, the rest. */
 const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 const VERIFY = 'verify-full';
 /**
- * Values of `sslmode` that node-postgres 8 treats as `verify-full`, with a warning. The next major version verifies
- * less for them, so they are replaced by `verify-full`.
+ * Values of `sslmode` that node-postgres 8 treats as `verify-full`, with a warning. They are replaced by it, because
+ * the next major version verifies less for them.
  */
 const VERIFYING = new Set(['prefer', 'require', 'verify-ca', VERIFY]);
 /** Values of libpq's `target_session_attrs` that connect to a writable server. */
 const ATTRIBUTES = ['any', 'read-write', 'primary'];
 
 /**
- * Splits a `DATABASE_URL` into its servers. `settings` are appended to the `options` in the URL, because node-postgres
- * would otherwise ignore them.
+ * Splits a `DATABASE_URL` into its servers. Appends `settings` to the URL's `options`, beside which node-postgres would
+ * ignore them.
  * @throws {ConfigError} for an invalid URL, or a URL that requests a read-only server
  */
 export function listServers(
@@ -88,10 +84,7 @@ function addAuthority(server: URL, caFile: string, setting: string): void {
   server.searchParams.set('sslrootcert', caFile);
 }
 
-/**
- * Reads the password. @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next
- * attempt
- */
+/** @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next attempt */
 async function readPasswordFile(file: string): Promise<string> {
   try {
     return (await readFile(file, 'utf8')).replace(/\r?\n$/, '');

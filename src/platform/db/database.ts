@@ -11,10 +11,10 @@ import { Replica } from './replica.ts';
 /**
  * A pool or a transaction, the first argument of every store function. `isOnCluster`: the database is distributed.
  *
- * Statements on a single table use the query builder. `sql` is for what the builder cannot express: CTEs, JSON text,
- * lateral joins, the queue. In `sql`, write tables and columns as `${events}` and `${events.sessionId}`, so that a
- * renamed column fails to compile; `sql.ts` has helpers where SQL requires unqualified names. Only the feature that
- * owns a table may name it (test/unit/table-owners.test.ts); for other features it exports SQL fragments.
+ * Statements on one table use the query builder; `sql` is for CTEs, JSON text, lateral joins and the queue. There,
+ * write tables and columns as `${events}` and `${events.sessionId}`, so that a renamed column fails to compile;
+ * `sql.ts` has helpers where SQL requires unqualified names. Only the feature that owns a table may name it
+ * (test/unit/table-owners.test.ts); it exports SQL fragments for others.
  */
 export type Database = NodePgDatabase & {
   readonly limits: RowLimits;
@@ -26,7 +26,6 @@ type Query = (statement: QueryConfig) => Promise<QueryResult>;
 /** Like {@link Query}; drizzle may pass the values separately. */
 type Send = (statement: QueryConfig, values?: unknown[]) => Promise<QueryResult>;
 
-/** Whether the SQL texts of statements may contain data, which decides whether the server caches their plans. */
 interface Texts {
   /** True: the texts contain data, as SQL written by an operator may, so their plans are not cached. Default: false. */
   holdData?: boolean;
@@ -125,7 +124,7 @@ function openReplica(options: PoolOptions): Replica | undefined {
 }
 
 /**
- * Runs one transaction; closes the connection if its state is uncertain. Drizzle's `transaction` (0.45.4) leaks the
+ * Runs a transaction, and closes the connection if its state is uncertain. Drizzle's `transaction` (0.45.4) leaks the
  * connection if BEGIN fails and hides the first error if ROLLBACK fails (drizzle-orm#6023, #6241).
  */
 export async function transaction<T>(
@@ -149,8 +148,7 @@ export async function transaction<T>(
       );
       return result;
     } catch (error) {
-      // No ROLLBACK on a lost connection: the server rolls back by itself, and a query would only wait for another
-      // time-out.
+      // No ROLLBACK on a lost connection: the server rolls back by itself, and a query would wait for another time-out.
       if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
       await client
         .query('rollback')
@@ -166,9 +164,7 @@ export async function transaction<T>(
   }
 }
 
-/**
- * Runs a statement; if it violates the named constraint, an expected conflict, throws the error of `toError` instead.
- */
+/** Throws the error of `toError` if the statement violates the named constraint, an expected conflict. */
 export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
   try {
     return await statement;
@@ -179,8 +175,7 @@ export async function onConflict<T>(statement: Promise<T>, constraint: string, t
 }
 
 /**
- * Name of the violated constraint. Citus omits the field for other nodes; then the message contains the name with a
- * shard number.
+ * Returns the violated constraint. Citus omits it for other nodes; then the message has its name with a shard number.
  */
 function violatedConstraint(error: unknown): string | undefined {
   const state = sqlState(error);

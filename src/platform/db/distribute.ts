@@ -6,8 +6,8 @@ import { PgTable } from 'drizzle-orm/pg-core';
 import * as tables from './schema/schema.ts';
 
 /**
- * Tables with user data that stay on the coordinator of a distributed database. Their statements span all users (due
- * jobs, an application's usage), and their size depends on configuration, not on conversations.
+ * Tables that stay on the coordinator of a distributed database: their statements span all users (due jobs, an
+ * application's usage), and their size depends on configuration, not on conversations.
  */
 const ON_COORDINATOR = new Set([
   'cronjobs',
@@ -19,10 +19,7 @@ const ON_COORDINATOR = new Set([
   'webhook_deliveries',
 ]);
 
-/**
- * Reference tables, which are copied to every node because all users share them and user statements read them. Writes
- * go to all nodes.
- */
+/** Reference tables, which Citus copies to every node, because users' statements read them. Writes go to all nodes. */
 export const COPIED_TABLES: readonly string[] = [
   'agent_prompts',
   'app_states',
@@ -31,13 +28,13 @@ export const COPIED_TABLES: readonly string[] = [
   'model_prices',
 ];
 
-/** Tables distributed by user (Citus): the data of conversations. Sorted by name. */
+/** Tables distributed by user (Citus): the data of conversations. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .flatMap((table) => (is(table, PgTable) && 'userId' in getTableColumns(table) ? [getTableName(table)] : []))
   .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
   .toSorted();
 
-/** Advisory lock key; must be the same in all versions. */
+/** Key of the advisory lock for the distribution of tables, the same in all versions. */
 const DISTRIBUTION_LOCK = 7_240_021;
 const STATEMENTS = new URL('../../../migrations/citus.sql', import.meta.url);
 
@@ -47,7 +44,7 @@ export async function isOnCluster(client: Pick<Client, 'query'>): Promise<boolea
   return rowCount === 1;
 }
 
-/** Lists tables that should be distributed and are not. Only for a distributed database. */
+/** Lists tables that should be distributed and are not. Needs the extension Citus. */
 export async function listUndistributed(client: Client, schema: string): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `select name from unnest($2::text[]) name where not exists (
@@ -59,7 +56,7 @@ export async function listUndistributed(client: Client, schema: string): Promise
   return rows.map(({ name }) => name);
 }
 
-/** Distributes the tables of a migrated schema that are not distributed yet, in one transaction. */
+/** Distributes the tables that are not distributed yet, in one transaction. */
 export async function distributeTables(client: Client, schema: string): Promise<void> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
@@ -72,7 +69,7 @@ export async function distributeTables(client: Client, schema: string): Promise<
   await client.query('commit');
 }
 
-/** Checks that all user tables are distributed. @throws {ConfigError} that names the missing tables and the remedy */
+/** @throws {ConfigError} that names the tables that are not distributed, and the remedy */
 export async function checkDistributed(client: Client, schema: string): Promise<void> {
   const names = await listUndistributed(client, schema);
   if (names.length === 0) return;

@@ -6,14 +6,12 @@ import { parseExactJson } from '../../core/exact-json.ts';
  * are stored as the mark and four hex digits. The escape works on JSON *text*, so that reads need no parsing.
  */
 
-/** The mark: a private-use character, which is itself escaped if it occurs in data. */
 const MARK = STORE_MARK;
 const MARK_CODE = 'e000';
 /** Matches a JSON string escape. JSON.stringify always escapes lone surrogates (ES2019). */
 const REFUSED_ESCAPE = /\\(?:u(0000|d[89a-f][0-9a-f]{2})|[^])/g;
 const MARKED = new RegExp(`${MARK}([0-9a-f]{4})`, 'g');
 
-/** Returns a value's JSON text with U+0000 and lone surrogates escaped, which PostgreSQL accepts. */
 export function escapeJson(value: unknown): string {
   const json = JSON.stringify(value);
   const unmarked = json.includes(MARK) ? json.replaceAll(MARK, MARK + MARK_CODE) : json;
@@ -21,7 +19,6 @@ export function escapeJson(value: unknown): string {
   return unmarked.replace(REFUSED_ESCAPE, (escape, code: string | undefined) => (code ? MARK + code : escape));
 }
 
-/** Undoes {@link escapeJson} on JSON text. */
 export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));

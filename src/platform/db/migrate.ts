@@ -26,7 +26,7 @@ export interface MigrateOptions {
 }
 
 /**
- * Migrates a database. If no migration is missing it only reads, so an ordinary start needs no further privileges.
+ * Migrates a database. Without a missing migration it only reads, so that an ordinary start needs no more privileges.
  * @returns the names of applied migrations
  * @throws {ConfigError} if the database is newer or cannot be migrated
  */
@@ -70,14 +70,14 @@ function missingText(schema: string, isEmpty: boolean, pending: Migration[]): st
   return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
 }
 
-/** Finds the schema of the tables. @throws {ConfigError} if the database cannot hold them */
+/** @throws {ConfigError} if the database cannot hold the tables */
 async function findSchema(client: Client, chosen: string | undefined): Promise<string> {
   const { rows } = await client.query<{ schema: string | null; encoding: string }>(
     `select coalesce($1, current_schema()) as schema, current_setting('server_encoding') as encoding`,
     [chosen],
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
-  // Also excludes SQL_ASCII, which stores bytes but cannot count or compare characters, and lacks the JSON escapes.
+  // SQL_ASCII, for example, stores bytes but cannot count or compare characters, and lacks the JSON escapes.
   if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;

@@ -21,12 +21,11 @@ export interface Notifications {
 
 const CHANNEL = 'agent_runtime';
 /**
- * Minimum interval between NOTIFY statements, in milliseconds. A NOTIFY with each append would cost about two thirds of
- * the write rate (measured). The first topic after a pause is sent at once; topics that follow within the interval are
- * batched.
+ * Minimum interval between NOTIFY statements, in milliseconds; topics within it are batched. A NOTIFY with each append
+ * would cost two thirds of the write rate (measured).
  */
 const FLUSH_MS = 20;
-/** Limited, because a payload of PostgreSQL has at most 8,000 bytes. */
+/** Maximum number of topics in a notification, because a payload of PostgreSQL has at most 8,000 bytes. */
 const MAX_TOPICS_PER_PAYLOAD = 100;
 /** Time-out for connecting and for each response, in milliseconds. */
 const TIMEOUT_MS = 5_000;
@@ -39,9 +38,8 @@ const MAX_PAUSE_MS = 2_000;
 const POLL_MS = 1_000;
 
 /**
- * Uses LISTEN and NOTIFY on a separate connection, which is reopened when it breaks. Notifications only reduce latency:
- * subscribers must also poll. Behind a pooler in transaction mode, where LISTEN does not work, subscribers are woken
- * every second.
+ * LISTEN and NOTIFY on a separate connection reduce latency only: subscribers must also poll. Behind a pooler in
+ * transaction mode LISTEN does not work, so subscribers are woken every second.
  */
 export const openNotifications = (
   address: DatabaseAddress,
@@ -55,7 +53,7 @@ class Subscribers {
 
   add(topic: string, wake: () => void): () => void {
     const calls = this.#calls.get(topic) ?? new Set();
-    // Bound to the subscriber's user, so that `wake` does not run under the publisher's.
+    // `wake` is bound to the subscriber's user, so that it does not run under the publisher's.
     const asHere = bindUser(wake);
     this.#calls.set(topic, calls.add(asHere));
     return () => {
@@ -142,7 +140,7 @@ class ListenNotifications implements Notifications {
   async #listen(): Promise<void> {
     const { timeoutMs } = this.#times;
     const client = await connect(this.#address, {
-      // The name shows operators which replicas are connected.
+      // The application name shows operators which replicas are connected.
       application_name: `agent-runtime/${VERSION} ${hostname()}`,
       connectionTimeoutMillis: timeoutMs,
       query_timeout: timeoutMs,
@@ -187,7 +185,7 @@ class ListenNotifications implements Notifications {
       const client = this.#client;
       await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch((error: unknown) => {
         this.#onError(error);
-        // Closed, because a connection that cannot send probably cannot listen either.
+        // The connection is closed: one that cannot send probably cannot listen either.
         return client.end().catch(() => undefined);
       });
       await sleep(FLUSH_MS, undefined, { ref: false });

@@ -1,17 +1,12 @@
 import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
 import { FOR_ALL_USERS, type RowSecurity, type SessionSettings } from './row-security.ts';
 
-/**
- * Limits on rows. They are passed as arguments of the SQL functions named below, because session settings neither reach
- * other nodes nor pass a pooler.
- */
+/** Limits on rows: arguments of SQL functions, because session settings neither reach other nodes nor pass a pooler. */
 export interface RowLimits {
   /** Maximum size of the state of a session, a user or an application, in bytes of JSON (`assert_state_size`). */
   maxStateBytes: number;
   maxStateKeys: number;
-  /**
-   * Maximum bytes that agents may write to an application's shared state on behalf of a user (`assert_writer_share`).
-   */
+  /** Maximum bytes that agents may write to an application's state on behalf of a user (`assert_writer_share`). */
   maxAppStateBytesPerUser: number;
   /** Maximum size of a session's events, in bytes of JSON (`assert_session_size`). */
   maxSessionBytes: number;
@@ -60,18 +55,14 @@ export const connectionSettings = (options: PoolOptions): Record<string, string>
     : {
         ...ownSettings(options),
         ...FOR_ALL_USERS,
-        // Set explicitly, because an operator's database may have other defaults, on which reads and locks must not
-        // depend.
+        // The settings are explicit, because reads and locks must not depend on the defaults of an operator's database.
         default_transaction_isolation: 'read committed',
         DateStyle: 'ISO',
         TimeZone: 'UTC',
         ...STAY_OPEN,
       };
 
-/**
- * Returns the settings that are sent with each statement and transaction; behind a pooler in transaction mode, all
- * settings.
- */
+/** Settings that are sent with each statement and transaction; behind a pooler in transaction mode, all of them. */
 export function settingsFor(options: PoolOptions): SessionSettings {
   const { schema, isPooled, isOnCluster = false } = options;
   const security = { ...(options.security ?? { role: undefined }), hasNoUsers: isOnCluster };

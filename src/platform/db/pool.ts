@@ -43,7 +43,7 @@ export class ServerPool {
     this.#pool = new Pool({
       ...config,
       types: EXACT_TYPES,
-      // Allows sending a statement together with its restriction to a user in one round trip (row-security.ts).
+      // Pipelining sends a statement together with its restriction to a user in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {
         constructor(poolConfig: PoolConfig = {}) {
@@ -53,7 +53,7 @@ export class ServerPool {
     });
     // Without a listener, a broken idle connection would end the process (node-postgres#2439).
     this.#pool.on('error', (error: Error) => {
-      // Ignored while closing: connections may outlive the pool briefly, and an embedded server that stops breaks them.
+      // While the pool closes, errors are ignored: an embedded server that stops breaks connections of a closing pool.
       if (!this.#pool.ending) onIdleError(error);
     });
     this.#places = new FairSemaphore(config.max, {
@@ -81,10 +81,7 @@ export class ServerPool {
     }
   }
 
-  /**
-   * Runs a statement. Closes the connection if the statement failed, or if `unfit` says that the server became
-   * unsuitable.
-   */
+  /** Runs a statement. Closes the connection if the statement failed, or if `unfit` finds the server unsuitable. */
   protected async run(statement: QueryConfig, unfit: (client: ServerClient) => boolean, check?: string) {
     const { client, release } = await this.lend();
     let mustEnd = true;
@@ -127,10 +124,9 @@ export class ServerPool {
   }
 
   /**
-   * Adds a name to a statement if the server is to cache its plan. The text must contain no data, because a plan per
-   * value is never reused, and `pg_prepared_statements` would show the data. Texts made by drizzle contain none: each
-   * value becomes a parameter, and `sql.raw` gets only constants. Code that puts data into SQL must declare that
-   * (`Texts` in database.ts).
+   * Names a statement so that the server caches its plan. The text must contain no data: a plan per value is never
+   * reused, and `pg_prepared_statements` would show the data. drizzle makes each value a parameter, and `sql.raw` gets
+   * only constants; code that puts data into SQL must declare that (`Texts` in database.ts).
    */
   named(client: ServerClient, statement: QueryConfig): QueryConfig {
     const { preparesStatements, settings } = this.#options;
@@ -150,7 +146,7 @@ export class ServerPool {
   }
 }
 
-/** A pool that follows the primary: it connects to the server that accepts writes. */
+/** A pool of connections to the server that accepts writes. */
 export class PrimaryPool extends ServerPool {
   readonly #servers: ServerChoice;
   readonly #acceptsReadOnly: boolean;
@@ -162,9 +158,7 @@ export class PrimaryPool extends ServerPool {
     this.#acceptsReadOnly = acceptsReadOnly;
   }
 
-  /**
-   * Runs a statement and retries it after a deadlock, which is safe because the statement is a transaction by itself.
-   */
+  /** Runs a statement. Retries it after a deadlock, which is safe because it is a transaction by itself. */
   query(statement: QueryConfig): Promise<QueryResult> {
     // A connection to a read-only server is closed, so that the next read looks for the primary again.
     return withRepeats(() => this.run(statement, ({ isReadOnly }) => isReadOnly));
@@ -196,8 +190,7 @@ export class PrimaryPool extends ServerPool {
 }
 
 /**
- * Sends BEGIN, the statement and COMMIT without waiting in between. If a statement fails, the server skips the rest and
- * COMMIT rolls back.
+ * Sends BEGIN, the statement and COMMIT at once. If one fails, the server skips the rest and COMMIT rolls back.
  * @throws the first error
  */
 async function sendInTransaction(
@@ -210,10 +203,7 @@ async function sendInTransaction(
   return result;
 }
 
-/**
- * SQLSTATEs of a serialization failure, a deadlock and an unavailable lock: nothing was written, and a retry may
- * succeed at once.
- */
+/** SQLSTATEs of a serialization failure, a deadlock, an unavailable lock: nothing was written, a retry may succeed. */
 const REPEATABLE = new Set(['40001', '40P01', '55P03']);
 const MAX_REPEATS = 3;
 const MAX_PAUSE_MS = 200;

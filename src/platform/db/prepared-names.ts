@@ -1,6 +1,4 @@
-/**
- * Maximum number of prepared statements that the server keeps per connection; the stores have some hundred statements.
- */
+/** Maximum number of prepared statements per connection; the stores have some hundred statements. */
 const MAX_PLANS = 500;
 
 /** The part of node-postgres's connection class (pg 8.23) that prepares statements. */
@@ -26,10 +24,8 @@ export class PreparedNames {
   }
 
   /**
-   * Returns the name of a statement that is about to be sent. Each role has separate names, because the server plans
-   * again if the role changes.
-   * @returns `undefined` if the statement has no name and cannot get one, because all names belong to statements in
-   *   flight
+   * Returns the name of a statement to send; `undefined` if a new name is needed and all belong to statements in
+   * flight. Each role has its own names, because the server plans again if the role changes.
    */
   use(role: string, text: string): string | undefined {
     const key = `${role} ${text}`;
@@ -43,14 +39,12 @@ export class PreparedNames {
   }
 
   /**
-   * Closes the least recently used statement here and on the server. The Close message goes out before the next statement
-   * and after every statement that uses the plan.
+   * Closes the least recently used statement. The Close message follows all statements sent before that use the plan.
    */
   #closeOldest(): boolean {
     const [[key, name] = ['', '']] = this.#names;
     const { parsedStatements, submittedNamedStatements } = this.#connection;
-    // A statement whose Parse message is unanswered is kept, because node-postgres would record it as prepared
-    // afterwards.
+    // A statement whose Parse message is unanswered is kept: node-postgres would record it as prepared afterwards.
     if (name in submittedNamedStatements) return false;
     this.#names.delete(key);
     delete parsedStatements[name];

@@ -6,25 +6,18 @@ import type { DatabaseAddress } from './connection.ts';
 import * as tables from './schema/schema.ts';
 import { connect } from './client.ts';
 
-/**
- * Name of the table that records applied migrations. It is in the schema that it describes, so that both are dumped and
- * restored together.
- */
+/** Table of applied migrations, in the schema that it describes, so that both are dumped and restored together. */
 export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
-/**
- * Role for statements restricted to a single user, used if the connection's role bypasses row-level security. The role
- * owns nothing and cannot log in.
- */
+/** Role for statements of one user, if the connection's role bypasses row-level security. It owns nothing. */
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
 /** Privileges of the serving role by table, where they differ from full access to rows. */
 const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'] };
 /**
- * Privileges of the limited role by table, where they differ from full access to rows; SECURITY DEFINER functions do
- * the rest.
+ * Privileges of the limited role, where they differ from full access to rows; SECURITY DEFINER functions do the rest.
  */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
@@ -53,10 +46,7 @@ export const GRANT_LOCK = 7_240_009;
 /** Maximum number of missing privileges named in an error; the rest is counted. */
 const MAX_NAMED = 3;
 
-/**
- * SQL that lists a role's missing privileges on tables, and on functions of the tables' owner. Trigger functions need
- * none.
- */
+/** Lists a role's missing privileges on tables, and on functions of the tables' owner; trigger functions need none. */
 const LACKING = `
   with theirs (role, schema) as (values ($1::name, $2::name))
   select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')
@@ -117,7 +107,7 @@ export const findRole = (address: DatabaseAddress, config: ClientConfig): Promis
     return rows[0]?.role ?? '';
   });
 
-/** Checks the serving role. @throws {ConfigError} if tables are missing, or the role lacks privileges on them */
+/** @throws {ConfigError} if tables are missing, or the serving role lacks privileges on them */
 export const checkServingRole = (address: DatabaseAddress, config: ClientConfig): Promise<void> =>
   withConnection(address, config, async (client) => {
     const { rows } = await client.query<{ role: string; schema: string | null }>(
@@ -136,7 +126,7 @@ export const checkServingRole = (address: DatabaseAddress, config: ClientConfig)
     );
   });
 
-/** Checks the tables. @throws {ConfigError} if a table is missing although its migration is recorded as applied */
+/** @throws {ConfigError} if a table is missing although its migration is recorded as applied */
 export async function checkTables(client: Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select name from unnest($2::text[]) name where not exists (

@@ -7,8 +7,7 @@ import { LIMITED_ROLE } from './rights.ts';
 import { isLimitedRoleReady } from './shared-roles.ts';
 
 /**
- * Settings that row-level security policies read: a user id, or `on` for all users. If neither setting is set, no rows
- * are visible.
+ * Settings for row-level security policies: a user's id, or `on` for all users. Without either, no rows are visible.
  */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
@@ -29,8 +28,8 @@ export interface RowSecurity {
 export type RowSecurityStatus = RowSecurity & { isVoid: boolean; isOnCluster?: true };
 
 /**
- * Determines the role for statements restricted to a single user; the migrator creates the role if needed. A
- * connection's role that is neither superuser nor BYPASSRLS can be used itself, even if it owns the tables.
+ * Determines the role for statements of one user. The connection's own role serves if it is neither superuser nor
+ * BYPASSRLS, even if it owns the tables.
  * @throws {ConfigError} if an undeclared pooler drops session settings, so that no rows would be visible
  */
 export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<RowSecurityStatus> {
@@ -48,7 +47,7 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
       const isReady = await isLimitedRoleReady(client, schema, role);
       return { role: isReady ? LIMITED_ROLE : undefined, isVoid: !isReady };
     }
-    // Not checked behind a pooler, because there each statement sends the setting.
+    // The setting is not checked behind a pooler, because there each statement sends it.
     if (address.isPooled) return { role: undefined, isVoid: false };
     const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
     if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
@@ -62,15 +61,14 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
 }
 
 /**
- * Settings of a pool's statements.
  * `local`: settings that a pooler would drop, sent with each transaction.
  * `hasNoUsers`: policies are void (distributed database), so a user's statement needs no transaction.
  */
 export type SessionSettings = RowSecurity & { local?: Record<string, string>; hasNoUsers?: boolean };
 
 /**
- * Returns SQL that begins a transaction restricted to a user, or open to all users, in a single message. The settings
- * end with the transaction, so it is safe behind a pooler.
+ * SQL that begins a transaction restricted to a user, or open to all users. The settings end with the transaction, so
+ * it is safe behind a pooler.
  * @param check - an SQL expression that fails if the transaction must not continue
  */
 export function beginFor(
@@ -92,7 +90,7 @@ export function beginFor(
 const setting = (name: string, value: string) => `set_config('${name}', ${value}, true)`;
 
 /**
- * Encodes request data as hex digits, so that it cannot cause a syntax error: then no transaction would begin, and the
- * pipelined statement after it would run unrestricted. Invalid bytes fail only after `begin`.
+ * Encodes data as hex digits: a syntax error in it would prevent `begin`, and the pipelined statement after it would
+ * run unrestricted. Invalid bytes fail only after `begin`.
  */
 const toSafeText = (value: string) => `convert_from('\\x${Buffer.from(value).toString('hex')}', 'UTF8')`;

@@ -8,14 +8,14 @@ export function toViewSchema(schema: string): string {
   return schema === 'public' ? 'inspect' : `${schema}_inspect`;
 }
 
-/** Schema of the same views without content. */
+/** Returns the name of the schema of the outline views, which show no content. */
 export function toOutlineSchema(schema: string): string {
   return schema === 'public' ? 'inspect_outline' : `${schema}_outline`;
 }
 
 /**
- * Creates missing server-wide roles with their privileges: the reader roles, and the limited role if the serving role
- * bypasses row-level security. Skips what the current role may not do; start-up reports a missing limited role.
+ * Creates missing reader roles, and the limited role if the serving role bypasses row-level security. Skips what the
+ * current role may not do; start-up reports a missing limited role.
  * @param servingRole - default: the current role
  */
 export async function makeRoles(client: Client, schema: string, servingRole: string | undefined): Promise<void> {
@@ -26,7 +26,7 @@ export async function makeRoles(client: Client, schema: string, servingRole: str
     [servingRole],
   );
   const [serving] = rows;
-  // Not attempted without the privilege, so that the server's log stays free of errors.
+  // No role is created without the privilege, so that the server's log stays free of errors.
   const toCreate = (role: string) => (serving?.mayCreate ? creating(role) : '');
   if (serving?.isAbove && !(await isLimitedRoleReady(client, schema, serving.role))) {
     await tryTo(client, async () => {
@@ -109,10 +109,7 @@ const granting = (role: string, views: string) => `
     end if;
   end $$;`;
 
-/**
- * SQL that shows the rows of all users to a role, which then needs no setting when it logs in directly. Only a
- * superuser may run it.
- */
+/** Shows all users' rows to a role that logs in directly, without another setting. Only a superuser may run it. */
 const showingAll = (role: string) => `
   do $$ begin
     if (select rolsuper from pg_roles where rolname = current_user) and not exists (

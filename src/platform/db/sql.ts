@@ -12,8 +12,7 @@ export const names = (...columns: AnyPgColumn[]): SQL => withCommas(columns.map(
 export function getKey(table: PgTable): AnyPgColumn[] {
   const columns: AnyPgColumn[] = Object.values(getTableColumns(table));
   const key = getTableConfig(table).primaryKeys[0]?.columns ?? [];
-  // The key's own columns recurse endlessly in drizzle 0.45.4 when asked for their SQL type, so the table's columns are
-  // used.
+  // The columns of drizzle's primary key (0.45.4) recurse endlessly when asked for their SQL type.
   return key.flatMap(({ name }) => columns.find((column) => column.name === name) ?? []);
 }
 
@@ -24,9 +23,7 @@ export const excluded = (column: AnyPgColumn): SQL => sql`excluded.${names(colum
 export const assignments = <Table extends PgTable>(table: Table, values: Values<Table>): SQL =>
   withCommas(getEntries(table, values).map(([column, value]) => sql`${names(column)} = ${value}`));
 
-/**
- * `insert into t (a, b) select 1, 2`, to be followed by `from`. The query builder's version would name every column.
- */
+/** SQL `insert into t (a, b) select 1, 2`, to be followed by `from`. That of the query builder names every column. */
 export function insertSelect<Table extends PgTable>(table: Table, values: Values<Table>): SQL {
   const entries = getEntries(table, values);
   const selected = withCommas(entries.map(([, value]) => sql`${value}`));
@@ -47,16 +44,13 @@ const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 export const exactTime = (column: AnyPgColumn | SQL): SQL<string> =>
   sql<string>`to_char(${column} at time zone 'utc', ${sql.raw(`'${EXACT_TIME}'`)})`;
 
-/** SQL condition for keyset pagination: rows after a position in a list ordered by time and id, both descending. */
+/** Keyset pagination: the rows after a position in a list by time and id, both descending. */
 export const isAfterPlace = (
   row: Record<'time' | 'id', AnyPgColumn | SQL>,
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
 
-/**
- * SQL: total bytes of the rows before the current row. If this is compared with a limit, only the first row can exceed
- * the limit.
- */
+/** Total bytes of the rows before the current one. Compared with a limit, only a page's first row can exceed it. */
 export const bytesBefore = (bytes: SQL, order: SQL): SQL<number> =>
   sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - ${bytes}`;
 

@@ -8,8 +8,8 @@ const dialect = new PgDialect();
 export const value = (name: string): Placeholder => sql.placeholder(name);
 
 /**
- * A statement whose text is built only once, by the first call, because building takes drizzle 0.1 to 0.2 ms of CPU.
- * `build` marks variable parts with {@link value}. The statement bypasses drizzle's session, which is slower.
+ * A statement whose text the first call builds, because building takes drizzle 0.1 to 0.2 ms of CPU. `build` marks
+ * variable parts with {@link value}. Bypasses drizzle's session, which is slower.
  */
 export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
@@ -20,9 +20,8 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
 }
 
 /**
- * Calls a function of `migrations/functions` that returns a single row. PostgreSQL infers the argument types from the
- * function's signature; `undefined` becomes null. The call is the whole statement, so that a distributed database can
- * route it to the user's node.
+ * Calls a function of `migrations/functions` that returns one row. PostgreSQL infers the argument types; `undefined`
+ * becomes null. The call is the whole statement, so that a distributed database can route it to the user's node.
  * @throws {DrizzleQueryError} if the function has no argument of such a name, or a required argument is missing
  */
 export async function callFunction<Row>(db: Database, name: string, parameters: Record<string, unknown>): Promise<Row> {

@@ -67,7 +67,7 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
       await bounds.hold();
       const result = await orAborted(work(sql), AbortSignal.any([signal, limit.signal]));
       isOver = true;
-      // Queued after all statements that the tool sent, even those that it did not await.
+      // The check is queued after all statements that the tool sent, even those that it did not await.
       await bounds.hold();
       return result;
     } catch (error) {
@@ -99,10 +99,8 @@ const TOO_LONG = `The transaction took longer than ${MAX_TRANSACTION_MS / 1000} 
 const NEEDED = 'a tool is `transactional`, and needs';
 
 /**
- * Checks that transactional tools can work in a database.
- * @returns the service's schema, and in `excess` the privileges that a statement would gain by leaving the tools' role;
- *   undefined if it would gain none
- * @throws {ConfigError} if transactional tools cannot work
+ * @returns the service's schema; in `excess` the privileges that a statement gains by leaving the tools' role, if any
+ * @throws {ConfigError} if transactional tools cannot work in the database
  */
 export const checkToolDatabase = (
   address: DatabaseAddress,

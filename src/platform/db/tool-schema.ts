@@ -24,7 +24,7 @@ const listFiles = (directory: string): Migration[] =>
       return { name, hash: createHash('sha256').update(text).digest('hex'), statements: [text] };
     });
 
-/** Applies missing migrations of tools in the tools' schema. @throws {ConfigError} if that is impossible */
+/** @throws {ConfigError} if the tools' schema cannot be migrated */
 export async function migrateTools(
   client: Client,
   schema: string,
@@ -52,7 +52,7 @@ const granting = (schema: string, own: string) => `
   alter default privileges in schema ${own} grant select, insert, update, delete on tables to ${TOOLS_ROLE};
   alter default privileges in schema ${own} grant usage on sequences to ${TOOLS_ROLE};`;
 
-/** Creates the role if missing and lets the serving role act as it. @param servingRole - default: the current role */
+/** @param servingRole - the role that may act as the tools' role. Default: the current role */
 async function makeToolsRole(client: Client, servingRole: string | undefined): Promise<void> {
   const { rows } = await client.query<{ serving: string; isThere: boolean; isReady: boolean }>(
     `select s.rolname as serving, t.oid is not null as "isThere",

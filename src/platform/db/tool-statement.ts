@@ -6,8 +6,7 @@ import type { Database } from './database.ts';
 type Send = (text: string, values?: unknown[]) => Promise<QueryResult>;
 
 /**
- * Allowed first words, checked only for a clear error message. PREPARE verifies that the text is a single such
- * statement.
+ * First words of allowed statements, only for a clear message: PREPARE verifies that the text is one such statement.
  */
 const FIRST_WORD = /^[\s(]*(?:select|insert|update|delete|merge|with|values|table)\b/i;
 const ONLY = 'Only select, insert, update, delete and merge are sent, one each, and no setting is changed';
@@ -35,8 +34,7 @@ const HARMLESS = [
   'pg_sleep_until',
 ];
 /**
- * Functions that are not volatile but reveal other sessions' statements, or read tables that the statement does not
- * name.
+ * Functions that are not volatile, but reveal other sessions' statements or read tables that a statement does not name.
  */
 const SHOWING = ['pg_stat_get_activity', 'pg_stat_get_backend_activity', '%_to_xml%'];
 /** Views that allow changing settings, or reveal the statements of other sessions. */
@@ -44,8 +42,8 @@ const REFUSED_VIEWS = ['pg_settings', 'pg_stat_activity'];
 
 const NAME = 'agent_runtime_look';
 /**
- * SQL that lists a statement's functions and views that tools may not use. They are taken from PostgreSQL's parse tree,
- * so that no spelling can hide them. Objects in the tools' schema are allowed, because the operator wrote them.
+ * Lists a statement's functions and views that tools may not use, by PostgreSQL's parse tree, so that no spelling can
+ * hide them. The tools' schema is allowed, because the operator wrote it.
  */
 const REFUSED = `
   with tree as (
@@ -65,8 +63,8 @@ const REFUSED = `
 const results = new BoundedCache<string>();
 
 /**
- * Refuses a statement that could do more than read and write rows. The statement is not executed: PostgreSQL parses it
- * as the body of a function, which is rolled back. Invalid statements fail as they would when executed.
+ * Refuses a statement that could do more than read and write rows. It is not executed: PostgreSQL parses it as the body
+ * of a function, which is rolled back. Invalid statements fail as they would when executed.
  * @param schema - the tools' schema
  * @throws {Error} that names the function or view that is not allowed
  */
@@ -78,7 +76,7 @@ export async function checkStatement(tx: Database, text: string, schema: string)
   if (refused !== '') throw new Error(`${ONLY}: ${refused} is not for tools.`);
 }
 
-/** Each batch is one round trip; after a failure the rest of the batch fails too. */
+/** Each batch of messages is one round trip; after a failure the rest of the batch fails too. */
 async function findRefused(send: Send, text: string, schema: string): Promise<string> {
   const [, { rows: parameters }] = await Promise.all([
     send(`prepare ${NAME} as ${text}`),
@@ -95,7 +93,7 @@ async function findRefused(send: Send, text: string, schema: string): Promise<st
   return (rows as { name: string }[])[0]?.name ?? '';
 }
 
-/** The extended protocol accepts a single statement, even without values. */
+/** Sends a statement by the extended protocol, which accepts a single statement, even without values. */
 const toSend =
   (tx: Database): Send =>
   (text, values = []) => {

@@ -14,8 +14,8 @@ type OfUsers = PgTable & { appName: AnyPgColumn; userId: AnyPgColumn };
 const RANGE_ROWS = 10_000;
 
 /**
- * Splits a table into ranges of users, in primary key order, as SQL conditions. A statement for a range reads about
- * `rows` rows (default: 10,000), or all rows of a single user if there are more. Stops when `signal` aborts.
+ * Splits a table by user into SQL conditions, in primary key order. Each selects about `rows` rows (default: 10,000),
+ * or all rows of a single user if there are more.
  */
 export async function* userRanges(
   db: Database,
@@ -23,7 +23,7 @@ export async function* userRanges(
   { rows = RANGE_ROWS, signal }: { rows?: number; signal?: AbortSignal | undefined } = {},
 ): AsyncGenerator<SQL, void, void> {
   const user = sql`(${table.appName}, ${table.userId})`;
-  // Start before every application, because no application has an empty name.
+  // The position before every application: none has an empty name.
   let after: User | undefined = { appName: '', userId: '' };
   while (after && !signal?.aborted) {
     const { appName, userId } = after;

@@ -15,12 +15,12 @@ export interface Account {
 }
 
 /**
- * Directory of root for files that the server's account cannot reach elsewhere. Only root may write to it, because in a
+ * Root's directory for files that the server's account cannot reach elsewhere. Only root may write to it: in a
  * world-writable parent such as /var/tmp another user could replace a program.
  */
 export const SYSTEM_DIR = process.platform === 'darwin' ? '/var/db/agent-runtime' : '/var/lib/agent-runtime';
 
-/** An error that the embedded database is unavailable; the message ends with the alternative, DATABASE_URL. */
+/** An error of the embedded database. Its message ends with the alternative, DATABASE_URL. */
 export function embeddedError(message: string, cause?: unknown): ConfigError {
   return new ConfigError(`${message} ${INSTEAD}`, { cause });
 }
@@ -54,8 +54,8 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
 }
 
 /**
- * Creates the directory for cluster, log and lock files: `dir`, or a system directory if the account cannot reach
- * `dir`. @returns its real path
+ * Creates `dir` for cluster, log and lock files, or a system directory if the account cannot reach it.
+ * @returns the real path
  */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {
   const requested = resolve(dir);

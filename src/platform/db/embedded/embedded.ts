@@ -18,13 +18,10 @@ import {
   withClient,
 } from './server.ts';
 
-/** An embedded PostgreSQL server on 127.0.0.1. */
 export interface EmbeddedDatabase {
   /** Connection URL. It contains the password: never log it. */
   url: string;
-  /**
-   * Directory of cluster and log. It differs from the requested directory if the server's account could not reach that.
-   */
+  /** Directory of cluster and log; another than requested if the server's account cannot reach that one. */
   home: string;
   /** Stops the server. Never throws; takes up to about 15 s. */
   stop(): Promise<void>;
@@ -33,19 +30,16 @@ export interface EmbeddedDatabase {
 const DATABASE = 'agent_runtime';
 const START_TIMEOUT_MS = 60_000;
 const ELSEWHERE = 'Stop it, or choose another DATA_DIR for this process.';
-/**
- * Matches start-up failures that are retried: port in use, another process starting, backends of a killed server still
- * alive.
- */
+/** Start-up failures that are retried: port in use, another process starting, backends of a killed server alive. */
 const PASSING_FAILURE =
   /Address already in use|lock file "postmaster.pid" (already exists|is empty)|pre-existing shared memory block/;
 
 /**
- * Starts the PostgreSQL server of `dir`, which is created if missing. Only one process at a time may use a directory; a
- * server left by a killed process is stopped first. `url` names the database `agent_runtime`. With `ephemeral` it names
- * the database `postgres` of a server without crash safety, whose directory is deleted at the end.
- * @throws {ConfigError} if another process uses the directory, no embedded PostgreSQL exists for this machine, or the
- *   server does not start
+ * Starts the server of `dir`, which is created if missing; first stops a server that a killed process left. `url` names
+ * the database `agent_runtime`; with `ephemeral`, the database `postgres` of a server without crash safety, whose
+ * directory is deleted at the end.
+ * @throws {ConfigError} if another process uses the directory, this machine has no embedded PostgreSQL, or it does not
+ *   start
  */
 export async function startEmbedded(options: { dir: string; ephemeral?: boolean }): Promise<EmbeddedDatabase> {
   try {
@@ -84,8 +78,8 @@ async function startServer(cluster: Cluster): Promise<EmbeddedDatabase> {
 }
 
 /**
- * Runs initdb in a temporary directory, then renames the directory: a killed process leaves no partial cluster, and of
- * concurrent processes the first wins.
+ * Runs initdb in a temporary directory and renames it, so that a killed process leaves no partial cluster, and the
+ * first of concurrent processes wins.
  */
 async function createCluster(cluster: Cluster): Promise<void> {
   const { home, account } = cluster;

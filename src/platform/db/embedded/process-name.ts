@@ -1,10 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/**
- * Reads a process's start time in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` on other systems
- * than Linux.
- */
+/** `ticks`: start time in clock ticks since boot (field 22 of /proc/<pid>/stat). `undefined` except on Linux. */
 function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
   if (process.platform !== 'linux') return undefined;
   try {

@@ -30,8 +30,7 @@ export interface RunningServer {
 export interface LaunchedServer {
   port: number;
   /**
-   * Stops the server; never throws. After 10 s without a clean stop the server is stopped immediately, and its next
-   * start recovers.
+   * Stops the server; never throws. After 10 s without a clean stop it stops immediately, and its next start recovers.
    */
   stop(): Promise<void>;
 }
@@ -51,27 +50,25 @@ const OWNER = 'agent_runtime.owner';
 /** No process can have this pid (Linux: at most 2^22). */
 const NO_PID = '2147483646';
 
-/** Returns a connection URL. `sslmode` is explicit, because otherwise the variable PGSSLMODE would apply. */
+/** `sslmode` is explicit, because otherwise the variable PGSSLMODE would apply. */
 export function connectionUrl(port: number, password: string, database = 'postgres'): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
 }
 
-/** Runs a program of the cluster. @throws Error with its output */
+/** @throws Error with the program's output */
 export async function runProgram(cluster: Cluster, name: string, args: string[], timeoutMs = 0): Promise<void> {
   await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
 }
 
-/**
- * Options with a minimal environment, because PGDATA or an unknown locale of this process must not reach the programs.
- */
+/** Options for PostgreSQL's programs. PGDATA or an unknown locale of this process must not reach their environment. */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
   return { cwd: cluster.home, ...env, ...cluster.account };
 }
 
 /**
- * Finds this cluster's server by logging in. `pending`: it is starting or stopping; `absent`: a new one may be
- * launched. `pg_ctl status` is useless, because it also reports a foreign process that reused the pid.
+ * Finds the cluster's server by logging in. `pending`: it starts or stops; `absent`: a new one may be launched. `pg_ctl
+ * status` would also report a foreign process that reused the pid.
  */
 export async function findServer(cluster: Cluster, password: string): Promise<RunningServer | 'pending' | 'absent'> {
   const file = await readPidFile(cluster);
@@ -93,9 +90,7 @@ async function readPidFile(cluster: Cluster) {
   return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
 }
 
-/**
- * False only if the process is certainly no server of this cluster: a zombie, or a process with another command line.
- */
+/** False only for a process that is certainly no server of this cluster: a zombie, or with another command line. */
 export async function mayBeServer(pid: number, data: string): Promise<boolean> {
   if (process.platform === 'win32') return true;
   if (process.platform === 'linux') {
@@ -109,10 +104,10 @@ export async function mayBeServer(pid: number, data: string): Promise<boolean> {
 }
 
 /**
- * Makes a stale pid file harmless. PostgreSQL refuses to start if the pid in the file is alive, even if the pid now
- * belongs to a foreign process. The pid is replaced instead of deleting the file, because the shared memory key in the
- * file lets PostgreSQL detect surviving backends of the killed server. The file is moved aside first, so that a file
- * written by a starting server is noticed and restored.
+ * Makes a stale pid file harmless. PostgreSQL refuses to start while the pid in it is alive, even as that of a foreign
+ * process. The pid is replaced and the file kept, because the file's shared memory key lets PostgreSQL detect surviving
+ * backends of the killed server. The file is moved aside first, so that one written by a starting server is noticed and
+ * restored.
  */
 async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
   const path = pidFile(cluster);
@@ -142,9 +137,8 @@ async function readOwner(url: string, data: string): Promise<string | undefined>
 }
 
 /**
- * Launches a server in a session of its own, so that Ctrl-C does not reach it. It stops with this process, unless this
- * process is killed.
- * @returns the reason if it does not start
+ * Launches a server that Ctrl-C does not reach, and that stops with this process, unless this process is killed.
+ * @returns the reason if the server does not start
  */
 export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
   const port = await freePort();
@@ -222,8 +216,8 @@ async function stopServer(cluster: Cluster, server: ChildProcess): Promise<void>
 }
 
 /**
- * Signals the server to stop, without waiting; never throws. `pg_ctl kill` also works on Windows. It addresses the pid,
- * because `pg_ctl stop` might stop another server that a different process launched meanwhile.
+ * Signals the server to stop; never waits or throws. `pg_ctl kill` works on Windows too. It takes a pid, whereas
+ * `pg_ctl stop` might stop a server that another process launched meanwhile.
  */
 export async function signalServer(cluster: Cluster, pid: number, mode: 'fast' | 'immediate'): Promise<void> {
   const args = ['kill', mode === 'fast' ? 'INT' : 'QUIT', String(pid)];

@@ -6,12 +6,9 @@ export const identifier = customType<{ data: string }>({ dataType: () => 'text c
 export const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 /** Words for full-text search in the `simple` configuration, which assumes no language. */
 export const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
-/** Timestamp with microseconds. */
 export const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
-/** Timestamp of a creation or change; default: the database's clock. */
 export const timeOfChange = (name: string) => time(name).notNull().default(sql`clock_timestamp()`);
 /** The first key columns of every table with user data. */
 export const ofUser = () => ({ appName: identifier('app_name').notNull(), userId: identifier('user_id').notNull() });
-/** Like {@link ofUser}, for tables below a session. */
 export const ofSession = () => ({ ...ofUser(), sessionId: identifier('session_id').notNull() });
 export const emptyObject = sql`'{}'::jsonb`;

@@ -42,7 +42,6 @@ export const sessionKey = (name: string, t: Record<'appName' | 'userId' | 'sessi
     foreignColumns: [sessions.appName, sessions.userId, sessions.id],
   }).onDelete('cascade');
 
-/** The events of a conversation, ordered by `sequence`. */
 export const events = pgTable(
   'events',
   (c) => ({
@@ -150,14 +149,14 @@ export const memories = pgTable(
     content: c.jsonb('content').notNull(),
     eventTime: time('event_time').notNull(),
     searchVector: searchVector('search_vector').notNull(),
-    // An array instead of pgvector's type, so that migrations and dumps need no extension.
+    // The embedding is an array instead of pgvector's type, so that migrations and dumps need no extension.
     embedding: c.real('embedding').array(),
     embeddingModel: c.text('embedding_model'),
   }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
     index('memories_embedding_idx').on(t.appName, t.userId, t.eventTime).where(sql`embedding is not null`),
-    // Includes the user, so that a search does not read other users' entries with the same words.
+    // The index includes the user, so that a search does not read other users' entries with the same words.
     index('memories_search_idx').using(
       'gin',
       sql`(search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)]))`,

@@ -2,7 +2,6 @@ import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** Scheduled prompts. */
 export const cronjobs = pgTable(
   'cronjobs',
   (c) => ({

@@ -42,20 +42,20 @@ export const invocations = pgTable(
     ),
     check('invocations_counts_check', sql`least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0`),
     check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
-    // Partial, because most invocations have no key: saves index writes at claim and finish, and the planner cannot
-    // misuse it to find one invocation of a user who has thousands.
+    // The index is partial, because most invocations have no key: fewer index writes at claim and finish, and the
+    // planner cannot misuse it to find one invocation of a user who has thousands.
     uniqueIndex('invocations_idempotency_key')
       .on(t.appName, t.userId, t.idempotencyKey)
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
     index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
-    // For usage reports by time. With the application first, a database without statistics would use it for key
+    // Index for usage reports by time. With the application first, a database without statistics would use it for key
     // look-ups and scan all of the application.
     index('invocations_time_idx').on(t.createTime, t.appName),
-    // For the sweeper that deletes keys after a day.
+    // Index for the sweeper that deletes keys after a day.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
-    // Invocations to resume: few, and served before all waiting ones.
+    // Index of invocations to resume, which are few and served before all waiting ones.
     index('invocations_left_idx')
       .on(t.leaseExpireTime)
       .where(sql`status = 'queued' and request is not null and start_time is not null`),

@@ -1,7 +1,6 @@
 /**
- * All tables, a file per feature. Keys of user data begin with (app_name, user_id): erasure, row-level security and
- * distribution need that, and it cannot be added cheaply later. Tables and columns are described in SQL comments, for
- * operators; `migrations/schema.sql` shows them all.
+ * All tables, a file per feature. Keys of user data begin with (app_name, user_id), because erasure, row-level security
+ * and distribution need that. SQL comments describe tables and columns for operators (`migrations/schema.sql`).
  */
 export { auditLog, rateLimits } from './access.ts';
 export { budgetAlerts, budgetReservations, budgets, budgetTotals, budgetUses, modelPrices } from './budgets.ts';

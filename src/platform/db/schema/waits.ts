@@ -48,7 +48,7 @@ export const tasks = pgTable(
     index('tasks_id_idx').on(t.id),
     index('tasks_invocation_idx').on(t.appName, t.userId, t.sessionId, t.invocationId, t.callId),
     index('tasks_user_idx').on(t.userId, t.appName, t.state),
-    // Order of lists; tasks without a deadline come last.
+    // Index in the order of task lists: tasks without a deadline come last.
     index('tasks_list_idx').on(t.state, sql`coalesce(expire_time, timestamptz '9999-12-31 00:00:00Z')`, t.id),
     index('tasks_due_idx').on(t.dueTime).where(sql`due_time is not null`),
     index('tasks_people_idx').using(

@@ -2,13 +2,12 @@ import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
-/** Push notification settings of an A2A client; such a webhook reports on a single task. */
+/** Push notification settings of an A2A client, whose webhook reports on a single task. */
 export interface Push {
   sessionId: string;
   invocationId: string;
   /** True: send messages of A2A version 0.3. */
   isOld: boolean;
-  /** The configuration as shown to the client. */
   shown: { id: string; taskId: string; token?: string | undefined; authentication?: { scheme: string } | undefined };
   /** Headers to send, including the client's secrets. */
   headers: Record<string, string>;
