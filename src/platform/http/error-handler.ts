@@ -79,9 +79,7 @@ export function errorHandler(options: {
   };
 }
 
-/**
- * Sends an error response. A client that requests a stream gets a 413 as a frame, because the Web UI shows only frames.
- */
+/** A client that requests a stream gets a 413 as a frame, because the Web UI shows only frames. */
 function sendFailure(response: Response, { status, detail, headers, limit }: Failure, wantsStream: boolean): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
@@ -122,7 +120,7 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
   const body = JSON.stringify({ detail });
   const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
-  // Destroyed, because a half-closed socket would stay open, with its request in memory, as long as the client likes.
+  // A half-closed socket would stay open, with its request in memory, as long as the client likes.
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
@@ -184,8 +182,7 @@ function appFailure(error: AppError): Failure {
     const headers = retryAfter(error);
     return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
-  // The agent's message may quote a provider. It is in the invocation's row and last event, for callers who may read
-  // them.
+  // The agent's message may quote a provider. The invocation's row and last event show it to callers who may read them.
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
   return unexpected();
 }

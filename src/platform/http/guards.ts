@@ -11,8 +11,8 @@ import { RequestRefusedError } from './operation/request-errors.ts';
 /** The allowed browser origins, and the host names of the service. */
 export interface OriginOptions {
   /**
-   * True in mode local, which requires no credential, and if the development UI is served. Then `Host` must be a
-   * loopback name or one of `allowedHosts`, and `Origin` must be the service's own.
+   * True in mode local, which has no login, and with the development UI: `Host` must be a loopback name or one of
+   * `allowedHosts`, and `Origin` the service's own.
    */
   ownNamesOnly: boolean;
   /** Additional `Host` values for `ownNamesOnly`: `name:port`, or `name` with any port. */
@@ -21,7 +21,6 @@ export interface OriginOptions {
   allowedOrigins?: string[];
 }
 
-/** The reverse proxies in front of the service. */
 export interface ProxyOptions {
   /** Addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted. */
   trusted: string[];
@@ -32,7 +31,6 @@ export interface ProxyOptions {
 interface GuardOptions {
   origins: OriginOptions;
   proxies: ProxyOptions;
-  /** The path templates of all routes. */
   paths: string[];
   /** Called for every response, with the operation that the router found. */
   listeners: Pick<Metrics, 'request'>[];
@@ -56,11 +54,10 @@ const NON_SIMPLE_HEADERS = [
 ];
 
 /**
- * The middleware before the router. It gives the request an id, counts it, sets the headers of every response and
- * answers CORS preflights of allowed origins. It refuses a request that came through an unknown proxy, that a foreign
- * web page sent, or whose path is malformed. It detects DNS rebinding by `Host`, and foreign pages by `Origin` and
- * `Sec-Fetch-Site` (MCP Inspector CVE-2025-49596, adk-js #744). All this is one middleware, because Express matches the
- * path for each (1 µs).
+ * Does all that precedes the router: request id, metrics, headers of every response, CORS preflights. Refuses a request
+ * through an unknown proxy, from a foreign web page, or with a malformed path. Detects DNS rebinding by `Host`, and
+ * foreign pages by `Origin` and `Sec-Fetch-Site` (MCP Inspector CVE-2025-49596, adk-js #744). It is one middleware,
+ * because Express matches the path for each (1 µs).
  */
 export function createGuards(options: GuardOptions): RequestHandler {
   const { origins, proxies, listeners } = options;
@@ -109,8 +106,8 @@ function countAnswer(response: Response, listeners: Pick<Metrics, 'request'>[]):
 }
 
 /**
- * The headers of every response. A response is data, so nothing in it may run, be framed or be cached; pages replace
- * the policy by their own. The headers are computed once, because helmet's fourteen functions take 40 µs per request.
+ * The headers of every response, which is data: nothing in it may run, be framed or be cached. Pages replace the
+ * content security policy. Computed once, because helmet's fourteen functions take 40 µs per request.
  */
 function securityHeaders(): Map<string, string> {
   const setHeaders = helmet({
@@ -201,8 +198,8 @@ function answerPreflight({ method, headers }: Request, response: Response): bool
 }
 
 /**
- * Refuses malformed percent-escapes, because Express would respond with an HTML page. Percent-encodes the raw slashes
- * of an artifact name, so that the router sees the name as one segment.
+ * Refuses malformed percent-escapes, to which Express would respond with an HTML page. Percent-encodes slashes in an
+ * artifact name, so that the router sees the name as one segment.
  */
 function normalizeUrl(url: string, artifactNames: RegExp[]): string {
   const [path = '', ...search] = url.split('?');
@@ -223,10 +220,9 @@ function encodeArtifactName(path: string, artifactNames: RegExp[]): string {
 }
 
 /**
- * Refuses a POST that any web page can send without a preflight, in every mode. PUT, PATCH and DELETE always have a
- * preflight, and so does a credential's header, which is checked earlier. A POST with neither body nor media type is
- * allowed, because command lines and the UI send it, unless a browser sent it from another origin (browsers add
- * `Origin` to every POST).
+ * Refuses a POST that any web page can send without a preflight, in every mode. PUT, PATCH, DELETE and a credential's
+ * header always have a preflight. A POST with neither body nor media type is allowed, because command lines and the UI
+ * send it, but not from another origin (browsers add `Origin` to every POST).
  * @throws {RequestRefusedError}
  */
 export function requireDeliberate(request: Request, takesText: boolean): void {

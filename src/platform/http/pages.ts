@@ -18,8 +18,8 @@ interface PageOptions {
   /** The page's `content-security-policy`. */
   policy: string;
   /**
-   * Adapts `index.html` before it is sent. Its links are relative, because a proxy may have removed a prefix of the
-   * path; a link that begins with `./` is relative to `home` in every view. Default: unchanged.
+   * Adapts `index.html`, whose links are relative, because a proxy may have removed a prefix of the path. A link that
+   * begins with `./` is relative to `home` in every view. Default: unchanged.
    */
   toPage?: (html: string) => string;
   /** Additional files in memory: path below `home` → media type and text. */

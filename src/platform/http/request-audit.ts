@@ -9,10 +9,7 @@ import type { Principal } from './operation/principal.ts';
 import { type RefusalReason, RequestRefusedError } from './operation/request-errors.ts';
 import type { EdgeLog } from './error-handler.ts';
 
-/**
- * Maximum length of a name in an audit entry, in characters: an unauthenticated request's path may contain longer names
- * than valid identifiers.
- */
+/** Maximum characters of a name in an audit entry; the path of an unauthenticated request may contain longer ones. */
 const MAX_NAME = 256;
 /** Reasons of early refusals that are stored: a foreign web page, an unknown proxy, a repeated credential. */
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);

@@ -45,8 +45,7 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
   const handlers = new Map(operations.map((each) => [each, createHandler(each, steps)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
-  // A client that resolves `..` in a name would send the container's path with a trailing slash; that must not delete
-  // the container.
+  // A client that resolves `..` in a name sends the container's path with a trailing slash, which must not delete it.
   router.use((request, _response, next) =>
     next(request.method === 'DELETE' && request.path.endsWith('/') ? 'router' : undefined),
   );
@@ -85,8 +84,7 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
   // An operation without authentication that changes something is limited by address.
   const limits = owner === 'open' && operation.method === 'get' ? undefined : steps.limits?.(operation);
   const authorize = createAuthorize(operation);
-  // The runtime's own operations without a body read a body nevertheless, to refuse it: its sender meant something by
-  // it.
+  // Without a declared body, the runtime's own operations read one to refuse it: its sender meant something by it.
   const readBody = body?.isText ? steps.readTextBody : body || wire === undefined ? steps.readJsonBody : undefined;
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
@@ -102,8 +100,7 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
     requireDeliberate(request, body?.isText === true);
     const caller = (noted.caller = toCallerId(principal, noted.network, named.userId));
     const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
-    // Only an API key acts for users. If the content names the user, that user's limits can apply only after
-    // validation.
+    // Only an API key acts for users. If the content names the user, that user's limits apply after validation.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await admit();
     await readBody?.(request, response);
@@ -117,7 +114,6 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
   };
 }
 
-/** Checks that the application is hosted. @throws {NotFoundError} */
 function requireHosted(apps: { has(appName: string): boolean }, appName: unknown): void {
   if (typeof appName === 'string' && !apps.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
 }
@@ -172,7 +168,6 @@ function markForeign(noted: Noted, error: NotFoundError): NotFoundError {
   return error;
 }
 
-/** Returns the 404 for the resource in the path. */
 function notFound({ absent }: Operation, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
   const text = absent?.(Object.fromEntries(names) as never);
@@ -227,9 +222,8 @@ function createAnswer(operation: Operation, steps: Steps) {
 }
 
 /**
- * Watches the credential while a request may take long. If the credential expires or is revoked, the caller gets an
- * error, unless the response has begun: a stream ends itself. The handler's work continues, as it does when a client
- * disconnects.
+ * Watches the credential of a request that may take long. When it expires or is revoked, the caller gets an error,
+ * unless the response has begun: a stream ends itself. The handler's work continues, as when a client disconnects.
  */
 function whileValid(principal: Principal, response: Response) {
   if (principal.expiresAt === undefined && !principal.onRevoked) return undefined;
@@ -239,7 +233,7 @@ function whileValid(principal: Principal, response: Response) {
     signal: ended.signal,
     orEnded: <Result>(work: Promise<Result>) =>
       new Promise<Result>((resolve, reject) => {
-        // Runs after listeners that respond in another protocol's format.
+        // The error comes after listeners that respond in another protocol's format.
         const refuse = () => response.headersSent || reject(ended.signal.reason as Error);
         ended.signal.addEventListener('abort', () => setImmediate(refuse));
         work.then(resolve, reject).finally(cancel);
@@ -259,13 +253,13 @@ function sendAnswer(response: Response, answer: Answer, status: number): void {
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
   const length = Buffer.byteLength(text);
   response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': length });
-  // Sent as a string, because Node writes strings together with the headers, but bytes in a second write.
+  // The response is a string, because Node writes strings together with the headers, but bytes in a second write.
   response.end(text);
 }
 
 /**
  * Answers requests that no route matched: OPTIONS on a known path with 204, other methods with 405, both with `Allow`.
- * It runs after all routes, because a path may match several templates with different methods.
+ * Runs after all routes, because a path may match several templates with different methods.
  */
 function methodNotAllowed(routes: Route[]): RequestHandler {
   const known = routes.map(({ path, operation }) => ({

@@ -10,8 +10,7 @@ export interface Resource {
   /** Scopes that the request's content requires in addition to the operation's scope. */
   demands?: readonly Demand[] | undefined;
   /**
-   * Makes the 404 for another user's resource. It equals the 404 for a missing one, so that callers cannot tell them
-   * apart.
+   * Makes the 404 for another user's resource, the same as for a missing one, so that callers cannot tell them apart.
    */
   absent: () => NotFoundError;
 }
@@ -19,15 +18,12 @@ export interface Resource {
 const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 
 /**
- * Decides whether a principal may send a request.
  * @throws {ForbiddenError} if a scope is missing
  * @throws {NotFoundError} if the resource belongs to another user or application
  */
 type Authorize = (principal: Principal, resource: Resource) => void;
 
-/**
- * Prepares the authorisation of an operation: by scope, by user and application, by content. Nothing else authorises.
- */
+/** Authorises by scope, by user and application, and by content. Nothing else authorises. */
 export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
   // Every caller with the scope `read` may see descriptions of applications. Other operations without an owner concern
@@ -58,10 +54,7 @@ export function mayActFor(principal: Principal, userId: string): boolean {
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
 }
 
-/**
- * Returns the name under which limits count a caller: the user, the user for whom a key acts, the key itself, or the
- * address.
- */
+/** The name under which limits count a caller: the user, the user for whom a key acts, the key, or the address. */
 export function toCallerId(principal: Principal, address: string, userId?: string): string {
   if (principal.kind === 'user') return `user:${principal.userId}`;
   if (principal.kind === 'anonymous') return `address:${address}`;

@@ -14,10 +14,7 @@ import { createKeyRing } from './key-ring.ts';
 /** How callers authenticate: with the operator's keys (mode `key`), or with JWTs of a user pool (mode `jwt`). */
 export type AuthOptions =
   | { mode: 'local' }
-  /**
-   * `keys` have all scopes; there may be several, so that they can be rotated. `file` lists restricted keys
-   * (`key-ring.ts`).
-   */
+  /** `keys` have all scopes; there may be several, for rotation. `file` lists restricted keys (`key-ring.ts`). */
   | { mode: 'key'; keys: string[]; file?: string | undefined }
   | ({
       mode: 'jwt';
@@ -35,10 +32,7 @@ export type AuthOptions =
 
 /** The same message for a missing, malformed, wrong or expired credential, because it must not help to guess one. */
 const REFUSED = 'authentication required';
-/**
- * Maximum length of a token, in characters; longer ones are refused without decoding. Node limits all headers to 16
- * KiB.
- */
+/** Maximum length of a token in characters; longer ones are not decoded. Node limits all headers to 16 KiB. */
 const MAX_TOKEN_LENGTH = 8192;
 const CLOCK_TOLERANCE_SECONDS = 30;
 /** Cache duration of a token's verification, because verifying takes 0.8 ms and a request must be refused in less. */
@@ -57,20 +51,15 @@ const ALGORITHMS = [
   'EdDSA',
   'Ed25519',
 ];
-/**
- * Accepted `typ` headers: access tokens (RFC 9068) and plain JWTs. Logout tokens and DPoP proofs are no credentials.
- */
+/** Accepted `typ` headers: access tokens (RFC 9068) and plain JWTs, but not logout tokens and DPoP proofs. */
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
-/**
- * Returns the principal of a request. @throws UnauthenticatedError @throws UnavailableError without verification keys
- */
+/** @throws {UnauthenticatedError} @throws {UnavailableError} if no verification keys are available */
 export type Authenticate = (request: Request) => Promise<Principal>;
 
 /**
- * Prepares authentication, which runs before the body is read. Returns `undefined` in mode `local`, where there is
- * nothing to check a credential against: credentials are ignored and every caller is anonymous. Mode `local` is meant
- * for a loopback address, where `guards.ts` refuses requests from web pages.
+ * Prepares authentication, which runs before the body is read. Mode `local` has none: every caller is anonymous, and
+ * `guards.ts` refuses requests from web pages.
  * @param appAliases alias of an application in credentials → the application's name
  */
 export function authentication(
@@ -127,8 +116,7 @@ function tokenAuthenticator(options: Extract<AuthOptions, { mode: 'jwt' }>): Aut
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
-    // Base64 decoders ignore spare bits, padding and the alternative alphabet, so one token could be spelt in many
-    // ways.
+    // Base64 decoders ignore spare bits, padding and the other alphabet, so one token could be spelt in many ways.
     const signature = token.slice(token.lastIndexOf('.') + 1);
     if (Buffer.from(signature, 'base64url').toString('base64url') !== signature) throw new InvalidTokenError(REFUSED);
     // The cache stores digests, so that no token stays in memory after its request.
@@ -163,7 +151,6 @@ function keyAuthenticator(options: { keys: string[]; file?: string | undefined }
   };
 }
 
-/** The principal of a user whose token has an expiry time. */
 type TokenUser = Extract<Principal, { kind: 'user' }> & { expiresAt: number };
 
 async function verifiedUser(
@@ -191,7 +178,7 @@ const MAX_GROUPS = 200;
 const MAX_GROUP = 256;
 
 /**
- * Returns the groups in a claim, except those that cannot be a task's assignee, e.g. because of a control character.
+ * Returns the groups in a claim, without those that cannot be a task's assignee, e.g. because of a control character.
  */
 const groupsIn = (claim: unknown): string[] =>
   wordsIn(claim)

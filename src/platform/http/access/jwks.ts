@@ -8,7 +8,6 @@ import {
 } from 'jose';
 import { UnavailableError } from '../../../core/errors.ts';
 
-/** Where an issuer's verification keys are fetched. */
 export interface JwksOptions {
   issuer: string;
   /** Address of the key set (RFC 7517). Default: the address in the issuer's discovery document. */
@@ -31,8 +30,7 @@ const DEFAULT_TIMEOUT_MS = 3_000;
 const MAX_KEY_SET_BYTES = 256 * 1024;
 
 /**
- * Prepares access to an issuer's verification keys. jose caches them: it shares concurrent fetches, expires keys, and
- * pauses after an unknown key id.
+ * jose caches the issuer's keys: it shares concurrent fetches, expires keys, and pauses after an unknown key id.
  * @returns a function that throws UnavailableError if no keys are available, and jose's errors if no key fits
  */
 export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
@@ -82,10 +80,7 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
   };
 }
 
-/**
- * Reads the key set's address. The discovery document must name the issuer it came from (OpenID Connect Discovery 1.0
- * §4).
- */
+/** The discovery document must name the issuer it came from (OpenID Connect Discovery 1.0 §4). */
 async function discoveredAddress(issuer: string, signal: AbortSignal): Promise<string> {
   const document = await fetchJson(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`, signal);
   if (document.issuer !== issuer || typeof document.jwks_uri !== 'string')

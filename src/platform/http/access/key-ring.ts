@@ -5,9 +5,7 @@ import { z } from 'zod';
 import { ConfigError, UnavailableError } from '../../../core/errors.ts';
 import { FULL_KEY, type Principal, SCOPES, type Scope } from '../operation/principal.ts';
 
-/**
- * Interval for rereading the key file. A key revoked in the file is refused after this time plus the time of reading.
- */
+/** Interval for rereading the key file; a key revoked in it is refused after this time plus that of reading. */
 const REREAD_MS = 1_000;
 /** Time after which an unreadable or invalid key file refuses all its keys, so that revoked keys do not stay valid. */
 const STALE_MS = 5_000;
@@ -44,7 +42,7 @@ interface Watcher {
 export type FindHolder = (key: string) => Promise<Principal | undefined>;
 
 /**
- * Prepares the look-up of keys: `keys` have all scopes, those in the file are restricted. The file is reread regularly.
+ * Keys in `keys` have all scopes, those in the file are restricted. The file is reread regularly.
  * @throws {ConfigError} if the file is unusable at start-up
  */
 export function createKeyRing(options: { keys: string[]; file?: string | undefined }): FindHolder {
@@ -77,7 +75,7 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   };
 }
 
-/** Reads the keys of a file. @throws {UnavailableError} while the file is unusable */
+/** @throws {UnavailableError} while the file is unusable */
 export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
   try {
     return file === undefined ? [] : parseFile(file, await readFile(file, 'utf8'));
@@ -87,8 +85,8 @@ export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
 }
 
 /**
- * Returns a function that checks whether the key with an id is in the file and has not expired. It reads the file each
- * time, because it guards work that continues after its request.
+ * Checks whether the key with an id is in the file and has not expired. The file is read each time, because the check
+ * guards work that continues after its request.
  */
 export const createKeyCheck =
   (file: string | undefined) =>
@@ -98,10 +96,8 @@ export const createKeyCheck =
   };
 
 /**
- * Polls the key file while a listener waits for a key's revocation. A key is revoked when its entry is removed or
- * changed.
- * @returns a function that registers `work` for the revocation of an entry's key, and returns a function that cancels
- *   this
+ * Polls the key file while a listener waits for a key's revocation: the removal or change of its entry.
+ * @returns a function that registers `work` for an entry's revocation, and returns a function that cancels this
  */
 function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
   const watchers = new Set<Watcher>();
@@ -200,9 +196,7 @@ export interface NewKey {
   expires?: string | undefined;
 }
 
-/**
- * Creates a key, which is stored nowhere, and its entry for the file. @throws {ConfigError} for an invalid restriction
- */
+/** Creates a key, stored nowhere, and its entry for the file. @throws {ConfigError} for an invalid restriction */
 export function createKey({ id = randomBytes(6).toString('hex'), ...limits }: NewKey): { key: string; entry: string } {
   const key = `${id}.${randomBytes(SECRET_BYTES).toString('base64url')}`;
   const read = keySchema.safeParse({ id, digest: toDigest(key).toString('hex'), ...limits });

@@ -25,7 +25,6 @@ export interface Decision extends AuditEntry {
   leftOut?: number | undefined;
 }
 
-/** Inserts audit entries in one statement. */
 export async function insertEntries(db: Database, entries: readonly Decision[]): Promise<void> {
   await db.execute(sql`
     ${insertSelect(auditLog, {
@@ -43,8 +42,8 @@ export async function insertEntries(db: Database, entries: readonly Decision[]):
 }
 
 /**
- * Deletes audit entries beyond the retention that the migrator stored, but none younger than a day. An SQL function of
- * the tables' owner deletes them, because the serving role has no privilege to delete.
+ * Deletes audit entries beyond the stored retention, but none younger than a day, by an SQL function of the tables'
+ * owner, because the serving role has no privilege to delete.
  */
 export async function deleteOldEntries(db: Database, signal?: AbortSignal): Promise<void> {
   for (let isMore = true; isMore && !signal?.aborted; ) {

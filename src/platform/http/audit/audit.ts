@@ -8,8 +8,7 @@ export interface Audit {
   /** True if the operation's allowed requests are stored. */
   isAbout(operation: { isRead: boolean }): boolean;
   /**
-   * Stores that a request is allowed. The entry of a change is stored before this returns and before the change begins,
-   * so that a crash cannot lose it.
+   * Stores that a request is allowed. Waits until the entry of a change is stored, so that a crash cannot lose it.
    * @throws the database's error if the entry cannot be stored
    */
   allowed(entry: AuditEntry, operation: { isRead: boolean }): Promise<void>;
@@ -20,9 +19,7 @@ export interface Audit {
 export interface AuditSettings {
   /** True: allowed reads are stored too. */
   readsToo: boolean;
-  /**
-   * Maximum number of stored refusals per minute and caller; the maximum for all callers together is ten times as many.
-   */
+  /** Maximum number of stored refusals per minute and caller; for all callers together, ten times as many. */
   refusalsPerMinute: number;
 }
 
@@ -31,10 +28,7 @@ const MINUTE_MS = 60_000;
 const DELAY_MS = 500;
 /** Maximum number of entries per statement. */
 const BATCH = 500;
-/**
- * Maximum number of entries in the buffer while the database is slow or unavailable. Further ones are dropped and
- * counted in the log.
- */
+/** Maximum number of buffered entries while the database is slow. Further ones are dropped and counted in the log. */
 const MAX_WAITING = 10_000;
 
 /** An audit that writes to the database; closing it flushes the write-behind buffer. */
@@ -42,7 +36,6 @@ export interface OpenAudit extends Audit {
   close(): Promise<void>;
 }
 
-/** Stores access decisions in the table `audit_log`. */
 export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
   // Runs as system, because the database role for single users may not write audit entries.
   const insert = (batch: readonly Decision[]) => runAsSystem(() => insertEntries(database.db, batch));
@@ -64,9 +57,7 @@ export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSet
   };
 }
 
-/**
- * Stores entries for which requests wait. Entries that arrive during a statement are stored together by the next one.
- */
+/** Stores entries for which requests wait. Those that arrive during a statement go into the next one together. */
 function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   const waiting: Decision[] = [];
   let next: Promise<void> | undefined;
@@ -126,8 +117,8 @@ interface Window {
 
 /**
  * Limits the stored refusals per minute, of each caller and of all, so that refused callers cannot fill the table.
- * @returns a function that returns how many refusals of the caller were dropped before this one; `undefined` if this
- *   refusal is dropped too
+ * @returns a function that returns how many refusals of the caller were dropped before; `undefined` to drop this one
+ *   too
  */
 function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {
   const callers = new BoundedCache<Window>();

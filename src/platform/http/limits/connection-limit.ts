@@ -9,8 +9,8 @@ interface Connecting {
 }
 
 /**
- * Closes connections of an address beyond its maximum. An IPv6 /64 network counts as one address, because a single
- * client usually has a whole one. Trusted proxies are exempt, because they forward many clients.
+ * Closes an address's connections beyond `max`. An IPv6 /64 network counts as one address, because a client usually has
+ * a whole one. Trusted proxies are exempt, because they forward many clients.
  * @param proxies addresses and networks (CIDR)
  */
 export function limitConnections(server: Connecting, max: number, proxies: string[]): void {

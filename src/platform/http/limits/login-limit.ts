@@ -10,7 +10,6 @@ export interface Login {
   names: string[];
 }
 
-/** Limits how often a credential may be wrong. */
 export interface LoginLimit {
   /**
    * Called before a credential is checked; waits if there were too many wrong credentials under its names.
@@ -23,24 +22,18 @@ export interface LoginLimit {
   failed(login: Login): Promise<void>;
 }
 
-/**
- * Maximum number of wrong credentials per minute from an address or for a key id, over all processes; people mistype
- * less often.
- */
+/** Maximum number of wrong credentials per minute of an address or key id, over all processes; people mistype less. */
 export const MAX_FAILED_LOGINS = 30;
-/**
- * Above the limit: maximum number of credentials of a name that are checked concurrently, and how long each keeps its
- * slot.
- */
+/** Above the limit of wrong credentials: how many of a name are checked at once, and how long each keeps its slot. */
 const CHECKED_AT_ONCE = 4;
 const PLACE_MS = 20;
 /** Maximum number of requests of a name that are checked or wait for it. */
 const MAX_WAITING = 100;
 
 /**
- * Counts wrong credentials by address and by key id; only a wrong one costs a statement. Above the limit wrong
- * credentials are refused. Credentials that this process has not yet accepted are then checked at 200 a second, with
- * names in turn, so that one caller's guesses do not lock out other callers behind the same address.
+ * Counts wrong credentials by address and by key id; a right one costs no statement. Above the limit, credentials that
+ * this process has not accepted before are checked at 200 a second, names in turn, so that one caller's guesses do not
+ * lock out other callers behind the same address.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
   const sentence = `There were more than ${points} wrong credentials in a minute.`;

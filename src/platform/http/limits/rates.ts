@@ -16,9 +16,9 @@ export interface RateCounter {
 }
 
 /**
- * Counts in PostgreSQL, in windows of a minute that begin with the first use of a key. Windows follow the clocks of the
- * processes, because rate-limiter-flexible uses them. While the database is unavailable, each process counts for itself
- * with the same limit. Keys are digests, so that the table names no caller.
+ * Counts in PostgreSQL, in windows of a minute from a key's first use, by the processes' clocks (rate-limiter-flexible
+ * uses them). While the database is unavailable each process counts for itself. Keys are digests, so that the table
+ * names no caller.
  */
 export function createRateCounter(
   { query }: Pick<DatabasePool, 'query'>,
@@ -68,10 +68,7 @@ export interface RateLimit {
   charge(caller: string, points: number): void;
 }
 
-/**
- * Number of reservations into which a caller's uses per minute are divided. A replica reserves one of them per statement,
- * so that requests seldom wait for a statement.
- */
+/** A replica reserves a caller's uses per minute in this many parts, so that requests seldom wait for a statement. */
 const BATCHES = 20;
 
 /** The uses that this replica has reserved for a caller, valid until a time of `performance.now`. */
@@ -89,7 +86,6 @@ const UNLIMITED: RateLimit = {
 };
 
 /**
- * Creates a rate limit.
  * @param limit name of the setting for `points`, the uses of a caller per minute
  * @param sentence the error message, before the time after which to retry
  */

@@ -6,7 +6,6 @@ import { type Load, loadFor, type Operation } from '../operation/operation.ts';
 import { createRateCounter, createRateLimit, type RateLimit } from './rates.ts';
 import { createBodySlots, createSlots, takeAll } from './slots.ts';
 
-/** The per-caller limits on the requests of an operation. */
 interface OperationLimits {
   /**
    * Admits a request before it costs anything, and counts it until its response ends or its connection closes.
@@ -14,9 +13,9 @@ interface OperationLimits {
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts another action of an open stream, such as a turn of a live session, or reclassifies a request that turned
-   * out to be more expensive. The action counts like a request of class `as`; default: the operation's class. A large
-   * read occupies a slot for large reads until its response ends.
+   * Counts another action of an open stream, such as a turn of a live session, or a request that turned out to be more
+   * expensive, as a request of class `as` (default: the operation's). A large read occupies a slot for large reads
+   * until its response ends.
    * @throws {LimitError} if the caller is at a limit
    */
   count(caller: string, request: Request, response: Response, as?: Load): Promise<void>;
@@ -24,13 +23,9 @@ interface OperationLimits {
   hasRead(response: Response): void;
 }
 
-/** Returns the limits of an operation. */
 export type RequestLimits = (operation: Operation) => OperationLimits;
 
-/**
- * Maximum share of a caller's concurrent requests that may be streams or live sessions, because these stay open for
- * long.
- */
+/** Maximum share of a caller's concurrent requests for streams and live sessions, because these stay open for long. */
 const STREAM_SHARE = 0.5;
 /** Share of a caller's reads per minute that may be large reads. */
 const HEAVY_SHARE = 0.1;
@@ -38,8 +33,7 @@ const HEAVY_SHARE = 0.1;
 const MEGABYTE = 1_048_576;
 
 /**
- * Creates the per-caller limits: on concurrent requests, counted in this process, and on requests per minute, counted
- * in the database.
+ * Limits each caller's concurrent requests, counted in this process, and requests per minute, counted in the database.
  */
 export function createRequestLimits(
   database: Pick<DatabasePool, 'query'>,
@@ -67,8 +61,7 @@ export function createRequestLimits(
       async admit(caller, request, response) {
         await rates[load].use(caller);
         if (hasClosed(request, response)) {
-          // A read whose client has disconnected is refused, because its slots would never be released. A change is
-          // still executed.
+          // A read whose client has gone is refused: its slots would never be released. A change is still executed.
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }

@@ -5,10 +5,7 @@ import { CallerCounts } from '../../work/fair-semaphore.ts';
 
 /** Limits how much of a resource each caller uses concurrently, counted in this process. */
 export interface Slots {
-  /**
-   * Takes `count` (default: 1) for a caller; the returned function releases them, once. @throws {LimitError} at the
-   * maximum
-   */
+  /** Takes `count` (default: 1) of a caller's slots; the returned function releases them, once. @throws {LimitError} */
   take(caller: string, count?: number): () => void;
 }
 
@@ -25,10 +22,7 @@ export function createSlots(limit: string, max: number, things: string): Slots {
   };
 }
 
-/**
- * Maximum number of largest bodies that a caller may send concurrently, because a parsed body stays in memory during
- * its work.
- */
+/** Maximum number of largest bodies that a caller may send at once; a parsed body stays in memory during its work. */
 const BODIES_PER_CALLER = 8;
 
 /** Limits the total bytes of large bodies that each caller has in flight. @param maxBytes maximum size of one body */
@@ -38,7 +32,7 @@ export function createBodySlots({ MAX_REQUESTS_PER_USER }: UserLimits, maxBytes:
   return { take: (caller, bytes = 0) => slots.take(caller, bytes > LARGE_BYTES ? Math.min(bytes, maxBytes) : 0) };
 }
 
-/** Takes all or none. @param takes calls of `take` @returns a function that releases all of them */
+/** Takes all slots or none. @param takes calls of `take` @returns a function that releases all of them */
 export function takeAll(takes: (() => () => void)[]): () => void {
   const taken: (() => void)[] = [];
   const release = () => {

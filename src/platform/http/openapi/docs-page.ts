@@ -3,7 +3,9 @@ import { dirname } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from '../operation/request-errors.ts';
 
-/** Allows inline styles and data URLs, because swagger-ui uses them; it loads nothing from other origins. */
+/**
+ * Content security policy that allows inline styles and data URLs, which swagger-ui uses, but nothing of other origins.
+ */
 const PAGE_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";

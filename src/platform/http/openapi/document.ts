@@ -13,27 +13,24 @@ import { camelCase, listRoutes, pathParameters } from '../operation/paths.ts';
 export type AuthMode = 'local' | 'key' | 'jwt';
 
 /**
- * The version label consists of the three versions that the interface specification's "Versioning" names: that of the
- * deployment tool, and as SemVer build metadata those of the SDK and of the agent framework.
+ * The three versions that the interface specification's "Versioning" names: that of the deployment tool and, as SemVer
+ * build metadata, those of the SDK and of the agent framework.
  */
 const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
-/** The parts of the OpenAPI document besides its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
   /** The URL under which clients reach the service. Default: the URL that the document was loaded from. */
   publicUrl?: string | undefined;
   components: Components;
   /**
-   * True: include operations that repeat another one at a different path. The validator of bodies needs them; the
-   * published document leaves them out. Default: false.
+   * True: include operations that repeat another one at a different path, which the validator of bodies needs and the
+   * published document leaves out. Default: false.
    */
   hasCopies?: boolean;
 }
 
-/**
- * Schemas and parameters that the document defines once by name and then refers to. Others are written out at each use.
- */
+/** Schemas and parameters that the document defines once and refers to by name. */
 export interface Components {
   /** Named schemas. A recursive schema must be among them. */
   schemas: Record<string, z.ZodType>;
@@ -51,7 +48,7 @@ interface Parts {
 }
 
 /**
- * Creates the OpenAPI 3.1.0 document of the operations; the output is deterministic.
+ * The output is deterministic.
  * @throws Error if an unnamed schema is recursive (name it in `components`), or the operations contradict each other
  */
 export function openApiDocument(operations: Operation[], options: DocumentOptions): object {
@@ -207,10 +204,7 @@ const REFUSALS: Record<string, [status: number | 'default', reason: string]> = {
   Failed: ['default', 'Any other failure.'],
 };
 
-/**
- * Lists the error responses of an operation, common ones by kind of operation; its own text for a status takes
- * precedence.
- */
+/** Lists an operation's error responses, common ones by its kind; its own text for a status takes precedence. */
 function refusalsOf(operation: Operation): [status: string, reason: string][] {
   const { body, method, owner, parameters, path, toRefusal, wire } = operation;
   const isChecked = body !== undefined || parameters !== undefined || wire === undefined;
@@ -280,8 +274,8 @@ const TEMPORARY = 'operation-schema-';
 const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 
 /**
- * Writes all schemas of bodies and responses in one pass, so that references between them are kept; schemas without a
- * name are written out at their use.
+ * Writes all schemas of bodies and responses in one pass, so that references between them are kept. Schemas without a
+ * name are written out where they are used.
  * @throws Error if an unnamed schema is recursive or is used inside another schema
  */
 function namedSchemas(
@@ -384,7 +378,7 @@ const isEmptySchema = (value: unknown) =>
   typeof value === 'object' && value !== null && Object.keys(value).length === 0;
 
 /**
- * Checks the operations for contradictions, at every start.
+ * Checks the operations at every start.
  * @throws Error for a duplicate id or route, a path template that differs from its parameters, a user in a path who is
  *   no owner, or a missing area or scope
  */

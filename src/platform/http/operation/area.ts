@@ -19,9 +19,9 @@ export interface Access {
 type Shared = 'scope' | 'area';
 
 /**
- * Returns functions that declare the operations of a feature. `Context` is the part of the process that their handlers
- * use, `name` their heading in the OpenAPI document, `access` the scopes they require. TypeScript cannot infer some
- * type arguments of a call while others are given, so the context is fixed here.
+ * Declares a feature's operations, under the heading `name` of the OpenAPI document, with the scopes of `access`.
+ * `Context`, the part of the process that their handlers use, is fixed here, because TypeScript cannot infer some type
+ * arguments of a call while others are given.
  */
 export function area<Context>(name: Area, access: Access) {
   const { read, write, ...shared } = access;

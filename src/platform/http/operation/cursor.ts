@@ -48,10 +48,7 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/**
- * A list item with its position. `fits` is false for an item that exceeds the page's size in bytes and starts the next
- * page.
- */
+/** `fits` is false for an item that exceeds the page's size in bytes and starts the next page. */
 export type Listed<Item> = Item & { place: ListPlace; fits?: boolean };
 
 /** Returns the page as sent to the client. `found` has another item beyond `limit` if there is a next page. */

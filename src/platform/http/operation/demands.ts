@@ -7,26 +7,19 @@ export interface Demand {
   because: string;
 }
 
-/**
- * Changing the deployed agent needs the operator's permission, because prompt, tools, servers and model are the
- * operator's.
- */
+/** Prompt, tools, servers and model are the operator's, so changing them needs the operator's permission. */
 export const overrideDemands = (harness: object | null | undefined): Demand[] =>
   Object.keys(harness ?? {}).length > 0
     ? [{ scope: 'override', because: '`harness` changes the deployed agent.' }]
     : [];
 
-/**
- * Where the responses of models and tools come from in a replay or evaluation: from live calls, or from stored data.
- */
+/** Where a replay or evaluation gets the responses of models and tools from: live calls, or stored data. */
 interface SentModes {
   modelExecutionMode?: string | null | undefined;
   toolExecutionMode?: string | null | undefined;
 }
 
-/**
- * A stored model with live tools calls the tools with arguments from a case or a recording, which no model chose now.
- */
+/** With a stored model, live tools are called with arguments from a case or a recording, which no model chose now. */
 export const writtenCallDemands = ({ modelExecutionMode, toolExecutionMode }: SentModes): Demand[] =>
   modelExecutionMode !== 'live' && toolExecutionMode === 'live'
     ? [
@@ -37,19 +30,15 @@ export const writtenCallDemands = ({ modelExecutionMode, toolExecutionMode }: Se
       ]
     : [];
 
-/**
- * Scope for the shared state of an application: a change affects all users' sessions and, by `{app:…}`, every prompt.
- */
+/** Changing an application's shared state affects all users' sessions and, by `{app:…}`, every prompt. */
 export const SHARED_STATE_DEMAND: Demand = {
   scope: 'admin',
   because: 'keys with `app:` in front are the state of all users.',
 };
 
-/** Scopes required to change the state. */
 export const sharedStateDemands = (delta: object | null | undefined): Demand[] =>
   Object.keys(delta ?? {}).some((name) => name.startsWith('app:')) ? [SHARED_STATE_DEMAND] : [];
 
-/** The author and state change of an event in a request. */
 interface SentEvent {
   author?: string | null | undefined;
   actions?: { stateDelta?: object | null | undefined } | null | undefined;

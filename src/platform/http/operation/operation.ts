@@ -32,8 +32,8 @@ export interface Call<Path, Query, Headers, Body> {
   /** Makes the 404 for the resource in the path, byte for byte the response for another user's resource. */
   notFound: () => NotFoundError;
   /**
-   * Counts another action of an open stream, such as a turn of a live session, or reclassifies a request that turned
-   * out to be more expensive.
+   * Counts another action of an open stream, such as a turn of a live session, or a request that turned out to be more
+   * expensive.
    * @param load rate limit class; default: the operation's
    * @throws {LimitError} if the caller has reached the class's limit for this minute
    */
@@ -49,10 +49,10 @@ export type Answer =
   | { kind: 'sent' };
 
 /**
- * The owner of the requested resource; the router enforces it before the handler runs. `open`: no credential is
- * required. `service`: a credential is required, and the resource belongs to no user. `path`: the user in the path.
- * `caller`: the handler returns only the caller's own data. Otherwise `user` and `app` read the owner from the
- * validated request, and `absent` is the text of the 404 for other callers.
+ * The resource's owner, which the router enforces before the handler runs. `open`: no credential is required.
+ * `service`: the resource belongs to no user. `path`: the user in the path. `caller`: the handler returns only the
+ * caller's own data. Otherwise `user` and `app` read the owner from the validated request; `absent` is the text of the
+ * 404 for others.
  */
 type Owner<Sent = SentUser<never, never, never, never>> =
   | 'open'
@@ -96,10 +96,7 @@ export interface Success<Schema extends z.ZodType = z.ZodType> {
   headers?: Record<string, string>;
 }
 
-/**
- * Classes of operations, each with a separate rate limit. `heavy`: reads unlimited amounts of data. `invoke`: runs the
- * agent.
- */
+/** Rate limit classes of operations. `heavy`: reads unlimited amounts of data. `invoke`: runs the agent. */
 export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 
 /** Returns an operation's rate limit class: its own, otherwise by scope and method. */
@@ -134,9 +131,8 @@ export type ToRefusal = (
 ) => { status: number; body: object; headers?: Record<string, string> };
 
 /**
- * The third-party protocols that operations implement. Their clients may send members of later versions, so unknown
- * names are accepted and listed in a response header. `probes`: health checks of load balancers. `OAuth`: redirects
- * from issuers.
+ * Third-party protocols. Their operations accept unknown names and list them in a response header, because clients may
+ * send members of later versions. `probes`: health checks of load balancers. `OAuth`: redirects from issuers.
  */
 export type Wire =
   | 'ADK'
@@ -156,14 +152,11 @@ export interface OperationBase {
   /** OpenAPI path template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
   path: string;
   operationId: string;
-  /** Default: the area of the feature (`area.ts`). */
+  /** Heading in the OpenAPI document. Default: that of the feature (`area.ts`). */
   area?: Area;
   summary: string;
   description?: string;
-  /**
-   * The third-party protocol that the operation implements. Default: the runtime's own interface, which answers 422 to
-   * unknown names.
-   */
+  /** Third-party protocol. Default: the runtime's own interface, which answers 422 to unknown names. */
   wire?: Wire | undefined;
   /** The scope that a credential must have; `none` if no credential is required. */
   scope: Scope | 'none';
@@ -171,9 +164,7 @@ export interface OperationBase {
   isForKeys?: true;
   /** Rate limit class. Default: derived from method and scope, see {@link loadFor}. */
   load?: Load;
-  /**
-   * True: the operation, a POST or PATCH, accepts an `Idempotency-Key` and then runs at most once, in one transaction.
-   */
+  /** True: a POST or PATCH accepts an `Idempotency-Key` and then runs at most once, in one transaction. */
   isIdempotent?: true;
   /** True: the change is also allowed within an application that is no longer hosted, see {@link needsHostedApp}. */
   isForFormerApps?: true;
@@ -185,25 +176,22 @@ export interface OperationBase {
   errors?: Record<number, string>;
   /** Schema of error bodies in another protocol's format; published. Default: `ApiError`. */
   refusal?: object;
-  /**
-   * Converts errors into another protocol's format; a request that violates the schema then gets 400. Default:
-   * `ApiError`.
-   */
+  /** Converts errors into another protocol's format; an invalid request then gets 400. Default: `ApiError`. */
   toRefusal?: ToRefusal;
   /** Statuses of responses without a body: status → reason. */
   bare?: Record<number, string>;
 }
 
 /**
- * True for a change that is refused within an application that is not hosted. Data left by a formerly hosted
- * application can still be read, exported, held, stopped and deleted.
+ * True for a change that is refused in an application that is not hosted. What a formerly hosted application left can
+ * still be read, exported, held, stopped and deleted.
  */
 export const needsHostedApp = ({ method, isForFormerApps }: OperationBase): boolean =>
   method !== 'get' && method !== 'delete' && isForFormerApps !== true;
 
 /**
- * An operation: its handler, and everything that the OpenAPI document, the router and the authorisation need. `Context`
- * is the part of the process that the handler uses.
+ * An operation's handler, and all that OpenAPI document, router and authorisation need. `Context` is the part of the
+ * process that the handler uses.
  */
 export interface Operation<Context = never> extends OperationBase {
   /** Additional path templates with the same parameters, see `withAliases`. They are not published. */
@@ -213,9 +201,7 @@ export interface Operation<Context = never> extends OperationBase {
   owner: Owner;
   /** Additional scopes that a validated request requires because of its content. */
   demands?: (sent: SentUser<never, never, never, never>) => Demand[];
-  /**
-   * Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, and headers by lower-case name.
-   */
+  /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
   parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
   body?: OperationBody;
   /** `undefined`: the response is 200 with the JSON value `null`, and the handler returns nothing. */
@@ -233,7 +219,7 @@ export interface Definition<
   Body extends z.ZodType,
   Result extends z.ZodType,
 > extends OperationBase {
-  /** Default: `path`; the check at start-up refuses that if the path contains no user. */
+  /** Owner of the resource. Default: `path`, which the check at start-up refuses if the path contains no user. */
   owner?: Owner<SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>>;
   demands?: (sent: SentUser<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
   parameters?: { path?: Path; query?: Query; headers?: Headers };
@@ -248,8 +234,7 @@ export interface Definition<
 }
 
 /**
- * Declares an operation. `Context` is inferred from the annotation of the handler's first parameter, the types of the
- * call from the schemas. Nothing of the process is needed before the first request.
+ * Declares an operation. `Context` is inferred from the handler's first parameter, the call's types from the schemas.
  */
 export function operation<
   Context,
@@ -263,7 +248,7 @@ export function operation<
 }
 
 /**
- * Returns a function that imports a module with its first call and keeps it: `import()` of a loaded module takes 50 µs.
+ * Returns a function that imports a module with its first call and keeps it: `import()` of a loaded one takes 50 µs.
  */
 export function loadOnce<Module>(load: () => Promise<Module>): () => Promise<Module> {
   let loading: Promise<Module> | undefined;

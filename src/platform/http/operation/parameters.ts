@@ -8,17 +8,16 @@ export const INT32_MAX = 2 ** 31 - 1;
 const MAX_PAGE_SIZE = 1_000;
 
 /**
- * A printable ASCII identifier of valid length, which satisfies all rules; tested first because most identifiers are
- * such.
+ * Printable ASCII of valid length satisfies all rules for identifiers. Tested first, because most identifiers match.
  */
 const PLAIN = new RegExp(`^[\\x20-\\x7e]{0,${MAX_IDENTIFIER_LENGTH}}$`);
 /** Counts code points, as pydantic and JSON Schema do; JavaScript's `length` counts UTF-16 units. */
 const codePoints = (text: string) => Array.from(text).length;
 
 /**
- * Identifiers become keys of tables: PostgreSQL cannot store NUL, and an index row has a size limit (see `session.ts`).
- * `pattern` is published but not checked, because an identifier that violates it simply does not exist. Paths of
- * changes must also satisfy the rules for new names (`validation/validate.ts`).
+ * An identifier, which becomes a key of a table: PostgreSQL cannot store NUL, and an index row has a size limit
+ * (`session.ts`). `pattern` is published but not checked, because an identifier that violates it does not exist. Paths
+ * of changes must also satisfy the rules for new names (`validation/validate.ts`).
  */
 const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
   z
@@ -43,10 +42,7 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
     })
     .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH, pattern });
 
-/**
- * An integer in a path; `undefined` if it exceeds PostgreSQL's `integer`: it is valid, but no object can have that
- * number.
- */
+/** An integer in a path; `undefined` beyond PostgreSQL's `integer`: the number is valid, but no object can have it. */
 const integer = (description: string) =>
   z
     .int()
@@ -78,20 +74,18 @@ export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier 
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
 export const evalRunPath = appPath.extend({ runId: identifier('Identifier of the evaluation run.') });
 export const scoreRulePath = appPath.extend({ ruleId: identifier('Identifier of the rule.') });
-/** A cronjob; its owner is not in the path. */
+/** Path parameter of a cronjob, without its owner. */
 export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
-/** A run of a cronjob. */
 export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identifier.') });
-/** A task; its session is not in the path. */
+/** Path parameter of a task, without its session. */
 export const taskPath = z.object({ taskId: identifier('Task identifier.') });
 export const signalPath = sessionPath.extend({
   signalName: identifier('Name of the signal.', '^[A-Za-z0-9_.-]{1,64}$'),
 });
-/** A public URL with a token, which is all that identifies the resource. */
+/** Path parameter of a public URL: a token, which alone identifies the resource. */
 export const tokenPath = z.object({ token: identifier('The token of the address.') });
-/** A webhook; its owner is not in the path. */
+/** Path parameter of a webhook, without its owner. */
 export const webhookPath = z.object({ webhookId: identifier('Webhook identifier.') });
-/** A delivery to a webhook. */
 export const deliveryPath = webhookPath.extend({ deliveryId: identifier('Delivery identifier.') });
 /** Path parameters of the session operations that span all applications. */
 export const bareSessionPath = sessionPath.pick({ sessionId: true });
@@ -104,11 +98,8 @@ export const ownerQuery = z.object({
   ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
 });
 
-/** Maximum number of elements per page, as requested by the client. */
 export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZE).describe(description);
-/**
- * A position in a session's event stream, as in the frames' ids. A delta's number is a time in microseconds since 1970.
- */
+/** A frame's id in an event stream: a sequence; for a delta also a dot and its time in microseconds since 1970. */
 export const streamPosition = textFormat(
   'stream-position',
   (text) => (Number(text.split('.')[0]) <= INT32_MAX ? undefined : 'no place in a session'),

@@ -24,7 +24,6 @@ export const listRoutes = <Context>(operations: Operation<Context>[]): Route<Con
     [operation.path, ...(operation.aliases ?? [])].map((path) => ({ path, operation })),
   );
 
-/** Returns the parameter names of a path template, in order. */
 export const pathParameters = (path: string): string[] =>
   [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as string);
 

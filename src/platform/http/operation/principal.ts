@@ -3,9 +3,8 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { ValidationFailedError } from './request-errors.ts';
 
 /**
- * The scopes of credentials. `admin`: resources shared by all users of an application. `override`: changes of the
- * deployed agent for a single invocation. `import`: events in the name of others. `develop`: evaluation, traces and
- * graphs.
+ * Scopes of credentials. `admin`: resources shared by all users of an application. `override`: changes of the deployed
+ * agent for one invocation. `import`: events in the name of others. `develop`: evaluation, traces and graphs.
  */
 export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
 export type Scope = (typeof SCOPES)[number];
@@ -16,17 +15,13 @@ export const NOT_VALID_ANY_MORE = 'The credential of this stream is not valid an
 /** Scopes of a user pool's token that contains no scope claim; they cover the user's own data. */
 export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
 
-/** The restrictions of a principal. */
 interface Rights {
   scopes: ReadonlySet<Scope>;
   /** The only applications that the principal may name. Default: all. */
   apps?: ReadonlySet<string> | undefined;
   /** Expiry of the credential, Unix time in milliseconds. Default: never. */
   expiresAt?: number | undefined;
-  /**
-   * Calls `work` when the credential is revoked; returns a function that cancels this. Absent: the credential cannot be
-   * revoked.
-   */
+  /** Calls `work` on revocation; returns a function that cancels this. Absent: the credential cannot be revoked. */
   onRevoked?: ((work: () => void) => () => void) | undefined;
 }
 
@@ -41,14 +36,12 @@ export function whenEnded({ expiresAt, onRevoked }: Partial<Rights>, work: () =>
   return cancel;
 }
 
-/**
- * The caller: anonymous (mode local, where everything is allowed), the holder of an API key, or a user of a user pool.
- */
+/** The caller: anonymous (mode local, where all is allowed), a holder of an API key, or a user of a user pool. */
 export type Principal =
   | ({ kind: 'anonymous' } & Rights)
   /** `id` is absent for a key of `RUNTIME_API_KEYS`. `users` are the only users that the key acts for; default: all. */
   | ({ kind: 'key'; id?: string | undefined; users?: ReadonlySet<string> | undefined } & Rights)
-  /** `groups` are the groups named in the user's token. */
+  /** `groups` come from the user's token. */
   | ({ kind: 'user'; userId: string; groups?: readonly string[] | undefined } & Rights);
 
 const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
@@ -58,9 +51,7 @@ export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
 /** The principal of a key without an id, used by the operator's own services. */
 export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
 
-/**
- * The only user whose data a caller sees if the path names no user; `undefined` for a caller who may act for all users.
- */
+/** The only user whose data a caller sees if the path names none; `undefined` for a caller who may act for all. */
 export const visibleTo = (principal: Principal): string | undefined =>
   principal.kind === 'user' ? principal.userId : undefined;
 

@@ -10,10 +10,7 @@ export const apiErrorSchema = looseObject('Why a request was not served.', {
     .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
 });
 
-/**
- * A validation error: one invalid value in a request. The order of the members is FastAPI's, because clients may
- * compare bytes.
- */
+/** One invalid value in a request. Members are in FastAPI's order, because clients may compare bytes. */
 export const validationErrorSchema = looseObject('One invalid place of a request.', {
   type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
   loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),

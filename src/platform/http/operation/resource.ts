@@ -5,14 +5,12 @@ import type { Answer, Call, Definition, Operation, OperationBase, OperationBody,
 import { snakeCase } from './paths.ts';
 import type { Principal } from './principal.ts';
 
-/** A schema without parameters. */
 export type None = z.ZodObject<Record<string, never>>;
 
-/** The names of a kind of stored object. */
 export interface Named {
   /** Name in texts: `webhook` gives "Get a webhook", "No such webhook.", "Webhook not found: w1". */
   noun: string;
-  /** Default: `noun` with an s. */
+  /** Plural of `noun`. Default: `noun` with an s. */
   plural?: string;
   /** Name in operation ids: `ScoreRule` gives `listScoreRules` and `deleteScoreRule`. Default: `noun`, capitalised. */
   id?: string;
@@ -23,17 +21,14 @@ export interface Resource<Wire extends z.ZodType, Row, Within extends z.ZodObjec
   /** Path of the collection, and its parameters. */
   path: string;
   within?: Within;
-  /**
-   * Parameters of an object's path: those of `within`, then the object's key. Absent if query or body identify the
-   * object.
-   */
+  /** Parameters of an object's path: those of `within`, then the object's key. Absent if query or body identify it. */
   key?: Key;
   schema: Wire;
   /** An object as the API returns it; published in the OpenAPI document. */
   example: NoInfer<z.input<Wire>>;
   /**
-   * Finds the object in the path, if the caller may see it; otherwise the request gets 404. It runs before the handler,
-   * outside the handler's transaction, so omit it if the handler locks the row or finds it by the change itself.
+   * Finds the object in the path if the caller may see it; else the request gets 404. It runs before the handler and
+   * outside its transaction: omit it if the handler locks the row or finds it by the change itself.
    */
   find?: (db: Database, path: z.output<Key>, principal: Principal) => Promise<Row | undefined>;
   /** Makes the text of the 404 for an object, from its path. Default: derived from `noun`. */
@@ -43,10 +38,7 @@ export interface Resource<Wire extends z.ZodType, Row, Within extends z.ZodObjec
 /** The implementation of a verb. It receives the row that `find` found. */
 type Work<Context, Sent, Row> =
   | {
-      /**
-       * Returns the response's value. A verb without a response body returns false if the object does not exist, which
-       * gives 404.
-       */
+      /** Returns the response's value; without a response body, false if the object does not exist (404). */
       run: (context: Context, call: Sent, row: Row) => Promise<unknown>;
       handler?: never;
     }
@@ -56,9 +48,7 @@ type Work<Context, Sent, Row> =
       run?: never;
     };
 
-/**
- * A verb as a feature declares it: its implementation, and the members of the operation that differ from the defaults.
- */
+/** A verb's implementation, and the members of its operation that differ from the defaults. */
 type Verb<
   Context,
   Path extends z.ZodObject,
@@ -98,8 +88,8 @@ interface VerbRow {
 }
 
 /**
- * Returns the verbs of a resource (list, read, save …). Each is a function that declares one operation; what a
- * declaration leaves out comes from the table of verbs.
+ * Returns the verbs of a resource (list, read, save …), functions that each declare one operation. The table of verbs
+ * has the defaults.
  * @param defaults returns what the area says for all operations of a method: heading, scope, owner
  */
 export function declareResource<

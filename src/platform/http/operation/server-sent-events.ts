@@ -14,13 +14,11 @@ export interface EventStream {
   end(): void;
 }
 
-/** Options of an event stream. */
 interface StreamOptions {
   /** True: send comments while the stream is idle. */
   comments: boolean;
   /**
-   * True: send simultaneous frames in one write. Default: one write per frame, because ADK's UI loses the rest of a
-   * split frame.
+   * True: send simultaneous frames in one write. Default: one each, because ADK's UI loses the rest of a split frame.
    */
   isJoined?: boolean;
   /** The last frame if the stream's credential expires or is revoked. */
@@ -29,10 +27,7 @@ interface StreamOptions {
 
 const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: NOT_VALID_ANY_MORE })}\n\n`;
 
-/**
- * Starts an event stream on a response. The stream ends when the request's credential does, with a last frame that says
- * so.
- */
+/** Starts an event stream. When the request's credential ends, the stream ends with a last frame that says so. */
 export function openEventStream(response: Response, options: StreamOptions): EventStream {
   const { comments, isJoined = false, expired = EXPIRED_FRAME } = options;
   const gone = new AbortController();
@@ -62,8 +57,8 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
       if (gone.signal.aborted) return;
       const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
       const isRead = response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
-      // Flushed at once: Node would wait until all streams of the session have written their frames (p50 of 1,000
-      // streams: -25 %).
+      // Each frame is flushed: Node would wait until all streams of a session have written (p50 of 1,000 streams: -25
+      // %).
       if (!isJoined) response.socket?.uncork();
       if (!isRead) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
     },

@@ -9,10 +9,7 @@ const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an u
 
 /** The WebSockets of an HTTP server. */
 export interface Sockets {
-  /**
-   * Passes every upgrade request through the application like any other request. A refused upgrade gets an HTTP
-   * response.
-   */
+  /** Passes upgrade requests through the application like any other. A refused one gets an HTTP response. */
   attach(server: Server, app: RequestListener): void;
   /**
    * Accepts an upgrade request that the application has admitted.
@@ -20,7 +17,6 @@ export interface Sockets {
    * @throws {UnavailableError} if too many WebSockets are open
    */
   accept(request: IncomingMessage, response: ServerResponse): Promise<WebSocket>;
-  /** Returns the number of open WebSockets. */
   count(): number;
 }
 
@@ -37,7 +33,7 @@ export const isWebSocketUpgrade =
 
 /** @param limits `frameBytes`: maximum size of a message; `sockets`: maximum number of open WebSockets */
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
-  /** Created with the first WebSocket, which loads the package `ws`. */
+  /** The server is created with the first WebSocket, because it loads the package `ws`. */
   let webSockets: WebSocketServer | undefined;
   const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer; ignored?: string }>();
   return {
@@ -47,8 +43,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         const response = new ServerResponse(request);
         response.shouldKeepAlive = false;
         response.assignSocket(request.socket);
-        // The socket is no longer read: closed from our side only, it would stay even after its client has
-        // disconnected.
+        // The socket is no longer read: closed from our side only, it would stay after its client has disconnected.
         response.on('finish', () => request.socket.destroySoon());
         socket.on('error', () => socket.destroy());
         upgrades.set(request, { socket, head });
@@ -70,7 +65,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         if (ignored !== undefined) lines.push(`${IGNORED_MEMBERS}: ${ignored}`);
       });
       const opened = webSockets;
-      // An upgrade's response has its own headers; of the headers set so far only this one is passed on.
+      // An upgrade's response has its own headers; of those set before, only `X-Ignored-Members` is passed on.
       const ignored = response.getHeader(IGNORED_MEMBERS);
       if (typeof ignored === 'string') upgrade.ignored = ignored;
       if (opened.clients.size >= limits.sockets)

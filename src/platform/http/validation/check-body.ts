@@ -12,32 +12,23 @@ import { type JsonPath, MISSING, type Mistake, toDetail } from './words.ts';
 
 /** Maximum number of validation errors in a response: 100,000 invalid values must not produce 100,000 entries. */
 export const MAX_DETAILS = 100;
-/**
- * Maximum length of an `input` in a validation error, in characters. pydantic would repeat a body of 10 MB for every
- * missing member.
- */
+/** Maximum length of an error's `input` in characters. pydantic repeats a body of 10 MB for every missing member. */
 const MAX_ECHO_LENGTH = 4096;
 
-/**
- * The result of checking a body: the body with the schema's member names, the validation errors, and the unknown names.
- */
+/** The body with the schema's member names, its validation errors, and its unknown names. */
 interface CheckedBody {
   value: unknown;
   details: ValidationDetail[];
   unknown: UnknownName[];
 }
 
-/**
- * Replaces an integer beyond the range of a double during validation: untyped members accept it, typed members refuse
- * it.
- */
+/** Stands for an integer beyond the range of a double: untyped members accept it, typed members refuse it. */
 const UNTYPED = Symbol('an integer that no float holds');
 const toUntyped = () => UNTYPED;
 
 /**
- * Prepares the validation of an operation's bodies. The OpenAPI document is checked first and takes microseconds. Rules
- * between members, which JSON Schema cannot express (zod's `refine`), are checked only if the document accepts the
- * body.
+ * Prepares the validation of bodies. The OpenAPI document is checked first, in microseconds. Rules between members
+ * (zod's `refine`), which JSON Schema cannot express, are checked only if the document accepts the body.
  */
 export function bodyChecker(
   { schema, required }: OperationBody,
@@ -73,8 +64,8 @@ function ofMistake({ path, words }: Mistake, aliases: KeyAliases, sent: unknown)
 }
 
 /**
- * The error if only express-openapi-validator refuses the body, e.g. for too many members, or for an error far into a
- * large body that `explain` does not reach.
+ * The error of a body that only express-openapi-validator refuses, e.g. for too many members, or for an error far into
+ * a large body that `explain` does not reach.
  */
 function ofViolation(
   { path, message }: { path: string; message: string },
@@ -101,10 +92,7 @@ function ofRule({ path, message }: BrokenRule, aliases: KeyAliases, sent: unknow
 
 type Issue = z.core.$ZodIssue;
 
-/**
- * Lists violated rules among zod's issues. All other issues are ignored, because the OpenAPI document has accepted the
- * body.
- */
+/** Lists violated rules among zod's issues. Other issues are ignored: the OpenAPI document has accepted the body. */
 function* brokenRules(issues: readonly Issue[], prefix: JsonPath = []): Generator<BrokenRule> {
   for (const issue of issues) {
     const path = [...prefix, ...issue.path];

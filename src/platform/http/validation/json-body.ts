@@ -10,9 +10,8 @@ import { RequestRefusedError, ValidationFailedError, valueError } from '../opera
 export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
- * Reads and parses a request's JSON body into `request.body`; `undefined` if there is none. Refuses, in this order: a
- * body that is not `application/json` in UTF-8, a body over `maxBytes` after decompression, and everything that {@link
- * parseJson} refuses.
+ * Parses a request's JSON body, if any, into `request.body`. Refuses a body that is not `application/json` in UTF-8,
+ * then one over `maxBytes` after decompression, then everything that {@link parseJson} refuses.
  */
 export const readJsonBody = (maxBytes: number): ReadBody => readBody(maxBytes, requireJson, parseBody);
 
@@ -43,8 +42,7 @@ const runMiddleware = (handler: RequestHandler, request: Request, response: Resp
   });
 
 /**
- * False for a body of length 0, because Angular sends `null` as an empty body without media type (interface inventory
- * §0.3).
+ * False for a body of length 0: Angular sends `null` as an empty body without media type (interface inventory §0.3).
  */
 export function hasBody(request: Pick<Request, 'headers'>): boolean {
   if (request.headers['transfer-encoding'] !== undefined) return true;
@@ -105,7 +103,7 @@ const NAME = 'Expecting property name enclosed in double quotes';
 
 /**
  * Finds the first error in a text that `JSON.parse` has refused. `NaN` and `Infinity` are errors, although Python
- * accepts them. It is recursive, so the nesting depth must be limited before.
+ * accepts them. Recursive, so the nesting depth must be limited before.
  */
 function findJsonError(text: string): JsonError {
   try {
@@ -117,7 +115,6 @@ function findJsonError(text: string): JsonError {
   }
 }
 
-/** Throws the first error, which ends the parsing. */
 function fail(error: string, at: number): never {
   throw new Error(error, { cause: at });
 }

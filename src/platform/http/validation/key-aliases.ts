@@ -5,10 +5,9 @@ import { snakeCase } from '../operation/paths.ts';
 import type { UnknownName } from './unknown-names.ts';
 
 /**
- * Clients send member names in camelCase or in snake_case (interface inventory §0.1), and some use another name for
- * `harness_agent`. Schemas, documents and handlers know only the schema's spelling and the application's own name. This
- * file renames the members of a body along its schema, never inside free-form objects, and converts the path of an
- * error back to the spelling that was sent.
+ * Clients send member names in camelCase or snake_case (interface inventory §0.1), and some send an alias of
+ * `harness_agent`. A body's members are renamed along its schema, never inside free-form objects, so that handlers know
+ * only the schema's spelling. The path of an error is converted back to the sent spelling.
  */
 
 /** The member names of a schema: known names, aliases, and the same for nested schemas. */
@@ -27,10 +26,7 @@ interface Shape {
 
 const APP_NAME = 'appName';
 
-/**
- * Reads the names of a schema. `known` contains those already read, so that a recursive schema gives a recursive
- * result.
- */
+/** Reads the names of a schema. `known` has those read before, so that a recursive schema gives a recursive result. */
 function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
   const schema = unwrap(wrapped);
   const made = known.get(schema);
@@ -102,7 +98,7 @@ function prune(shape: Shape, seen = new Set<Shape>()): void {
 export interface KeyAliases {
   /**
    * Returns the body with the schema's names; the same object if nothing changes. If both spellings of a name were
-   * sent, the schema's spelling wins. It is recursive, so the body's nesting depth must be limited before.
+   * sent, the schema's wins. Recursive, so the body's nesting depth must be limited before.
    * @param found receives whether there are unknown members
    */
   toSchema(body: unknown, found?: Found): unknown;
@@ -112,10 +108,7 @@ export interface KeyAliases {
   toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
 }
 
-/**
- * What renaming found out. It does not record the paths of unknown members, because finding them is slower and only
- * errors need them.
- */
+/** The result of renaming, without the paths of unknown members: finding them is slower, and only errors need them. */
 interface Found {
   hasUnknown: boolean;
 }
@@ -123,7 +116,6 @@ interface Found {
 const NO_ALIASES: ReadonlyMap<string, string> = new Map();
 
 /**
- * Prepares the renaming for a schema.
  * @param aliases additional top-level name → the schema's name
  * @param apps alias of an application → the application's name
  */

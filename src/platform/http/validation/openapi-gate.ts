@@ -10,7 +10,6 @@ interface Violation {
   message: string;
 }
 
-/** Validates the bodies of an operation by the OpenAPI document. */
 export interface BodyGate {
   /** Returns the first error in a body; `undefined` if the OpenAPI document accepts it. */
   check: (body: unknown) => Promise<Violation | undefined>;
@@ -32,22 +31,19 @@ interface OperationObject {
 /**
  * Validates every body by the published OpenAPI document, using express-openapi-validator.
  *
- * The package receives a synthetic request with eight fixed members and the body, and validates nothing else, because
- * the client's own request would cost too much or be validated differently:
+ * The package receives a synthetic request with eight fixed members and the body, because the client's own request
+ * would cost too much or be validated differently:
  * - It compiles and keeps a validator for each distinct `Content-Type`: 232 MB for 300 requests.
  * - It routes again by `originalUrl`, which may contain raw slashes in an artifact name.
  * - It redefines `query` on the request, parses JSON in elements of arrays and refuses reserved characters with 400.
  * - Ajv coerces text by rules of its own: it accepts `1e2`, but neither `yes` nor `1_000`. So `parameters.ts` parses
  *   text.
- * - The published pattern of a path parameter is stricter than the check, because a name that violates it must give
- *   404.
+ * - The published pattern of a path parameter is stricter than the check: a name that violates it must give 404.
  * - It treats a wrong token as anonymous. So `bearer.ts` checks credentials.
  *
- * Its document contains a single operation, because finding an operation among all costs more than the validation:
- * given the whole document, the middleware rebuilds every route's pattern with each request, 0.5 ms.
- *
- * The package is loaded with the first body, and an operation's validator is compiled with the operation's first body.
- * Together they took two thirds of the CPU time of a start.
+ * Its document contains a single operation: given the whole one, the middleware rebuilds every route's pattern with
+ * each request, 0.5 ms. The package is loaded, and a validator compiled, with the first body; at the start they took
+ * two thirds of its CPU time.
  */
 export function openApiGate(document: () => object): (method: string, path: string) => BodyGate {
   let bodies: OpenApiDocument | undefined;
@@ -61,10 +57,7 @@ export function openApiGate(document: () => object): (method: string, path: stri
   };
 }
 
-/**
- * The validators of this process by document: the runtimes of a process share them, because creating one takes 0.1 s of
- * CPU.
- */
+/** Validators by document. The runtimes of a process share them, because creating one takes 0.1 s of CPU. */
 const gates = new Map<string, BodyGate>();
 
 function gateFor(document: OpenApiDocument, method: string, path: string): BodyGate {
@@ -128,7 +121,7 @@ export async function compileDocument(document: object): Promise<void> {
   if (load) await runHandlers([load], toProbe('get', '/', undefined, ''));
   for (const [path, item] of Object.entries(whole.paths)) {
     for (const [method, operation] of Object.entries(item)) {
-      // Without responses, which are not validated: Ajv would traverse everything in the document.
+      // Operations are compiled without responses: Ajv would traverse everything in the document.
       const single = withPaths(whole, { [path]: { [method]: { ...operation, responses: {} } } as never });
       const [mediaType] = Object.keys(operation.requestBody?.content ?? {});
       await createCheck(single, method, path, mediaType)(operation.requestBody && {});
@@ -212,10 +205,7 @@ function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenAp
   return { openapi, info, paths, components: { schemas, parameters: components?.parameters ?? {} } };
 }
 
-/**
- * True for a length limit that the size limit of the whole body implies: checking it again costs as much as parsing the
- * body.
- */
+/** True for a length limit that the body's size limit implies: checking it costs as much as parsing the body. */
 const isOfBody = (key: string, value: unknown) =>
   (key === 'maxLength' && value === BODY_CHARACTERS) || (/^max(Items|Properties)$/.test(key) && value === BODY_VALUES);
 

@@ -3,9 +3,8 @@ import { safeParse } from 'zod/v4/core';
 import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
 
 /**
- * The types of path parameters, query parameters and headers, which are sent as text. They are parsed by pydantic's
- * rules and not by a coercing validator, because Ajv reads `1e2` as 100, and express-openapi-validator passes `0` on as
- * text.
+ * Path and query parameters and headers are sent as text. It is parsed by pydantic's rules and not by a coercing
+ * validator: Ajv reads `1e2` as 100, and express-openapi-validator passes `0` on as text.
  */
 
 export type ScalarType = 'string' | 'integer' | 'number' | 'boolean';
@@ -48,7 +47,6 @@ export function parseScalar(type: ScalarType, text: string): { value: unknown } 
   }
 }
 
-/** A parameter that its schema refuses. */
 export interface RefusedParameter {
   loc: (string | number)[];
   schema: z.core.$ZodType;
@@ -60,9 +58,8 @@ export interface RefusedParameter {
 }
 
 /**
- * Returns the values of the declared parameters, and appends the invalid ones to `refused`, in the schema's order. If a
- * parameter is sent several times, the last value counts, as in FastAPI, unless it is an array. Undeclared parameters
- * are ignored.
+ * Returns the declared parameters' values, and appends the invalid ones to `refused`, in the schema's order. Of a
+ * repeated parameter the last value counts, as in FastAPI, unless it is an array. Undeclared parameters are ignored.
  * @param sentAs returns what was sent under a name: a text, several texts in order, or an object (`a[b]=1`), which
  *   counts as missing
  */
@@ -84,7 +81,6 @@ interface Parameter {
 }
 
 /**
- * Prepares the parsing of an operation's path parameters, query parameters or headers.
  * @param spell returns how a schema's name is spelt in the request
  * @param appAliases alias of an application → the application's name
  */
@@ -135,8 +131,8 @@ function toTexts(sent: unknown): string[] {
 }
 
 /**
- * Returns the value of a missing parameter. It is computed once, because most parameters are missing and zod takes 1 µs
- * for each. `undefined` if the parameter is required, or if the value is an object that a request could modify.
+ * Returns the value of a missing parameter. Computed once, because most parameters are missing and zod takes 1 µs for
+ * each. `undefined` for a required parameter, and for an object, which a request could modify.
  */
 function absentValue(schema: z.core.$ZodType): { value: unknown } | undefined {
   const { success, data } = safeParse(schema, undefined);

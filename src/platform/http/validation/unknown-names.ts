@@ -4,9 +4,8 @@ import { camelCase, snakeCase } from '../operation/paths.ts';
 import type { ValidationDetail } from '../operation/request-errors.ts';
 
 /**
- * Handles names in a request that its operation does not know. The runtime's own operations refuse them, because a
- * misspelt restriction must not be ignored. Operations of third-party protocols accept them and list them in a response
- * header.
+ * The runtime's own operations refuse unknown names, because a misspelt restriction must not be ignored. Operations of
+ * third-party protocols accept them and list them in a response header.
  */
 
 /** An unknown name, with the names that may have been meant. */
@@ -49,7 +48,7 @@ function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, sh
 const MAX_NAMES = 32;
 const MAX_NAME_LENGTH = 64;
 
-/** Returns the header's value: the names, comma-separated. */
+/** Returns the value of the header `X-Ignored-Members`: the names, comma-separated. */
 export function toHeaderText(unknown: readonly UnknownName[]): string {
   const names = new Set(unknown.map(({ loc }) => toToken(String(loc.at(-1)))));
   const shown = [...names].slice(0, MAX_NAMES);
@@ -71,8 +70,7 @@ interface SentQuery {
 const NOTHING: SentQuery = { values: {}, spellings: new Map(), unknown: [] };
 
 /**
- * Prepares the parameter names of an operation's query. A parameter may be sent in camelCase or snake_case; the
- * schema's spelling takes precedence if both were sent.
+ * Prepares an operation's query names. camelCase and snake_case are valid; the schema's spelling wins if both are sent.
  * @param single the parameters with a single value
  * @param elsewhere the member names of the body
  */

@@ -14,23 +14,18 @@ import { parameterReader, type RefusedParameter } from './parameters.ts';
 import { queryNames, toExtraDetail, toHeaderText, unknownBody, type UnknownName } from './unknown-names.ts';
 import { explain, type JsonSchema, MISSING, ofUnreadable, toDetail } from './words.ts';
 
-/**
- * A request whose path, query, headers and body match its operation. Their types are `never`, because only the
- * operation's schemas know them.
- */
+/** A request that matches its operation. The types are `never`, because only the operation's schemas know them. */
 export type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'headers' | 'body'>;
 
 /**
- * Validates a request. For operations of third-party protocols unknown names are accepted and listed in a response
- * header.
+ * Validates a request. Unknown names in operations of third-party protocols are accepted and listed in a header.
  * @throws ValidationFailedError with all errors, in the order path, query, headers, body
  */
 export type Validate = (request: Request, response: Response) => Promise<ValidRequest>;
 
 /**
- * Prepares the validation of each operation. `parameters.ts` parses path, query and headers. express-openapi-validator
- * validates bodies by the OpenAPI document, and `words.ts` writes the error messages by the same document.
- * `unknown-names.ts` finds names that an operation does not know.
+ * Prepares validation: `parameters.ts` parses path, query and headers, express-openapi-validator checks bodies by the
+ * OpenAPI document, `words.ts` writes the messages by it, and `unknown-names.ts` finds unknown names.
  * @param appAliases alias of an application → the name that handlers receive
  */
 export function createValidation(
@@ -45,8 +40,7 @@ export function createValidation(
     const readHeaders = parameterReader('header', parameters.headers, (name) => name, appAliases);
     const queried = Object.keys(parameters.query?.shape ?? {});
     const readNames = queryNames(queried, singleNames(parameters.query), body && namesOf(body));
-    // Reads and deletions accept names that violate the rules for new names, because an object may be older than a
-    // rule.
+    // Reads and deletions accept names that break the rules for new ones, because an object may be older than a rule.
     const isChange = method !== 'get' && method !== 'delete';
     const checkBody = body
       ? bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template))
@@ -56,7 +50,7 @@ export function createValidation(
       const refused: RefusedParameter[] = [];
       const path = readPath((name) => params[name], refused);
       if (isChange && refused.length === 0) refused.push(...refusedNames(params));
-      // Read once, because Express parses the query at each access.
+      // The query is read once, because Express parses it at each access.
       const { values, spellings, unknown: inQuery } = readNames(request.query);
       const query = readQuery((name) => values[name], refused);
       const headers = readHeaders((name) => sentHeaders[name], refused);
@@ -77,13 +71,11 @@ export function createValidation(
   };
 }
 
-/** Returns a body's member names. */
 const namesOf = ({ schema }: OperationBody) => ({
   known: Object.keys(getChildren(unwrap(schema)).members),
   place: 'the body',
 });
 
-/** Returns the parameters that have a single value. */
 const singleNames = (query: z.ZodObject | undefined): ReadonlySet<string> =>
   new Set(Object.entries(query?.shape ?? {}).flatMap(([name, schema]) => (isList(schema) ? [] : [name])));
 const isList = (schema: z.core.$ZodType) => getDefinition(unwrap(schema)).element !== undefined;
