@@ -10,7 +10,7 @@ interface ReplicaRead {
   isAtPrimary: boolean;
 }
 
-/** The context of the current request, which also applies to background work that the request starts. */
+/** The context of the current request and of background work that it starts. */
 export interface RequestContext {
   /** Key by which slots, queue turns and rates are counted; `undefined` for the process itself. */
   caller?: string | undefined;
@@ -41,13 +41,10 @@ const NONE: RequestContext = {};
 
 export const currentContext = (): RequestContext => storage.getStore() ?? NONE;
 
-/** Runs work in the current context with the members of `more` replaced. */
 export const runWith = <T>(more: RequestContext, work: () => T): T =>
   storage.run({ ...storage.getStore(), ...more }, work);
 
-/**
- * Runs work restricted to one user's rows. Awaits inside, because drizzle sends a statement only when it is awaited.
- */
+/** Restricts work to one user's rows. Awaits inside, because drizzle sends a statement only when it is awaited. */
 export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId, groups: undefined }, async () => await work());
 
@@ -61,7 +58,6 @@ export function bindUser(wake: () => void): () => void {
   return () => runWith({ userId }, wake);
 }
 
-/** Runs work under a step's trace context; without one, under the current context. */
 export const runInTrace = <T>(traceparent: string | undefined, work: () => T): T =>
   traceparent === undefined ? work() : runWith({ traceparent }, work);
 

@@ -18,10 +18,7 @@ const REDACTED = [
   'req.headers.authorization',
 ];
 
-/**
- * Creates the log. It uses standard error, because standard output is for people. @param level - pino's level, or
- * `silent`
- */
+/** Creates the log on standard error, because standard output is for people. @param level - pino's, or `silent` */
 export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   return pino(
@@ -30,10 +27,7 @@ export function createLog(level: string, destination: pino.DestinationStream = p
   );
 }
 
-/**
- * Patterns that find the table that a statement changes or reads, or else its function or command. They exclude
- * `extract(epoch from`.
- */
+/** Finds the table that a statement changes or reads, else its function or command. Excludes `extract(epoch from`. */
 const TARGETS = [
   /\b(?:insert into|delete from)\s+(?:"?\w+"?\.)?"?(\w+)/i,
   /(?<!\b(?:epoch|distinct) )\b(?:from|update)\s+(?:"?\w+"?\.)?"?(\w+)/i,
@@ -70,7 +64,7 @@ type LogCall = [fields: Record<string, unknown>, message: string | undefined];
 
 /**
  * Logs failures with the same message and reason once per second, with their count and request ids, because an
- * unavailable database would flood the log. Unexpected errors, which are logged in full, are never suppressed.
+ * unavailable database would flood the log. Unexpected errors are never suppressed.
  */
 function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();
@@ -99,10 +93,7 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   return { logMethod };
 }
 
-/**
- * Returns the key under which repeated failures are combined, made of message and reason; `undefined` if a line must
- * not be combined.
- */
+/** Returns the message and reason by which failures are combined; `undefined` for a line that is never combined. */
 function repeatKey([fields, message]: unknown[]): string | undefined {
   if (typeof fields !== 'object' || fields === null) return undefined;
   const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;

@@ -3,8 +3,7 @@ export const TURN_REFUSALS = ['budget', 'room', 'request', 'unserved', 'failure'
 export type TurnRefusal = (typeof TURN_REFUSALS)[number];
 
 /**
- * Records metrics. The methods never wait or throw. Label values are fixed names of operations, outcomes and pools,
- * never chosen by callers.
+ * The methods never wait or throw. Label values name operations, outcomes and pools, and are never chosen by callers.
  */
 export interface Metrics {
   /** Records an answered request. `operation` is its id, `unknown` if no route matched. */

@@ -6,13 +6,9 @@ const ID_BYTES = 8;
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
 
-/**
- * Names that identify the row in which a secret is stored. The ciphertext is bound to them, so that it is useless in
- * another row.
- */
+/** Names of the row in which a secret is stored. The ciphertext is bound to them, so it is useless in another row. */
 type Place = readonly string[];
 
-/** Encrypts secrets for storage in rows. */
 export interface Secrets {
   /** False if no key is configured; then no secret can be stored. */
   canSeal: boolean;

@@ -20,8 +20,8 @@ const TURN_BYTES = 65_536;
 const MESSAGE_BYTES = 2_048;
 
 /**
- * Limits a response whose body is JSON, or server-sent events with JSON. The body fails when it exceeds a limit,
- * because for example 400,000 members would keep a schema parser busy for a second.
+ * Limits a response of JSON, or of server-sent events with JSON: 400,000 members, for example, would keep a schema
+ * parser busy for a second. The body fails when it exceeds a limit.
  * @param isStream - true for server-sent events
  * @param toError - makes the error from a text like `more than 10 bytes`
  */
@@ -60,8 +60,7 @@ class AnswerCounter {
   readonly #toError: (excess: string) => Error;
   #scan: JsonScan;
   /**
-   * Number of matched bytes of the `data:` prefix. Initially all, so that a byte order mark before the first line
-   * counts as data.
+   * Matched bytes of the `data:` prefix; initially all, so that a byte order mark before the first line counts as data.
    */
   #matched = DATA.length;
   #lineLength = 0;

@@ -13,7 +13,7 @@ export interface EgressPolicy {
   allowLoopback: boolean;
   /**
    * If set, only these hosts are reachable: a host (`mcp.example.com`), its subdomains (`*.example.com`), or an origin
-   * (`http://mcp:3000`). For an origin http and private addresses are allowed, because the operator vouches for it.
+   * (`http://mcp:3000`), for which http and private addresses are allowed, because the operator vouches for it.
    */
   allowedHosts?: string[];
   /** Resolves a host name; default: the system's resolver. */
@@ -23,8 +23,7 @@ export interface EgressPolicy {
 /** An HTTP client under an egress policy. It connects only to checked addresses. */
 export interface Egress {
   /**
-   * Like the global `fetch`. Redirects are followed up to 3 times, and each target is checked; with `redirect:
-   * 'manual'` none is followed.
+   * Like the global `fetch`. Follows up to 3 redirects and checks each target; with `redirect: 'manual'` none.
    * @throws {AgentError} `egress_denied` if the policy forbids the address
    */
   fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -45,10 +44,7 @@ export interface Sockets {
   close: () => Promise<void>;
 }
 
-/**
- * Creates shared connections, at most `maximum` per origin. Idle ones close after 4 s, or earlier if the server says
- * so.
- */
+/** Shared connections, at most `maximum` per origin. Idle ones close after 4 s, or earlier if the server says so. */
 export function createSockets(policy: EgressPolicy, maximum?: number): Sockets {
   let opening: Promise<Agent> | undefined;
   return {
@@ -94,9 +90,7 @@ class Incoming {
     this.#userId = userId;
   }
 
-  /**
-   * Counts bytes that arrived; a negative number when a response has ended. @throws {AgentError} above the user's limit
-   */
+  /** Counts bytes that arrived; negative ones when a response ended. @throws {AgentError} above the user's limit */
   add(bytes: number): void {
     if (this.#isClosed) return;
     this.#bytes += bytes;
@@ -149,8 +143,8 @@ async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Res
 }
 
 /**
- * Adapts a request to a redirect as browsers do: 303, and 301 or 302 after POST, become GET. Headers are not sent to
- * another origin.
+ * Adapts a request to a redirect as browsers do: 303, and 301 or 302 after POST, become GET. Another origin gets only
+ * `accept` of the headers.
  */
 function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean): RequestInit {
   const keepsBody = status === 307 || status === 308 || (init.method ?? 'GET') === 'GET';
@@ -161,9 +155,7 @@ function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean)
   return { ...redirected, headers: accept === null ? {} : { accept } };
 }
 
-/**
- * Limits a response: its body fails if its bytes, or those of all the user's unfinished responses, exceed the limit.
- */
+/** Limits a response: its body fails if its bytes, or those of all the user's unfinished responses, are too many. */
 function capped(response: Response, incoming: Incoming): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
@@ -184,9 +176,7 @@ async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): As
   }
 }
 
-/**
- * Returns why the policy forbids a URL, as far as can be told without resolving its host name; otherwise `undefined`.
- */
+/** Returns why the policy forbids a URL, as far as can be told without resolving its host name. */
 export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
   try {
     checkUrl(url, policy);
@@ -226,10 +216,7 @@ function matchesHost(host: string, allowed: string): boolean {
   return name.startsWith('*.') ? host.endsWith(name.slice(1)) : host === name;
 }
 
-/**
- * Classifies an IP address: `public`, `loopback`, or another range of ipaddr.js. IPv4 mapped into IPv6 is classified as
- * IPv4.
- */
+/** Returns an address's range: `public`, `loopback`, or another of ipaddr.js. IPv4 mapped into IPv6 counts as IPv4. */
 function toRange(address: string): string {
   const parsed = ipaddr.process(address);
   const range = parsed.range();
@@ -245,8 +232,8 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
 }
 
 /**
- * Resolves host names for all connections. A connection uses the very addresses that were checked, so DNS cannot change
- * in between. All addresses of a name must be allowed; with `autoSelectFamily` Node always requests all of them.
+ * Resolves host names for all connections, which use the very addresses that were checked, so DNS cannot change in
+ * between. All addresses of a name must be allowed: with `autoSelectFamily` Node requests all of them.
  */
 function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;

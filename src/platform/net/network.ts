@@ -30,9 +30,7 @@ function readNetwork(text: string): string {
   return ipaddr.fromByteArray(bytes).toString();
 }
 
-/**
- * Starts listening. @returns the URL, e.g. `http://127.0.0.1:8000` @throws {ConfigError} with the text of `toReason`
- */
+/** @returns the URL, e.g. `http://127.0.0.1:8000` @throws {ConfigError} with the text of `toReason` */
 export async function listenAt(
   server: Server,
   host: string,

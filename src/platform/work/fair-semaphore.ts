@@ -51,7 +51,7 @@ interface WaitLimit {
 }
 
 /**
- * A semaphore that is fair between callers. A caller alone may hold all slots. While others wait, a released slot goes
+ * A semaphore that is fair between callers. A caller alone may hold all slots; while others wait, a released slot goes
  * to callers round-robin, first to those who hold less than their share.
  */
 export class FairSemaphore {

@@ -4,14 +4,11 @@ import type { Log } from '../log.ts';
 import { FAILURE_PAUSE_MS, hourly, runPollLoop } from './poll-loop.ts';
 
 /**
- * Pause in milliseconds while due jobs are blocked by limits shared with other processes, which send no notification
- * when a job ends.
+ * Pause in milliseconds while limits across processes block due jobs, because no notification tells when a job ends.
  */
 const BLOCKED_PAUSE_MS = 1_000;
 
-/**
- * Number of crashed holders after which a job is given up as a poison job, because the job may be what crashes them.
- */
+/** Number of crashed holders after which a job is given up as a poison job, which may be what crashes them. */
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
@@ -66,15 +63,11 @@ export interface LeasedQueue<Job> {
      */
     renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<Job[]>;
   };
-  /**
-   * Crash counter in the job's row, increased when an expired lease is claimed. Without a counter poison jobs are
-   * retried forever.
-   */
+  /** Crash counter in the job's row, increased when an expired lease is claimed. Without it poison jobs run forever. */
   losses?: {
     count: (job: Job) => number;
     /**
-     * Ends a claimed poison job instead of running it, or waits for the work that the job already started, with a
-     * separate time limit.
+     * Ends a poison job instead of running it, or waits, with a separate time limit, for work that it already started.
      */
     giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
     /** Subtracts a crash from the counter, in one statement, because the holder had only stalled. */
@@ -178,16 +171,16 @@ function keepRenewing<Job>(
 }
 
 /**
- * Returns the pause until the earliest of several due times, each in milliseconds from now by the database's clock. A
- * time in the past means that the job is due but blocked.
+ * Returns the pause until the earliest due time, each in milliseconds from now by the database's clock. A past time
+ * means that a job is due but blocked.
  * @param maxMs - maximum pause, for jobs that no notification announced
  */
 export const pauseUntil = (maxMs: number, ...times: (number | undefined)[]): number =>
   Math.min(maxMs, ...times.map((ms = maxMs) => (ms > 0 ? ms : BLOCKED_PAUSE_MS)));
 
 /**
- * Returns the back-off before the next attempt in milliseconds: exponential up to a limit, with jitter between half and
- * full, so that many failed jobs are not retried at the same moment.
+ * Exponential back-off in milliseconds, with jitter between half and full, so that many failed jobs are not retried at
+ * the same moment.
  * @param attempt - number of the failed attempt, starting at 1
  */
 export function backOffMs(

@@ -61,9 +61,7 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
 
 export const HOUR_MS = 3_600_000;
 
-/**
- * Limits work to once an hour, however often the returned function is called. @param wait - hours until the first run
- */
+/** Returns a function that runs `work` at most once an hour. @param wait - hours until the first run */
 export function hourly(work: () => Promise<unknown>, wait = 0): () => Promise<void> {
   let next = performance.now() + wait * HOUR_MS;
   return async () => {
