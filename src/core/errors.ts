@@ -184,7 +184,9 @@ export class AgentError extends AppError {
 /** A tool call got no response, so it is unknown whether it had its effect. */
 export class UnknownOutcomeError extends AgentError {}
 
-/** SQLSTATEs of transient failures: lost connection, shutdown, lack of resources, read-only server, locks, password. */
+/**
+ * SQLSTATEs of transient failures: lost connection, shutdown, lack of resources, read-only, locks, changed password.
+ */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Messages of transient errors that pg and its pool throw without a code (pg 8.23, pg-pool). */

@@ -21,8 +21,9 @@ export class JsonRefusedError extends Error {
 }
 
 /**
- * Parses JSON from outside. Refuses bytes that are not UTF-8, then (before parsing) too many levels or values, then
- * text that is not JSON, and with `exact` values that would be written differently from how they were sent.
+ * Parses JSON from outside, large integers exactly. Refuses bytes that are not UTF-8, then (before parsing) too many
+ * levels or values, then text that is not JSON, and with `exact` values that would be written differently from how they
+ * were sent.
  * @throws {JsonRefusedError}
  */
 export function parseJson(sent: Buffer, limits: JsonLimits, { exact }: { exact: boolean }): unknown {

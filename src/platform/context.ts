@@ -12,7 +12,7 @@ interface ReplicaRead {
 
 /** The context of the current request and of background work that it starts. */
 export interface RequestContext {
-  /** Key by which slots, queue turns and rates are counted; `undefined` for the process itself. */
+  /** Name by which slots, queue turns and rates are counted; `undefined` for the process itself. */
   caller?: string | undefined;
   /** Row-level security: the only user whose rows are visible; `undefined` for all users. */
   userId?: string | undefined;

@@ -102,5 +102,4 @@ const parameters: Record<string, z.ZodType> = {
   XDoubleTexting: invocationHeaders.shape['x-double-texting'],
 };
 
-/** The named schemas and parameters in `components` of the OpenAPI document. */
 export const COMPONENTS: Components = { schemas, parameters };

@@ -68,7 +68,6 @@ export interface Runtime {
 /** The running service without an HTTP server. A server that the process already has passes requests to `app`. */
 export interface OpenRuntime extends Omit<Runtime, 'url'> {
   app: Express;
-  /** Accepts WebSockets on a server. */
   attach(server: Server): void;
   /** Stops the service like `close`, and stops the HTTP server by calling `end`. */
   closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;

@@ -96,7 +96,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
 
 function toDatabase(query: Query, limits: RowLimits, isOnCluster = false): Database {
   const send: Send = (statement, values) => query(values === undefined ? statement : { ...statement, values });
-  // drizzle uses no other member of a client.
+  // The client has `query` only, because drizzle uses no other member.
   const client = { query: send } as unknown as Pool & { query: Send };
   return Object.assign(drizzle({ client }), { limits, isOnCluster });
 }
@@ -106,7 +106,7 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
     connectionTimeoutMillis: options.connectTimeoutMs,
-    // Needed in addition to the server's time-outs, because a network failure may swallow all messages.
+    // The client's time-out, in addition to the server's, because a network failure may swallow all messages.
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',

@@ -96,7 +96,7 @@ class ListenNotifications implements Notifications {
   readonly #pending = new Set<string>();
   readonly #closing = new AbortController();
   readonly #running: Promise<void>;
-  /** Set while the connection listens. */
+  /** The connection that listens; `undefined` while there is none. */
   #client: ServerClient | undefined;
   #isFlushing = false;
 

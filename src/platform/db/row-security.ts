@@ -40,7 +40,7 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
        from pg_roles where rolname = current_user`,
       [address.schema],
     );
-    // Policy settings do not reach other nodes, and a NOLOGIN role cannot connect there.
+    // On a cluster, policy settings do not reach other nodes, and a NOLOGIN role cannot connect to them.
     if (await isOnCluster(client)) return { role: undefined, isVoid: true, isOnCluster: true };
     const { role = '', isAbove = false, schema = '' } = own.rows[0] ?? {};
     if (isAbove) {

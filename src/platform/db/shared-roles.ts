@@ -86,7 +86,7 @@ async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void
   try {
     await work();
   } catch (error) {
-    // An error of the server is ignored. A broken connection is not, because the next process then repeats everything.
+    // An error of the server is ignored; a broken connection is thrown: the next process repeats everything.
     if (!(error instanceof DatabaseError)) throw error;
     await client.query('rollback').catch(() => undefined);
   }

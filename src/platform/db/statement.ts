@@ -4,7 +4,6 @@ import type { Database } from './database.ts';
 
 const dialect = new PgDialect();
 
-/** Placeholder of a {@link statement}. */
 export const value = (name: string): Placeholder => sql.placeholder(name);
 
 /**

@@ -23,7 +23,7 @@ export async function* userRanges(
   { rows = RANGE_ROWS, signal }: { rows?: number; signal?: AbortSignal | undefined } = {},
 ): AsyncGenerator<SQL, void, void> {
   const user = sql`(${table.appName}, ${table.userId})`;
-  // The position before every application: none has an empty name.
+  // The position before every application, because no application has an empty name.
   let after: User | undefined = { appName: '', userId: '' };
   while (after && !signal?.aborted) {
     const { appName, userId } = after;

@@ -22,7 +22,6 @@ import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
-/** What operations need before their handlers run. */
 interface Steps
   extends Pick<
     HttpAppOptions<never>,

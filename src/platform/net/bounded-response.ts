@@ -15,7 +15,7 @@ export interface AnswerBounds extends JsonLimits {
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
 const DATA = Buffer.from('data:');
-/** Number of bytes after which `turn` is awaited, and the number of bytes as which a message counts in addition. */
+/** Bytes after which `turn` is awaited. Each message counts as `MESSAGE_BYTES` more. */
 const TURN_BYTES = 65_536;
 const MESSAGE_BYTES = 2_048;
 

@@ -21,7 +21,7 @@ import {
 export interface EmbeddedDatabase {
   /** Connection URL. It contains the password: never log it. */
   url: string;
-  /** Directory of cluster and log; another than requested if the server's account cannot reach that one. */
+  /** Directory of cluster and log. It differs from the requested one if the server's account cannot reach that. */
   home: string;
   /** Stops the server. Never throws; takes up to about 15 s. */
   stop(): Promise<void>;

@@ -6,7 +6,7 @@ function readStart(pid: number): { ticks: string; isZombie: boolean } | undefine
   if (process.platform !== 'linux') return undefined;
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The command before the fields may contain spaces and parentheses.
+    // In /proc/<pid>/stat, the command before the other fields may contain spaces and parentheses.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { ticks: fields[19] ?? '0', isZombie: fields[0] === 'Z' };
   } catch {

@@ -121,7 +121,7 @@ async function disownPidFile(cluster: Cluster, staleText: string): Promise<void>
   await rm(aside);
 }
 
-/** Reads which process launched the server at `url`; `undefined` if it is not the server of `data`. */
+/** Reads which process launched the server at `url`; `undefined` if its data directory is not `data`. */
 async function readOwner(url: string, data: string): Promise<string | undefined> {
   try {
     return await withClient(url, async (client) => {

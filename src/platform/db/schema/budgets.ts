@@ -56,7 +56,7 @@ export const budgetTotals = pgTable(
   (t) => [primaryKey({ name: 'budget_totals_pkey', columns: [t.appName, t.since, t.shard] })],
 );
 
-/** Upper bounds of running model calls; removed when the use is counted, or when the reservation expires. */
+/** Upper bounds of running calls' tokens and cost; removed when the use is counted, or when they expire. */
 export const budgetReservations = pgTable(
   'budget_reservations',
   (c) => ({
@@ -69,7 +69,7 @@ export const budgetReservations = pgTable(
   (t) => [primaryKey({ name: 'budget_reservations_pkey', columns: [t.appName, t.userId, t.id] })],
 );
 
-/** The budget level (percent) last reported to its webhook. */
+/** The level (percent of the budget) that was last reported to the budget's webhook. */
 export const budgetAlerts = pgTable(
   'budget_alerts',
   (c) => ({

@@ -164,7 +164,7 @@ export const memories = pgTable(
   ],
 );
 
-/** Pending memory jobs: users to embed, invocations to remember. */
+/** Pending jobs: users whose memories need vectors, and invocations to remember. */
 export const memoryJobs = pgTable(
   'memory_jobs',
   (c) => ({

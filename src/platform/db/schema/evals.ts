@@ -25,7 +25,7 @@ export const evalSets = pgTable(
   ],
 );
 
-/** Versions of a case. They outlive the case because runs refer to them. */
+/** Versions of an evaluation case, which outlive it, because runs refer to them. */
 export const evalCaseVersions = pgTable(
   'eval_case_versions',
   (c) => ({
@@ -129,7 +129,7 @@ export const evalRuns = pgTable(
   ],
 );
 
-/** Cases of a run, one row per trial; the row carries the worker's lease. */
+/** Cases of an evaluation run, one row per trial, with the lease of the worker. */
 export const evalRunCases = pgTable(
   'eval_run_cases',
   (c) => ({
@@ -209,7 +209,7 @@ export const evalVerdicts = pgTable(
   ],
 );
 
-/** Scores of sessions outside of evaluation runs, each as of an event. */
+/** Scores of sessions outside of evaluation runs, each for the events up to one sequence. */
 export const evalSessionScores = pgTable(
   'eval_session_scores',
   (c) => ({

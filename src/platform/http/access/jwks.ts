@@ -66,7 +66,7 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
         try {
           address ??= await discoveredAddress(issuer, signal);
           const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
-          // Throws for a malformed key set, so that it cannot replace the last good one.
+          // `createLocalJWKSet` throws for a malformed key set, which must not replace the last good one.
           createLocalJWKSet(keySet);
           last = { keySet, fetchedAt: Date.now() };
         } catch (error) {

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { ConfigError, UnavailableError } from '../../../core/errors.ts';
 import { FULL_KEY, type Principal, SCOPES, type Scope } from '../operation/principal.ts';
 
-/** Interval for rereading the key file; a key revoked in it is refused after this time plus that of reading. */
+/** Interval for rereading the key file. It delays the refusal of a key that was revoked in the file. */
 const REREAD_MS = 1_000;
 /** Time after which an unreadable or invalid key file refuses all its keys, so that revoked keys do not stay valid. */
 const STALE_MS = 5_000;

@@ -5,7 +5,7 @@ import { BoundedCache } from '../../work/bounded-cache.ts';
 import { type AuditEntry, type Decision, insertEntries } from './audit-store.ts';
 
 export interface Audit {
-  /** True if the operation's allowed requests are stored. */
+  /** True if the audit stores allowed requests of the operation. */
   isAbout(operation: { isRead: boolean }): boolean;
   /**
    * Stores that a request is allowed. Waits until the entry of a change is stored, so that a crash cannot lose it.
@@ -37,7 +37,7 @@ export interface OpenAudit extends Audit {
 }
 
 export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
-  // Runs as system, because the database role for single users may not write audit entries.
+  // The insert runs as system, because the database role for single users may not write audit entries.
   const insert = (batch: readonly Decision[]) => runAsSystem(() => insertEntries(database.db, batch));
   const atOnce = createGroups(insert);
   const later = createLater(insert, log);

@@ -27,7 +27,7 @@ export const MAX_FAILED_LOGINS = 30;
 /** Above the limit of wrong credentials: how many of a name are checked at once, and how long each keeps its slot. */
 const CHECKED_AT_ONCE = 4;
 const PLACE_MS = 20;
-/** Maximum number of requests of a name that are checked or wait for it. */
+/** Maximum number of requests of one address or key id whose credential is checked or waits for its check. */
 const MAX_WAITING = 100;
 
 /**

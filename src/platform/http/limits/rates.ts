@@ -45,8 +45,8 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
   const options = { points, duration: MINUTE, keyPrefix: name };
   const limiter = new RateLimiterPostgres({
     ...options,
-    // Runs as system, because live sessions count turns while restricted to one user, whose database role may not write
-    // here. The library's statement name is dropped, because the pool decides which statements are prepared.
+    // The query runs as system: live sessions count turns while restricted to one user, whose database role may not
+    // write here. The library's statement name is dropped, because the pool decides which statements are prepared.
     storeClient: { query: ({ text, values }: QueryConfig) => runAsSystem(() => query({ text, values: values ?? [] })) },
     storeType: 'pool',
     tableName: 'rate_limits',

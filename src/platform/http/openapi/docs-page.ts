@@ -27,7 +27,6 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-/** The facts about the service that the page at `/` shows. */
 interface About {
   version: string;
   /** The mode of access: `local`, `key` or `jwt`. */

@@ -38,7 +38,6 @@ export interface Components {
   parameters: Record<string, z.ZodType>;
 }
 
-/** The builders of the document's named components. */
 interface Parts {
   schemaOf: (schema: z.ZodType, isClosed?: boolean) => JsonSchema;
   answers: NamedParts;
@@ -90,7 +89,7 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
   };
 }
 
-/** Leaves out copies of operations that are in the list themselves. */
+/** Leaves out copies of operations whose original is in the list. */
 function eachOnce(operations: Operation[]): Operation[] {
   const own = new Set(operations.filter(({ isCopy }) => !isCopy).map(({ operationId }) => operationId));
   return operations.filter(({ isCopy, operationId }) => !isCopy || !own.has(operationId));

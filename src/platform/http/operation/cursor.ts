@@ -40,7 +40,7 @@ export function readCursor(cursor: string): ListPlace | undefined {
   }
 }
 
-/** Decodes an optional cursor. @throws {ValidationFailedError} for an invalid cursor */
+/** @throws {ValidationFailedError} for an invalid cursor */
 export function toPlace(cursor: string | undefined): ListPlace | undefined {
   const place = cursor === undefined ? undefined : readCursor(cursor);
   if (cursor !== undefined && !place)

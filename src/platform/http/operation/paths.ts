@@ -3,7 +3,6 @@ import type { Operation } from './operation.ts';
 /** The path parameter that may contain `/` and `:`. ADK's Web UI sends them raw, other clients percent-encode them. */
 const NAME_WITH_SLASHES = '{artifact_name}';
 
-/** A path at which an operation is served. */
 export interface Route<Context = never> {
   path: string;
   operation: Operation<Context>;
@@ -31,7 +30,6 @@ export const pathParameters = (path: string): string[] =>
 export const camelCase = (name: string): string =>
   name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
-/** `appName` → `app_name`. */
 export const snakeCase = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 const segmentPattern = (template: string) =>

@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 
 export interface PublicAddress {
-  /** URL without a trailing slash. Default: not set. */
+  /** URL under which clients reach the service, without a trailing slash. Default: not set. */
   PUBLIC_URL?: string | undefined;
 }
 

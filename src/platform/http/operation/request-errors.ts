@@ -19,7 +19,6 @@ export const validationErrorSchema = looseObject('One invalid place of a request
   ctx: z.record(z.string(), z.unknown()).optional().describe('Figures that `msg` mentions.'),
 });
 
-/** Body of status 422. */
 export const httpValidationErrorSchema = looseObject(
   'All that is invalid in a request: path first, then query, then body.',
   { detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') },

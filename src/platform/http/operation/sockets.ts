@@ -7,7 +7,6 @@ import { RequestRefusedError } from './request-errors.ts';
 
 const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an upgrade.';
 
-/** The WebSockets of an HTTP server. */
 export interface Sockets {
   /** Passes upgrade requests through the application like any other. A refused one gets an HTTP response. */
   attach(server: Server, app: RequestListener): void;

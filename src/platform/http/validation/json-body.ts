@@ -90,7 +90,7 @@ function toRefusal({ kind, message, path }: JsonRefusedError, sent: Buffer): Err
 /** The first syntax error of a JSON text, with the message of Python's `json` up to version 3.12, as in FastAPI. */
 interface JsonError {
   error: string;
-  /** Position in Unicode characters. */
+  /** Position of the error in Unicode characters. */
   place: number;
 }
 

@@ -83,7 +83,7 @@ function hasNames(shape: Shape, seen = new Set<Shape>()): boolean {
   return [...shape.members.values()].some((member) => hasNames(member, seen));
 }
 
-/** Removes nested entries without names, so that requests are not searched there. */
+/** Removes nested shapes without names, so that requests are not searched there. */
 function prune(shape: Shape, seen = new Set<Shape>()): void {
   if (seen.has(shape)) return;
   seen.add(shape);

@@ -65,7 +65,6 @@ export interface RefusedParameter {
  */
 type ReadParameters = (sentAs: (spelling: string) => unknown, refused: RefusedParameter[]) => Record<string, unknown>;
 
-/** A declared parameter, prepared before the first request. */
 interface Parameter {
   name: string;
   spelling: string;

@@ -44,7 +44,9 @@ function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, sh
     : `\`${shown}\` is not known here; \`${other}\` belongs to ${elsewhere?.place}`;
 }
 
-/** Limits of the response header, because browsers and proxies refuse long headers. */
+/**
+ * Maximum number of names in `X-Ignored-Members`, and of their characters: browsers and proxies refuse long headers.
+ */
 const MAX_NAMES = 32;
 const MAX_NAME_LENGTH = 64;
 

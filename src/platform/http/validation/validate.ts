@@ -112,7 +112,6 @@ const refusedNames = (params: Request['params']): RefusedParameter[] =>
       : [],
   );
 
-/** Returns the validation error of a parameter, in pydantic's format. */
 function toParameterDetail({ loc, schema, text, value, refusal }: RefusedParameter): ValidationDetail {
   if (text === undefined) return toDetail(MISSING, loc, null);
   if (refusal) return toDetail(ofUnreadable(refusal), loc, text);

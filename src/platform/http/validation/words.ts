@@ -11,7 +11,6 @@ import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.t
  * `Infinity` are invalid JSON; media types other than `application/json` get 415.
  */
 
-/** A schema in the format of OpenAPI 3.1. */
 export type JsonSchema = Record<string, unknown>;
 
 /** A validation error in pydantic's terms: error type, message and context (the limits that the message names). */
