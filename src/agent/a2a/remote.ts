@@ -77,7 +77,7 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 
 /**
  * Sends the messages that the agent has not received yet, or continues with the task that an earlier attempt created.
- * Returns the id of the task, or the agent's reply if it came at once.
+ * Returns the id of the task, or the agent's reply if it is there already.
  */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.caller;
@@ -103,7 +103,7 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
   return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
-/** Does not wait until the task ends. Returns the id of the task, or the reply if there is no task. */
+/** Does not wait until the task ends. Returns the id of the task, or the reply if it is there already. */
 async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];

@@ -7,8 +7,8 @@ export interface UserCredentials {
   /** Reads the user's grant for a server, if there is one. */
   read(resource: string): Promise<JsonObject | undefined>;
   /**
-   * Replaces an expired grant by the result of `work`, or deletes it if there is none; if `work` throws, it stays. Only
-   * one process at a time runs `work`; other processes wait and use the new grant.
+   * Replaces an expired grant by the result of `work`. Without a result, the grant is deleted; if `work` throws, the
+   * grant stays. Only one process at a time runs `work`; other processes wait and use the new grant.
    */
   renew(
     resource: string,

@@ -5,7 +5,7 @@ import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Tools of an agent whose harness file lists none. */
+/** Tools of the agent if the harness file lists no tools. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 

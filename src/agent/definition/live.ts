@@ -25,7 +25,7 @@ export interface LiveBlob {
   data: string;
 }
 
-/** Inputs are sent at once and in order. `responses` are the function responses to all calls of one message. */
+/** Inputs are sent without delay and in order. `responses` are the function responses to all calls of one message. */
 export type LiveInput =
   | { kind: 'content'; content: Content }
   | { kind: 'blob'; blob: LiveBlob }

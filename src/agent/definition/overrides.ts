@@ -134,7 +134,7 @@ function toNamedServer(server: RequestedServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  // Members are listed one by one, so that a request never sets those of the operator, such as credentials.
+  // Members are listed one by one, so that a request never sets the operator's members, such as credentials.
   const { transport, resources, prompts } = server;
   return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }

@@ -61,7 +61,7 @@ const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 
 /** A shorter history of frozen events is converted faster than it is looked up. */
 const MIN_CACHED_EVENTS = 32;
-/** Number of newest events searched for a cache entry; an invocation that appends more finds none. */
+/** Number of newest events searched for a cache entry; an invocation that appends more events finds no entry. */
 const MAX_ADDED = 200;
 
 /** Contents of the leading frozen events; `undefined` if there are few, or one changes the meaning of earlier ones. */
@@ -98,7 +98,7 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
 
 interface BuiltContents {
   contents: Content[];
-  /** True: an event rewinds, summarises or refuses earlier events, so the contents of those are no longer valid. */
+  /** True: an event rewinds, summarises or refuses earlier events, whose contents are then no longer valid. */
   changesEarlier: boolean;
   /** True: the contents neither depend on earlier events nor change them, so they can be appended. */
   isAppendable: boolean;
@@ -347,7 +347,7 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplet
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
-/** Gives the response the call's name, because its sender must not choose to which tool the model attributes it. */
+/** Gives the response the call's name, because its sender must not choose the tool whose result the model sees. */
 function toResponse({ call, response }: Slot): Part {
   const id = call.id ? { id: call.id } : {};
   const { functionResponse } = response ?? { functionResponse: { ...id, response: { error: 'interrupted' } } };

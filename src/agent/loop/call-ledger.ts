@@ -65,7 +65,7 @@ export interface CallLedger {
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
   /** Registers a call without a response, which becomes a task to answer if the invocation pauses. */
   waitFor(call: OpenWait): void;
-  /** Writes calls at once; returns the entries that the ledger had for them before. */
+  /** Writes calls immediately; returns the entries that the ledger had for them before. */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
@@ -129,8 +129,8 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
 }
 
 /**
- * Looks up the ledger's entries of calls on which a person has decided, or which another process stored; records as
- * started those that can start now. Returns the entries before that.
+ * Looks up the ledger entries of calls that a person has decided on or that another process stored, and records as
+ * started the calls that can start now. Returns the entries as they were before.
  */
 export async function lookUp(
   invocation: InvocationState,

@@ -57,7 +57,7 @@ export async function compactHistory(invocation: InvocationState, turn: AgentTur
   return recordEvent(invocation, newEvent(invocation, turn, { actions, ...coversMetadata(covered) }));
 }
 
-/** Media count by their type only, because providers do not charge them by their length. */
+/** Counts media by the length of their media type, because providers do not charge media by length. */
 const estimateTokens = (contents: Content[]) =>
   contents.reduce((sum, content) => sum + Math.ceil(toLine(content).length / CHARACTERS_PER_TOKEN), 0);
 

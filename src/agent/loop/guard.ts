@@ -90,7 +90,7 @@ const listBlockedBefore = (invocation: InvocationState): Set<string> =>
     ),
   );
 
-/** Returns those of the events that must not pass. */
+/** Returns the events that must not pass. */
 async function findEvents(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const { events: cached } = getVerdicts(guard);
   const verdictOf = (event: Event) => cached.get(event)?.get(context.agentName);

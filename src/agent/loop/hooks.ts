@@ -169,7 +169,7 @@ export const beforeModel = (
 ): Promise<ModelAnswer | undefined> =>
   runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
 
-/** Members that a hook's answer omits, such as the token counts, stay those of the model. */
+/** Members that a hook's answer omits, such as the token counts, keep the model's values. */
 export async function afterModel(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -194,9 +194,8 @@ export const onError = <Value>(
   >;
 
 /**
- * Runs all hooks, even if one requests confirmation, because another may refuse the call. Arguments that a hook
- * replaces become those of the call. Returns a response to use without running the tool, or the question for a person,
- * if any.
+ * Runs all hooks, even if one requests confirmation, because another may refuse the call. Arguments that a hook sets
+ * become the call's. Returns a response to use without running the tool, or the question for a person, if any.
  */
 async function beforeTool(
   invocation: InvocationState,

@@ -11,7 +11,7 @@ export interface ParentCall {
   keep(kept: JsonObject): Promise<void>;
 }
 
-/** A call of an agent of another service. The ledger records it as it does a tool call. */
+/** A call of an agent of another service, which the ledger records like a tool call. */
 export interface RemoteCall {
   caller: CallingInvocation;
   /** Records in the ledger that the call has ended; the record is written together with this event. */

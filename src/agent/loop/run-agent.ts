@@ -169,7 +169,7 @@ const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCod
 const includesAny = (agent: AgentNode, confirmed: ConfirmedCalls[]) =>
   confirmed.some(({ agentName }) => pathTo(agent, agentName).length > 0);
 
-/** Returns the sub-agents from the one that is resumed; all sub-agents if none is resumed. */
+/** Returns the resumed sub-agent and the sub-agents after it; all sub-agents if none is resumed. */
 function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): AgentNode[] {
   const start = subAgents.findIndex((agent) => includesAny(agent, confirmed));
   return subAgents.slice(Math.max(start, 0));

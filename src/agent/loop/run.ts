@@ -31,7 +31,7 @@ export interface RunInput {
   runtimeEventIds: ReadonlySet<string>;
   /** Replies that closed the tasks to which the last event responds. A call is approved only by such a reply. */
   taskAnswers: TaskAnswers;
-  /** The session state at the start: that of the session, of the user and of the application, merged. */
+  /** Merged state of the session, the user and the application at the start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason: cancelled, interrupted, or over the time limit. */
   signal: AbortSignal;

@@ -10,7 +10,7 @@ export interface StoredStep {
   sequence: number;
 }
 
-/** The agent and the branch whose steps are meant; the branch tells parallel agents apart. */
+/** Agent and branch of a step; the branch distinguishes parallel agents. */
 type Place = Pick<AgentTurn, 'agent' | 'branch'>;
 
 /**

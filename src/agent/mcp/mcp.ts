@@ -65,7 +65,7 @@ export interface McpConnection {
 }
 
 /**
- * Uses the MCP protocol of 2026-07-28 if the server supports it, else that of 2025-11-25 and earlier.
+ * Uses the MCP protocol of 2026-07-28 if the server supports it, else the protocol of 2025-11-25 or an earlier version.
  * @throws {AgentError} `mcp_failed` with the server's name; all connections are closed then
  */
 export async function connectMcp(server: McpServer, around: Surroundings): Promise<McpConnection> {

@@ -134,7 +134,7 @@ async function* cleanStream(
     return [];
   };
   const atEnd = () => {
-    // No event was known, so the address does not belong to such a provider.
+    // No event was known, so the address belongs to another kind of provider.
     if (hasUnknown && !hasKnown) throw new ModelFailure('model_bad_response');
     return write(cleaner.end(false));
   };

@@ -206,7 +206,7 @@ function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
   };
 }
 
-/** Returns a finish reason of Gemini, as in ADK; those of other providers are translated. */
+/** Translates other providers' finish reasons to Gemini's, as in ADK. */
 function toFinishReason({ unified, raw }: Finish['finishReason'], provider: ProviderName): string {
   if (provider === 'google' && raw && /^[A-Z_]+$/.test(raw)) return raw;
   if (unified === 'length') return 'MAX_TOKENS';
@@ -229,8 +229,8 @@ const GEMINI_COUNTS = [
 ] as const;
 
 /**
- * Converts token counts to those of ADK: prompt tokens include cached ones, output tokens exclude thoughts. The AI SDK
- * packages, except that for Gemini, count thoughts as output, and cache reads and writes as input.
+ * Converts token counts to ADK's: prompt tokens include cached ones, output tokens exclude thoughts. The AI SDK
+ * packages, except Gemini's, count thoughts as output, and cache reads and writes as input.
  */
 function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
   if (provider === 'google' && usage.raw) {

@@ -104,7 +104,7 @@ const isPrompt = (content: Content) =>
 
 const toContent = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
-/** Describes a function response in words; of a response with only the member `result`, the result. */
+/** Describes a function response in words. If `result` is the only member, its value is quoted alone. */
 function toSentence({ name, response }: FunctionResponse): string {
   if (typeof response?.['error'] === 'string') return `The tool \`${name}\` failed: ${response['error']}`;
   const [only, ...others] = Object.entries(response ?? {});
