@@ -40,7 +40,7 @@ async function choose(predicate: string, appName: string, limit: number) {
   const source = await findDatabase(config);
   try {
     await migrate(source.access, 'check');
-    const database = await openPool(config, source.access, createLog('silent'));
+    const database = await openPool(config, source.access.serving, createLog('silent'));
     try {
       const chosen = await listSessionsWhere(database, { appName, predicate, limit });
       return chosen.map(({ userId, sessionId }) => ({ userId, sessionId }));

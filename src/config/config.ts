@@ -13,7 +13,7 @@ export type Config = Environment & {
   hasConsole: boolean;
   doors: ReadonlySet<DoorName>;
   fairness: UserLimits;
-  /** Warnings about environment variables that are not settings but resemble one. */
+  /** Warnings about environment variables that are not settings but resemble one, or were one. */
   misspelt: string[];
   /** The whole environment, for references `${NAME}` in the headers of MCP servers. */
   variables: Readonly<Record<string, string | undefined>>;
@@ -22,6 +22,9 @@ export type Config = Environment & {
 const SETTINGS = Object.keys(environmentSchema.shape);
 /** Names of environment variables that are not settings but that commands or PostgreSQL's clients read. */
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
+
+/** Settings of earlier versions, with what holds now. */
+const FORMER = new Map([['DATABASE_READ_URL', 'reads go to DATABASE_URL']]);
 
 /** Names of environment variables whose value is never shown in messages. */
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
@@ -69,8 +72,10 @@ function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<Door
   return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
 }
 
-/** Warns of a misspelt setting. The first letter must match: most environment variables are not for the runtime. */
+/** Warns of a former or misspelt setting. The first letter must match: most variables are not for the runtime. */
 function describeMisspelt(name: string): string[] {
+  const now = FORMER.get(name);
+  if (now !== undefined) return [`${name} is no setting any more and has no effect: ${now}.`];
   if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
   const meant = nearestName(name, SETTINGS, false);
   const isAlike = meant?.[0] === name[0]?.toUpperCase();

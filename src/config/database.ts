@@ -20,10 +20,6 @@ export const DATABASE = {
     '`transaction` with `DATABASE_DIRECT_URL`, else `none`',
   ),
   DATABASE_DIRECT_URL: text('The same database past the pooler, for LISTEN, locks and migrations.', '`DATABASE_URL`'),
-  DATABASE_READ_URL: text(
-    'A streaming [replica for plain reads](postgresql.md#a-replica-for-plain-reads).',
-    'the primary',
-  ),
   DATABASE_TOOLS_URL: text(
     'The same database as a role that is only a member of `agent_runtime_tools`, for [transactional ' +
       'tools](durability.md#rows) that run SQL of a model.',

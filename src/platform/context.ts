@@ -1,15 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 
-interface ReplicaRead {
-  /** Log position (LSN) of the primary that the replica must have replayed, e.g. `16/B374D848`. */
-  position: string;
-  /**
-   * True after the primary answered a statement of the request. Later reads go to the primary too, because the replica
-   * may lack what that statement saw.
-   */
-  isAtPrimary: boolean;
-}
-
 /** The context of the current request and of background work that it starts. */
 export interface RequestContext {
   /** Name by which slots, queue turns and rates are counted; `undefined` for the process itself. */
@@ -18,8 +8,6 @@ export interface RequestContext {
   userId?: string | undefined;
   /** The user's groups. The user also sees tasks assigned to one of them. */
   groups?: readonly string[] | undefined;
-  /** Set if plain reads may go to a replica; otherwise they go to the primary. */
-  read?: ReplicaRead | undefined;
   /** Aborted when the credential of a long request expires or is revoked; the abort reason says which. */
   ended?: AbortSignal | undefined;
   /** Called when a stream has sent everything available and waits for more. */

@@ -191,7 +191,6 @@ export function createApp(context: Context): Express {
     limits: createRequestLimits(context.database, config.fairness, config.MAX_BODY_BYTES),
     logins: loginLimit(context),
     audit: context.audit,
-    findPosition: context.database.findPosition,
     version: context.version,
     pages: listPages(context),
   });

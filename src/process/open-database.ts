@@ -4,7 +4,6 @@ import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from '../config/config.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
-import { findReplicaFault } from '../platform/db/check-replica.ts';
 import { type DatabaseAddress, listServers, shownAddress } from '../platform/db/connection.ts';
 import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
@@ -21,8 +20,6 @@ export interface DatabaseAccess {
   direct?: DatabaseAddress | undefined;
   /** The address with the role that owns the tables, if `serving` has another role. */
   migration?: DatabaseAddress | undefined;
-  /** The address of a replica for reads that may be slightly out of date. */
-  replica?: DatabaseAddress | undefined;
   /** The address for transactional tools. Default: `serving`. */
   tools?: DatabaseAddress | undefined;
 }
@@ -42,15 +39,15 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const schema = config.DATABASE_SCHEMA;
   const shared = { schema, passwordFile: config.DATABASE_PASSWORD_FILE, caFile: config.DATABASE_CA_FILE };
   const toAddress = (
-    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_READ_URL' | 'DATABASE_TOOLS_URL',
+    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_TOOLS_URL',
   ): DatabaseAddress | undefined => {
     const url = config[setting];
     return url === undefined ? undefined : { ...shared, url, setting };
   };
   const [migration, direct] = [toAddress('DATABASE_MIGRATION_URL'), toAddress('DATABASE_DIRECT_URL')];
-  const [read, own] = [toAddress('DATABASE_READ_URL'), toAddress('DATABASE_TOOLS_URL')];
+  const own = toAddress('DATABASE_TOOLS_URL');
   if (DATABASE_URL === undefined) {
-    const useless = migration ?? direct ?? read ?? own;
+    const useless = migration ?? direct ?? own;
     if (useless) throw new ConfigError(`${useless.setting}: it is of no use without DATABASE_URL.`);
     const embedded = await startEmbedded({ dir: DATA_DIR });
     const shown = `embedded PostgreSQL in ${embedded.home}`;
@@ -59,11 +56,11 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) !== 'none';
   const serving = { ...shared, url: DATABASE_URL, isPooled };
   checkCaFile(shared.caFile);
-  const [replica, tools] = [read && { ...read, isPooled }, own && { ...own, isPooled }];
-  for (const address of [serving, migration, direct, replica, tools]) if (address) listServers(address);
+  const tools = own && { ...own, isPooled };
+  for (const address of [serving, migration, direct, tools]) if (address) listServers(address);
   const { hosts, database } = shownAddress(DATABASE_URL);
   return {
-    access: { serving, migration, direct, replica, tools },
+    access: { serving, migration, direct, tools },
     shown: `PostgreSQL at ${hosts}${database}`,
     stop: async () => undefined,
   };
@@ -88,16 +85,14 @@ const MAX_APP_STATE_BYTES_PER_USER = 65_536;
 /** Opens the connection pool. Logs a warning if row-level security does not isolate users in this database. */
 export async function openPool(
   config: Config,
-  { serving, replica }: DatabaseAccess,
+  serving: DatabaseAddress,
   log: Log,
   onLent?: PoolOptions['onLent'],
 ): Promise<DatabasePool> {
-  if (replica) await checkReplica(serving, replica, log);
   const { isOnCluster, ...security } = await findRowSecurity(config, serving, log);
   const mayPrepare = !isOnCluster && (!serving.isPooled || config.DATABASE_POOLER === 'transaction-prepared');
   return openDatabase({
     ...toPoolOptions(config, serving, log),
-    replica,
     onLent,
     security,
     isOnCluster,
@@ -155,16 +150,6 @@ export async function checkTools({
  * statement waited for.
  */
 export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
-
-/**
- * Checks the replica. Logs a warning if it is unreachable, because it may become reachable later. @throws {ConfigError}
- * if the address is that of another database
- */
-async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
-  const fault = await findReplicaFault(serving, replica, CHECKING);
-  if (fault?.isOther) throw new ConfigError(`DATABASE_READ_URL: ${fault.reason}.`);
-  if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
-}
 
 /**
  * Finds the role for statements of one user. Warns if row-level security has no effect.

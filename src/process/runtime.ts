@@ -188,7 +188,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   let metrics: OpenMetrics | undefined;
   const database = await migrate(source.access, config.MIGRATE, config)
     .then(async () => (metrics = await openMetricsIfWanted(config, log)))
-    .then(() => openPool(config, source.access, log, metrics?.measures.lent))
+    .then(() => openPool(config, source.access.serving, log, metrics?.measures.lent))
     .catch(async (error: unknown) => {
       await metrics?.close();
       await source.stop();

@@ -106,7 +106,7 @@ describe.each(['both walls', 'without row-level security'])('%s', (walls) => {
 test.each(callers)('row-level security alone: %s', async (caller) => {
   await makeTasks(`sql-${caller}`);
   const { role } = await prepareRowSecurity({ url: app.databaseUrl }, {});
-  await sql.query(beginFor(caller, { role }, undefined, CALLERS[caller]));
+  await sql.query(beginFor(caller, { role }, CALLERS[caller]));
   const tasks = await sql.query<{ id: string }>('select id from tasks');
   const sessions = await sql.query('select id from sessions');
   await sql.query('rollback');

@@ -105,7 +105,7 @@ const ASKED: Record<string, string> = {
 /** What stands for the names of others: servers of a provider, of which there is one here, without TLS. */
 const withOwnHosts = (text: string) =>
   text.replaceAll(
-    /(?:db|replica|pgbouncer)\.example\.com(?::6432)?\/agents(?:\?sslmode=verify-full)?/g,
+    /(?:db|pgbouncer)\.example\.com(?::6432)?\/agents(?:\?sslmode=verify-full)?/g,
     `${new URL(cluster.url).host}/agents`,
   );
 

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../../config/config.ts';
-import { findReplicaFault } from '../../platform/db/check-replica.ts';
 import type { DatabaseAddress } from '../../platform/db/connection.ts';
 import { connect, type ServerClient } from '../../platform/db/client.ts';
 import { findDatabase, migrate } from '../../process/open-database.ts';
@@ -25,15 +24,10 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
   try {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
-    const { serving, direct = serving, replica } = access;
+    const { serving, direct = serving } = access;
     // A pooler without DATABASE_DIRECT_URL is valid: the service then polls every second instead of using LISTEN.
     const isPolled = direct.isPooled === true;
-    const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
-    const faults = [
-      ...(await checkServer(config, serving)),
-      ...(isPolled ? [] : await checkListen(direct)),
-      ...(ofReplica ? [`Plain reads are not of the replica: ${ofReplica.reason}. Check DATABASE_READ_URL.`] : []),
-    ];
+    const faults = [...(await checkServer(config, serving)), ...(isPolled ? [] : await checkListen(direct))];
     return toFindings('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
   } catch (error) {
     return [fault('database', toReason(error))];

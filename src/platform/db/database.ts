@@ -1,12 +1,10 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
 import { isPassingFailure } from '../../core/errors.ts';
-import { shareNextRun } from '../work/single-flight.ts';
 import { ServerChoice, sqlState } from './client.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, type PoolOptions, type RowLimits, settingsFor } from './pool-options.ts';
-import { PrimaryPool, type ServerPoolOptions, withRepeats } from './pool.ts';
-import { Replica } from './replica.ts';
+import { PrimaryPool, type PrimaryPoolOptions, withRepeats } from './pool.ts';
 
 /**
  * A pool or a transaction, the first argument of every store function. `isOnCluster`: the database is distributed.
@@ -35,11 +33,6 @@ export interface DatabasePool {
   db: Database;
   /** Separate connections for plain reads, so that reads are answered while invocations use all other connections. */
   reads: Database;
-  /**
-   * Finds a log position (LSN) of the primary that includes all earlier changes; `undefined` if unavailable. Absent
-   * without a replica. Concurrent calls share a statement.
-   */
-  findPosition?: () => Promise<string | undefined>;
   /** Runs a statement of a library that writes its own SQL. The text must contain no data. */
   query: Query;
   /** Runs `work` in a transaction, which rolls back if `work` throws. Retries after a deadlock. */
@@ -50,7 +43,7 @@ export interface DatabasePool {
 
 /** Usage of a connection pool: open connections, how many of them are idle, and waiting callers. */
 export interface PoolUse {
-  pool: 'main' | 'reads' | 'replica';
+  pool: 'main' | 'reads';
   open: number;
   idle: number;
   waiting: number;
@@ -71,26 +64,16 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const main = new PrimaryPool(poolOptions(options, forWrites, 'main'), servers);
   const reads = new PrimaryPool(poolOptions(options, forReads, 'reads'), servers, { acceptsReadOnly: true });
-  const replica = openReplica(options);
-  const position = async () => {
-    const { rows } = await reads.query({ text: 'select pg_current_wal_insert_lsn()::text as position' });
-    return (rows[0] as { position: string } | undefined)?.position;
-  };
-  const read: Query = replica
-    ? async (statement) => (await replica.query(statement)) ?? reads.query(statement)
-    : (statement) => reads.query(statement);
   return {
     db: toDatabase((statement) => main.query(statement), options, options.isOnCluster),
-    reads: toDatabase(read, options, options.isOnCluster),
-    ...(replica && { findPosition: shareNextRun(() => position().catch(() => undefined)) }),
+    reads: toDatabase((statement) => reads.query(statement), options, options.isOnCluster),
     query: (statement) => main.query(statement),
     transaction: (work, texts) => withRepeats(() => transaction(main, options, work, texts)),
     use: () => [
       { pool: 'main', ...main.use() },
       { pool: 'reads', ...reads.use() },
-      ...(replica ? [{ pool: 'replica' as const, ...replica.use() }] : []),
     ],
-    close: async () => void (await Promise.all([main.end(), reads.end(), replica?.end()])),
+    close: async () => void (await Promise.all([main.end(), reads.end()])),
   };
 }
 
@@ -101,7 +84,7 @@ function toDatabase(query: Query, limits: RowLimits, isOnCluster = false): Datab
   return Object.assign(drizzle({ client }), { limits, isOnCluster });
 }
 
-export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): ServerPoolOptions => ({
+export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): PrimaryPoolOptions => ({
   config: {
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
@@ -116,12 +99,6 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
   onIdleError: name ? options.onIdleError : () => undefined,
   onLent: (seconds) => name && options.onLent?.(name, seconds),
 });
-
-function openReplica(options: PoolOptions): Replica | undefined {
-  if (!options.replica) return undefined;
-  const [server] = listServers(options.replica, connectionSettings(options));
-  return new Replica(server, poolOptions(options, options.size));
-}
 
 /**
  * Runs a transaction, and closes the connection if its state is uncertain. Drizzle's `transaction` (0.45.4) leaks the

@@ -31,8 +31,6 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   connectTimeoutMs: number;
   /** Role for statements restricted to a single user. Default: the connection's role. */
   security?: RowSecurity;
-  /** Streaming replica for plain reads, which gets a pool of the same size. Default: none. */
-  replica?: DatabaseAddress | undefined;
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
   /** Called when an idle connection broke; the pool has dropped it. */
   onIdleError: (error: Error) => void;

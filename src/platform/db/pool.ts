@@ -3,7 +3,6 @@ import { Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryRes
 import { currentContext } from '../context.ts';
 import { FairSemaphore } from '../work/fair-semaphore.ts';
 import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
-import type { ServerAddress } from './connection.ts';
 import { beginFor, type SessionSettings } from './row-security.ts';
 
 /** A borrowed connection. `release(true)` closes it, `release(false)` returns it to the pool. */
@@ -12,7 +11,7 @@ interface Loan {
   release: (mustEnd: boolean) => void;
 }
 
-export interface ServerPoolOptions {
+export interface PrimaryPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
   preparesStatements: boolean;
@@ -30,16 +29,20 @@ const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
 /** The caller name under which work of the process itself is counted. */
 const OF_PROCESS = '';
 
-/** A connection pool that distributes connections fairly between callers. */
-export class ServerPool {
+/** A pool of connections to the server that accepts writes. It distributes them fairly between callers. */
+export class PrimaryPool {
   readonly #pool: Pool;
   readonly #places: FairSemaphore;
-  readonly #options: ServerPoolOptions;
+  readonly #options: PrimaryPoolOptions;
+  readonly #servers: ServerChoice;
+  readonly #acceptsReadOnly: boolean;
 
-  /** @param nextServer - chooses the server of a new connection */
-  constructor(options: ServerPoolOptions, nextServer: () => ServerAddress) {
+  /** @param acceptsReadOnly - true: use a read-only server if no server accepts writes */
+  constructor(options: PrimaryPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
     const { config, onIdleError } = options;
     this.#options = options;
+    this.#servers = servers;
+    this.#acceptsReadOnly = acceptsReadOnly;
     this.#pool = new Pool({
       ...config,
       types: EXACT_TYPES,
@@ -47,7 +50,7 @@ export class ServerPool {
       pipeline: true,
       Client: class extends ServerClient {
         constructor(poolConfig: PoolConfig = {}) {
-          super({ ...poolConfig, ...nextServer() });
+          super({ ...poolConfig, ...servers.current });
         }
       },
     });
@@ -68,7 +71,7 @@ export class ServerPool {
     const startedAt = performance.now();
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
     try {
-      const client = await this.connect();
+      const client = await this.#connect();
       this.#options.onLent((performance.now() - startedAt) / 1000);
       const release = (mustEnd: boolean) => {
         client.release(mustEnd);
@@ -81,41 +84,67 @@ export class ServerPool {
     }
   }
 
-  /** Runs a statement. Closes the connection if the statement failed, or if `unfit` finds the server unsuitable. */
-  protected async run(statement: QueryConfig, unfit: (client: ServerClient) => boolean, check?: string) {
-    const { client, release } = await this.lend();
-    let mustEnd = true;
-    try {
-      const result = await this.send(client, statement, check);
-      mustEnd = unfit(client);
-      return result;
-    } finally {
-      release(mustEnd);
+  /** Runs a statement. Retries it after a deadlock, which is safe because it is a transaction by itself. */
+  query(statement: QueryConfig): Promise<QueryResult> {
+    return withRepeats(async () => {
+      const { client, release } = await this.lend();
+      let mustEnd = true;
+      try {
+        const result = await this.#send(client, statement);
+        // A connection to a read-only server is closed, so that the next read looks for the primary again.
+        mustEnd = client.isReadOnly;
+        return result;
+      } finally {
+        release(mustEnd);
+      }
+    });
+  }
+
+  /** Connects to the primary or, if accepted, to a read-only server. @throws the last server's error */
+  async #connect(): Promise<PoolClient & ServerClient> {
+    let readOnly: (PoolClient & ServerClient) | undefined;
+    let failure: unknown;
+    for (let tries = 0; tries < this.#servers.count; tries++) {
+      const server = this.#servers.current;
+      try {
+        const client = (await this.#pool.connect()) as PoolClient & ServerClient;
+        if (!client.isReadOnly) {
+          readOnly?.release(true);
+          return client;
+        }
+        failure = readOnlyServer();
+        if (this.#acceptsReadOnly && !readOnly) readOnly = client;
+        else client.release(true);
+      } catch (error) {
+        failure = error;
+      }
+      this.#servers.leave(server);
     }
+    if (readOnly) return readOnly;
+    throw failure;
   }
 
-  protected async connect(): Promise<PoolClient & ServerClient> {
-    return (await this.#pool.connect()) as PoolClient & ServerClient;
-  }
-
-  /** Sends a statement with the pool's settings and the restriction to the current user. */
-  send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
-    const { settings } = this.#options;
-    const userId = settings.hasNoUsers ? undefined : currentContext().userId;
+  /** Sends a statement with the pool's settings and the restriction to the current user. @throws the first error */
+  async #send(client: ServerClient, statement: QueryConfig): Promise<QueryResult> {
+    const begin = this.#restrictedBegin();
     const send = () => client.query(this.named(client, statement));
-    if (userId === undefined && settings.local === undefined && check === undefined) return send();
-    return sendInTransaction(client, beginFor(userId, settings, check, currentContext().groups), send);
+    if (begin === undefined) return send();
+    // All three are sent at once. If one fails, the server skips the rest and COMMIT rolls back.
+    const [, result] = await Promise.all([client.query(begin), send(), client.query('commit')]);
+    return result;
   }
 
   /** Begins a transaction with the pool's settings and the restriction to the current user. */
   async begin(client: ServerClient): Promise<void> {
+    await client.query(this.#restrictedBegin() ?? 'begin');
+  }
+
+  /** Returns SQL that begins a transaction and sets the pool's settings and the user; `undefined` without either. */
+  #restrictedBegin(): string | undefined {
     const { settings } = this.#options;
-    const userId = settings.hasNoUsers ? undefined : currentContext().userId;
-    await client.query(
-      userId === undefined && settings.local === undefined
-        ? 'begin'
-        : beginFor(userId, settings, undefined, currentContext().groups),
-    );
+    const { userId, groups } = currentContext();
+    const user = settings.hasNoUsers ? undefined : userId;
+    return user === undefined && settings.local === undefined ? undefined : beginFor(user, settings, groups);
   }
 
   /** Discards session state after a transaction, if configured. @throws if the connection must be closed */
@@ -144,63 +173,6 @@ export class ServerPool {
   end(): Promise<void> {
     return this.#pool.end();
   }
-}
-
-/** A pool of connections to the server that accepts writes. */
-export class PrimaryPool extends ServerPool {
-  readonly #servers: ServerChoice;
-  readonly #acceptsReadOnly: boolean;
-
-  /** @param acceptsReadOnly - true: use a read-only server if no server accepts writes */
-  constructor(options: ServerPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
-    super(options, () => servers.current);
-    this.#servers = servers;
-    this.#acceptsReadOnly = acceptsReadOnly;
-  }
-
-  /** Runs a statement. Retries it after a deadlock, which is safe because it is a transaction by itself. */
-  query(statement: QueryConfig): Promise<QueryResult> {
-    // A connection to a read-only server is closed, so that the next read looks for the primary again.
-    return withRepeats(() => this.run(statement, ({ isReadOnly }) => isReadOnly));
-  }
-
-  /** Connects to the primary or, if accepted, to a read-only server. @throws the last server's error */
-  protected override async connect(): Promise<PoolClient & ServerClient> {
-    let readOnly: (PoolClient & ServerClient) | undefined;
-    let failure: unknown;
-    for (let tries = 0; tries < this.#servers.count; tries++) {
-      const server = this.#servers.current;
-      try {
-        const client = await super.connect();
-        if (!client.isReadOnly) {
-          readOnly?.release(true);
-          return client;
-        }
-        failure = readOnlyServer();
-        if (this.#acceptsReadOnly && !readOnly) readOnly = client;
-        else client.release(true);
-      } catch (error) {
-        failure = error;
-      }
-      this.#servers.leave(server);
-    }
-    if (readOnly) return readOnly;
-    throw failure;
-  }
-}
-
-/**
- * Sends BEGIN, the statement and COMMIT at once. If one fails, the server skips the rest and COMMIT rolls back.
- * @throws the first error
- */
-async function sendInTransaction(
-  client: ServerClient,
-  begin: string,
-  send: () => Promise<QueryResult>,
-): Promise<QueryResult> {
-  const messages = [client.query(begin), send(), client.query('commit')] as const;
-  const [, result] = await Promise.all(messages);
-  return result;
 }
 
 /** SQLSTATEs of a serialization failure, a deadlock, an unavailable lock: nothing was written, a retry may succeed. */

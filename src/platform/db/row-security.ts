@@ -69,12 +69,10 @@ export type SessionSettings = RowSecurity & { local?: Record<string, string>; ha
 /**
  * SQL that begins a transaction restricted to a user, or open to all users. The settings end with the transaction, so
  * it is safe behind a pooler.
- * @param check - an SQL expression that fails if the transaction must not continue
  */
 export function beginFor(
   userId: string | undefined,
   { role, local }: SessionSettings,
-  check?: string,
   groups: readonly string[] = [],
 ): string {
   const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
@@ -83,7 +81,6 @@ export function beginFor(
   if (userId !== undefined) calls.unshift(setting(USER, toSafeText(userId)));
   if (userId !== undefined && groups.length > 0)
     calls.unshift(setting(GROUPS, toSafeText(groups.join(BETWEEN_GROUPS))));
-  if (check !== undefined) calls.push(check);
   return `begin isolation level read committed; select ${calls.join(', ')}`;
 }
 

@@ -11,7 +11,6 @@ import type { RequestLimits } from './limits/request-limits.ts';
 import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import type { FindPosition } from './read-position.ts';
 import type { Pages } from './pages.ts';
 import { auditErrors } from './request-audit.ts';
 import { operationRouter } from './router.ts';
@@ -43,8 +42,6 @@ export interface HttpAppOptions<Context = unknown> {
   logins?: LoginLimit | undefined;
   /** Stores access decisions. Default: no audit. */
   audit?: Audit | undefined;
-  /** Finds the log position (LSN) of the primary; present if plain reads go to a replica. */
-  findPosition?: FindPosition | undefined;
   /** Version of the runtime, shown on the page at `/`. Default: none is shown. */
   version?: string;
   /** Static pages such as the development UI. They are served after the guards and before `/` and `/docs`. */

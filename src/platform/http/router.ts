@@ -17,16 +17,11 @@ import {
 import { ANONYMOUS, NOT_VALID_ANY_MORE, type Principal, whenEnded } from './operation/principal.ts';
 import { toBase } from './operation/public-base.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import { withReadYourWrites } from './read-position.ts';
 import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
-interface Steps
-  extends Pick<
-    HttpAppOptions<never>,
-    'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition' | 'publicUrl'
-  > {
+interface Steps extends Pick<HttpAppOptions<never>, 'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'publicUrl'> {
   /** Absent: no credential is required and all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
@@ -176,11 +171,9 @@ function notFound({ absent }: Operation, request: Request): NotFoundError {
 
 /** Returns a function that runs an operation's handler for an authorised request and sends the response. */
 function createAnswer(operation: Operation, steps: Steps) {
-  const { context, findPosition } = steps;
   const limits = steps.limits?.(operation);
   const kind = { isRead: operation.method === 'get' && loadFor(operation) !== 'invoke' };
   const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
-  const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
   const status = operation.success?.status ?? 200;
   // A WebSocket does not end with its response, and checks its credential itself.
   const lasts = status !== 101 && (operation.isStream === true || loadFor(operation) === 'invoke');
@@ -213,7 +206,7 @@ function createAnswer(operation: Operation, steps: Steps) {
     const requestContext = { caller, requestId, callerTrace, userId, groups, keyId };
     const lasting = lasts ? whileValid(principal, response) : undefined;
     const work = runWith({ ...requestContext, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
-      handle(context, call),
+      operation.handler(steps.context, call),
     );
     const answer = await (lasting ? lasting.orEnded(work) : work);
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);

@@ -33,6 +33,12 @@ test('a variable that resembles a setting and is none is named, others are not',
   expect(names(Object.fromEntries(others.split(' ').map((name) => [name, 'x'])))).toEqual([]);
 });
 
+test('a setting that went is named with what holds now', () => {
+  expect(readConfig({ DATABASE_READ_URL: 'postgres://replica.example/agents' }).misspelt).toEqual([
+    'DATABASE_READ_URL is no setting any more and has no effect: reads go to DATABASE_URL.',
+  ]);
+});
+
 describe('modes', () => {
   test.each([
     [{}, { mode: 'local' }],

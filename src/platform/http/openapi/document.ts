@@ -1,12 +1,5 @@
 import { z } from 'zod';
-import {
-  AREAS,
-  IGNORED_MEMBERS,
-  isPlainRead,
-  needsHostedApp,
-  type Operation,
-  READ_POSITION,
-} from '../operation/operation.ts';
+import { AREAS, IGNORED_MEMBERS, needsHostedApp, type Operation } from '../operation/operation.ts';
 import { camelCase, listRoutes, pathParameters } from '../operation/paths.ts';
 
 /** How callers authenticate; decides the document's `security` (see `bearer.ts`). */
@@ -140,14 +133,6 @@ function operationObject(operation: Operation, parts: Parts): object {
   };
 }
 
-const readPosition = {
-  name: READ_POSITION,
-  in: 'header',
-  required: false,
-  description:
-    'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
-  schema: { type: 'string' },
-};
 const IGNORED = 'Parameters and members of the request that have no meaning here, with commas; absent without any.';
 const deliberate = {
   name: 'X-Requested-With',
@@ -156,7 +141,6 @@ const deliberate = {
   description: 'Any value. A body of `text/plain` needs it: what a form of a foreign page can send too is a 415.',
   schema: { type: 'string' },
 };
-const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
 function toParameters(operation: Operation, { parameters, parameterNames }: Parts): object[] {
   const { path: inPath, query, headers } = operation.parameters ?? {};
@@ -184,7 +168,6 @@ function toParameters(operation: Operation, { parameters, parameterNames }: Part
     ...all('query', query),
     ...all('header', headers),
     ...(operation.body?.isText && operation.method === 'post' ? [parameters.refer('XRequestedWith', deliberate)] : []),
-    ...(operation.owner !== 'open' && isPlainRead(operation) ? [parameters.refer('XReadPosition', readPosition)] : []),
   ];
 }
 
@@ -234,7 +217,7 @@ function responses(operation: Operation, { schemaOf, answers }: Parts): object {
     description,
     content: { [mediaType]: schema },
   });
-  const { method, refusal, success, owner, wire = '' } = operation;
+  const { refusal, success, wire = '' } = operation;
   const toAnswer = (status: string, reason: string) => {
     const schema = refusal ?? { $ref: `#/components/schemas/${status === '422' ? 'HTTPValidationError' : 'ApiError'}` };
     const answer = json(reason, { schema });
@@ -248,9 +231,7 @@ function responses(operation: Operation, { schemaOf, answers }: Parts): object {
     ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
     : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null });
   if (success?.json) Object.assign(done.content, { 'application/json': success.json });
-  const isChange = owner !== 'open' && method !== 'get';
   const described = {
-    ...(isChange && { [READ_POSITION]: CHANGE_POSITION }),
     ...(operation.wire !== undefined && { [IGNORED_MEMBERS]: IGNORED }),
     ...success?.headers,
   };

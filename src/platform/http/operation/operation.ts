@@ -103,17 +103,8 @@ export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 export const loadFor = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
   load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
 
-/**
- * Response header of a change. A client that sends it back with a read gets no replica's data from before the change.
- */
-export const READ_POSITION = 'X-Read-Position';
-
 /** Response header that lists the unknown names in the request, comma-separated. */
 export const IGNORED_MEMBERS = 'X-Ignored-Members';
-
-/** True for a read that a replica may answer: no stream, and no operation as expensive as an invocation. */
-export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
-  read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
 
 /** An error response before it is written. */
 interface Refusal {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { SingleFlight, shareNextRun } from '../../../../src/platform/work/single-flight.ts';
+import { SingleFlight } from '../../../../src/platform/work/single-flight.ts';
 
 /** Work whose runs end when they are told to. */
 function controlled() {
@@ -23,16 +23,4 @@ test('callers of one key share a run, also its failure; the next caller starts a
   const again = flight.run('a', work);
   ends[2]?.();
   expect(await again).toBe(3);
-});
-
-test('who comes during a run gets the result of the next one', async () => {
-  const { ends, work } = controlled();
-  const share = shareNextRun(work);
-  const [first, second, third] = [share(), share(), share()];
-  ends[0]?.();
-  expect(await first).toBe(1);
-  await new Promise(setImmediate);
-  ends[1]?.();
-  expect(await Promise.all([second, third])).toEqual([2, 2]);
-  expect(ends).toHaveLength(2);
 });

@@ -97,28 +97,6 @@ describe('openApiDocument', () => {
     expect(components.schemas.Event).not.toHaveProperty('required');
   });
 
-  it('names X-Read-Position with every plain read and every answer to a change, and nowhere else', () => {
-    const streams = sampleOperations
-      .filter(({ operationId }) => operationId === 'getSession')
-      .map((one) => ({ ...one, operationId: 'streamed', path: `${one.path}/streamed`, isStream: true as const }));
-    const document = documentOf('local', [...sampleOperations, ...streams]);
-    const positioned = Object.values(document.paths)
-      .flatMap((item) => Object.entries(item))
-      .map(([method, { operationId, parameters, responses }]) => [
-        operationId,
-        (parameters ?? []).some((one) => (one as { name: string }).name === 'X-Read-Position') && method,
-        JSON.stringify(responses).includes('X-Read-Position') && method,
-      ]);
-    expect(positioned).toContainEqual(['getSession', 'get', false]);
-    expect(positioned).toContainEqual(['createSession', false, 'post']);
-    expect(positioned).toContainEqual(['streamed', false, false]);
-    expect(positioned).toContainEqual(['health', false, false]);
-    for (const [, read, change] of positioned) {
-      expect([false, 'get']).toContain(read);
-      expect(change).not.toBe('get');
-    }
-  });
-
   it('documents parameters, answers and refusals of an operation', () => {
     const { paths } = documentOf();
     const path = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts/{artifact_name}';
@@ -133,13 +111,6 @@ describe('openApiDocument', () => {
         schema: identifier,
       })),
       { name: 'version_id', in: 'path', required: true, description: 'Version number.', schema: { type: 'integer' } },
-      {
-        name: 'X-Read-Position',
-        in: 'header',
-        required: false,
-        description: expect.any(String),
-        schema: { type: 'string' },
-      },
     ]);
     expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', '429', 'default']);
     expect(metadata?.responses['422']?.content?.['application/json']?.schema).toEqual(ref('HTTPValidationError'));

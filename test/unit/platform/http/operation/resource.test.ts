@@ -107,7 +107,7 @@ test('names follow the noun where nothing else is said', () => {
 
 /** Calls the handler of an operation with a path. */
 function call(operation: Operation<Context>, doorId: string, closed: string[] = []) {
-  const context = { database: { db: 'primary', reads: 'replica' }, closed } as unknown as Context;
+  const context = { database: { db: 'main', reads: 'reads' }, closed } as unknown as Context;
   const path = { appName: 'demo', doorId };
   return operation.handler(context, {
     path,
@@ -122,7 +122,7 @@ test('a handler gets the row that was found, or the request gets the same 404 as
   expect(read.absent?.({ doorId: 'back' } as never)).toBe('Door not found: back');
 });
 
-test('a plain read is looked for where plain reads go, a change at the primary', async () => {
+test('a plain read is looked for with the connections for reads, a change with the others', async () => {
   const seen: unknown[] = [];
   const gate = room.resource({
     noun: 'gate',
@@ -134,7 +134,7 @@ test('a plain read is looked for where plain reads go, a change at the primary',
   });
   await call(gate.read({ run }), 'front');
   await call(gate.change({ run }), 'front');
-  expect(seen).toEqual(['replica', 'primary']);
+  expect(seen).toEqual(['reads', 'main']);
 });
 
 test('a removal answers null, and false is a 404', async () => {
