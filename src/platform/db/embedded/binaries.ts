@@ -54,7 +54,7 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
 }
 
 /**
- * Creates `dir` for cluster, log and lock files, or a system directory if the account cannot reach it.
+ * Creates `dir` for cluster and log, or a system directory if the account cannot reach it.
  * @returns the real path
  */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {

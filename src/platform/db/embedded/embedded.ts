@@ -111,7 +111,6 @@ async function sweepHalfMade({ home }: Cluster): Promise<void> {
 
 /** Launches a server after stopping one left by a killed process. */
 async function replaceAndLaunch(cluster: Cluster, password: string): Promise<LaunchedServer> {
-  const owner = newProcessName();
   let failure = 'it did not become ready';
   for (const until = Date.now() + START_TIMEOUT_MS; Date.now() < until; await sleep(50)) {
     const current = await findServer(cluster, password);
@@ -123,7 +122,7 @@ async function replaceAndLaunch(cluster: Cluster, password: string): Promise<Lau
       await signalServer(cluster, current.pid, 'fast');
       continue;
     }
-    const launched = await launch(cluster, password, owner);
+    const launched = await launch(cluster, password);
     if (typeof launched === 'object') return launched;
     failure = launched;
     if (!PASSING_FAILURE.test(failure)) break;

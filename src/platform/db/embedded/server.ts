@@ -22,7 +22,6 @@ export interface Cluster {
 
 export interface RunningServer {
   pid: number;
-  port: number;
   /** Name of the process that launched the server (process-name.ts); empty if a person launched it. */
   owner: string;
 }
@@ -78,7 +77,7 @@ export async function findServer(cluster: Cluster, password: string): Promise<Ru
     return 'absent';
   }
   const owner = file.isReady ? await readOwner(connectionUrl(file.port, password), cluster.data) : undefined;
-  return owner === undefined ? 'pending' : { pid: file.pid, port: file.port, owner };
+  return owner === undefined ? 'pending' : { pid: file.pid, owner };
 }
 
 const pidFile = (cluster: Cluster) => join(cluster.data, 'postmaster.pid');
@@ -140,8 +139,8 @@ async function readOwner(url: string, data: string): Promise<string | undefined>
  * Launches a server that Ctrl-C does not reach, and that stops with this process, unless this process is killed.
  * @returns the reason if the server does not start
  */
-export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
-  const port = await freePort();
+export async function launch(cluster: Cluster, password: string): Promise<LaunchedServer | string> {
+  const [port, owner] = [await freePort(), newProcessName()];
   const settings = {
     ...SETTINGS,
     port: String(port),
