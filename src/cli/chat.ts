@@ -26,9 +26,7 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
   });
 }
 
-/**
- * A chat in the terminal: a line is a message, `y` confirms a tool call. Ctrl-C cancels the invocation, else ends.
- */
+/** A chat in the terminal: a line is a message, `y` confirms a tool call. Ctrl-C cancels the invocation, else ends. */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
   await withApi(options, async (api) => {

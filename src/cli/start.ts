@@ -20,9 +20,7 @@ const SAME_SIGNAL_MS = 1000;
 /** Exit code if a second signal ends a process that is stopping: 128 + SIGINT, a convention of shells. */
 const INTERRUPTED_EXIT_CODE = 130;
 
-/**
- * Runs the service. `changed`: the file for which `dev` restarted it. @throws {ConfigError} with a remedy
- */
+/** Runs the service. `changed`: the file for which `dev` restarted it. @throws {ConfigError} with a remedy */
 export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
   const log = createLog(config.LOG_LEVEL);

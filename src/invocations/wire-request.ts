@@ -13,7 +13,7 @@ import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
-/** Characters of JSON in `customMetadata`: few, because every event and every streamed delta has a copy. */
+/** Maximum characters of `customMetadata`: few, because every event and every streamed delta has a copy. */
 const MAX_NOTES = 16_384;
 
 const prompt = {

@@ -118,7 +118,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   }
 }
 
-/** Opens the configured store. @throws {ConfigError} if it cannot be used */
+/** Opens the configured artifact store. @throws {ConfigError} if it cannot be used */
 export async function openContentStore(config: Config): Promise<ContentStore> {
   const { MAX_BODY_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);

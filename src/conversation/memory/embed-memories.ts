@@ -20,7 +20,7 @@ const MAX_BATCH = 16;
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;
-/** Attempts at a memory job; with back-off about 90 minutes. Adding to the user's memory resets them. */
+/** Maximum attempts at a memory job, in about 90 minutes with back-off. Adding to the user's memory resets them. */
 const MAX_ATTEMPTS = 10;
 const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
 /** Maximum pause between polls, because no notification tells that a job is due again. */

@@ -34,7 +34,7 @@ export interface HistoryPart {
 /** The last sequence of a history, and the edition of its session. */
 export interface HistoryPlace {
   last: number;
-  /** Creation time and version of the session's events: it changes if either is made again. */
+  /** Creation time and version of the events: changes if the session is re-created or its events are rewritten. */
   edition: string;
 }
 

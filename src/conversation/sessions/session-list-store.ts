@@ -36,7 +36,7 @@ export interface SessionPage extends Partial<SessionOrder> {
 /** Limits of a statement that lists all sessions: their number, and bytes of their states (the first may exceed it). */
 const MAX_SESSIONS = 1_000;
 const MAX_STATE_BYTES = 4_194_304;
-/** Sessions examined for a filtered page. Text and labels have no index: every append would have to update it. */
+/** Maximum sessions examined for a filtered page. Text and labels have no index: each append would update it. */
 const MAX_LOOKED_AT = 250;
 
 const USER = { appName: value('appName'), userId: value('userId') };

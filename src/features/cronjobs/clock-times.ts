@@ -116,7 +116,7 @@ interface MidnightGap {
   at: Date;
   /** The first skipped wall-clock time. */
   from: Date;
-  /** Midnight after the last skipped wall-clock time of the earlier day. */
+  /** The wall-clock midnight, within or at the end of the gap, that begins the later day. */
   to: Date;
 }
 

@@ -16,7 +16,7 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Tables skipped by export and erasure. Legal holds prevent an erasure; at its end it deletes the others' rows. */
+/** Tables that export and erasure skip. Legal holds prevent an erasure; its end deletes the rows of the other two. */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
 );

@@ -11,7 +11,7 @@ import { MAX_WAIT_SECONDS } from './task.ts';
 import { tasks, type TaskContext, toPerson } from './task-routes.ts';
 import { changeTask, type Person, type TaskRow, TASKS_TOPIC } from './task-store.ts';
 
-/** Tries to deliver a signal while an invocation begins or ends its wait for it at the same moment. */
+/** Maximum tries to deliver a signal while an invocation begins or ends its wait for it at the same moment. */
 const TRIES = 3;
 const TOKEN_BYTES = 32;
 const DAY_SECONDS = 86_400;

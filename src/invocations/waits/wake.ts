@@ -10,7 +10,7 @@ const MAX_PAUSE_MS = 5_000;
 /** Minimum pause in milliseconds between two polls, so that database connections stay free for other work. */
 const MIN_PAUSE_MS = 20;
 const MAX_JOBS = 4;
-/** Tasks per statement: few, because the invocations that they wake need database connections too. */
+/** Maximum tasks per statement: few, because the invocations that they wake need database connections too. */
 const BATCH = 25;
 
 /**

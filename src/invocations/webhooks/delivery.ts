@@ -6,9 +6,7 @@ import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts
 import type { WebhookRow } from './webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/**
- * Waiting deliveries per user and application; more are stored but not sent. One each 86 seconds reaches it in a day.
- */
+/** Maximum waiting deliveries per user and application; more are not sent. One each 86 seconds reaches it in a day. */
 export const MAX_PENDING_DELIVERIES = 1_000;
 
 const FIRST_PAUSE_MS = 5_000;

@@ -118,7 +118,7 @@ async function deliver(
   }
 }
 
-/** Characters of an HTTP response that are stored. At most four times as many bytes are read. */
+/** Maximum characters of an HTTP response that are stored. At most four times as many bytes are read. */
 const MAX_EXCERPT = 1_024;
 
 /** Makes one attempt to deliver. Never throws: `error` tells why there was no HTTP response, without the IP address. */

@@ -152,7 +152,7 @@ export const toolResponseAttributes = (response: JsonObject): Attributes => ({
 export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
 const MAX_JSON_BYTES = 32 * 1024;
-/** Tried in turn until the JSON fits: characters per string, and elements per array (the last ones are kept). */
+/** Limits tried in turn until the JSON fits: characters per string, and elements per array (the last are kept). */
 const SHORTER: [characters: number, elements: number][] = [
   [8192, 200],
   [1024, 50],

@@ -189,7 +189,7 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
   return { task: toTask(toOwnPart(call, task, params.message), { historyLength: length }) };
 }
 
-/** Streams the updates of a task. The function is called when the request has been accepted. */
+/** A function that streams a task's updates. It is called when the request has been accepted. */
 export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {

@@ -13,7 +13,7 @@ import { findRepeated, abandonedError, isActive } from '../../../invocations/ret
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Characters of frames that may wait for a slow client. If more would wait, the connection is closed. */
+/** Maximum characters of frames that wait for a slow client. If more would wait, the connection is closed. */
 const MAX_WAITING = 8_388_608;
 
 /** Frame that is sent when the caller's credential expires during the stream. The invocation continues. */

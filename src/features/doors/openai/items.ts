@@ -33,9 +33,7 @@ const ANSWERS = new Map<string, 'call_id' | 'tool_call_id' | 'approval_request_i
   ['mcp_approval_response', 'approval_request_id'],
 ]);
 
-/**
- * A conversation from input of the Responses or Chat Completions API. @throws {RequestError} for unsupported items
- */
+/** A conversation from input of the Responses or Chat Completions API. @throws {RequestError} for unsupported items */
 export function toTimeline(input: string | InputItem[], param: string): Utterance[] {
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input;
   const timeline: Utterance[] = [];
@@ -188,9 +186,7 @@ const THOUGHTS = [
   ['<details type="reasoning"', '</details>'],
 ] as const;
 
-/**
- * Ignores what front ends change in a conversation: whitespace, reasoning, parts, system messages (with the time).
- */
+/** Ignores what front ends change in a conversation: whitespace, reasoning, parts, system messages (with the time). */
 export function toComparableText(timeline: readonly Utterance[]): string {
   const words: [kind: string, word: string][] = [];
   for (const { by, parts } of timeline)

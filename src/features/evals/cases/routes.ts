@@ -79,7 +79,7 @@ const getEvalCase = evalOperation({
   handler: async ({ database }, { path, principal, request, notFound }) => {
     const found = await findEvalCase(database.reads, toOwnKey(path, principal), path.evalId);
     if (!found) throw notFound();
-    // The ADK Web UI reads the older paths and needs `toolUses` too; every ADK refuses a file with both.
+    // Only the older paths add `toolUses`, for the ADK Web UI: every ADK refuses a file with events and `toolUses`.
     const shown = /\/eval-cases\/[^/]*$/.test(request.path) ? found : withToolUses(found);
     return { kind: 'json', text: JSON.stringify({ ...shown, finalSessionState: found.finalSessionState ?? {} }) };
   },

@@ -44,9 +44,7 @@ const judgedValid = looseMember('is_the_agent_response_valid');
 const judgedInvalid = looseMember('is_the_agent_response_invalid');
 const isValid = looseMember('is_valid', 'i');
 
-/**
- * Parses a verdict: 1 for valid, 0 for invalid, `undefined` if unreadable; from our JSON or the text of ADK's prompt.
- */
+/** Parses a verdict: 1 valid, 0 invalid, `undefined` unreadable; as this service's JSON or as ADK's text. */
 export function readFinalResponseVerdict(answer: string): 0 | 1 | undefined {
   const verdict = toVerdict(toWord(readJsonAnswer(answer)?.['verdict']));
   if (verdict !== undefined) return verdict;

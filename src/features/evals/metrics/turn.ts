@@ -64,7 +64,7 @@ export function getResponses(data: IntermediateData | null | undefined): Functio
   return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
-/** Contents between the user's message and the final response, in order. Turns of ADK 1.x have only texts. */
+/** A turn's contents between the user's message and the final response, in order; for ADK 1.x only texts. */
 export function getContents(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
   if (data?.invocationEvents) {
     return data.invocationEvents.flatMap(({ author, content }) =>

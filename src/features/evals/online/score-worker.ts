@@ -19,7 +19,7 @@ import { toPayer } from './score-rule.ts';
 
 /** Topic of the notification that a score rule was created or changed. */
 export const RULES_TOPIC = 'score-rules';
-/** Sessions scored at once, and of the same rule, because others need slots too. Most slots wait for a judge. */
+/** Maximum sessions scored at once, and of one rule, because others need slots too. Most slots wait for a judge. */
 const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
 /** A process claims at most 20 jobs per second, because requests of users need the processor. */

@@ -10,7 +10,7 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
-/** Verdicts per session: they need a maximum, because they do not count for the user's storage quota. */
+/** Maximum verdicts per session, because they do not count for the user's storage quota. */
 export const MAX_VERDICTS = 500;
 
 export interface SessionVerdict {

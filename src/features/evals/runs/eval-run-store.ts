@@ -10,7 +10,7 @@ import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
-/** Attempts to insert a run: one fails if another run of the application has the same timestamp. */
+/** Maximum attempts to insert a run; one fails if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
 
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);

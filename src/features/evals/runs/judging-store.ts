@@ -66,7 +66,7 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
   }
 }
 
-/** Judges compared per set: limited, because any request can name another judge model. */
+/** Maximum judges compared per set, because any request can name another judge model. */
 const MAX_JUDGES = 1_000;
 
 /** Counts agreements of judges and people by metric, judge model and prompt version; of one requester, if given. */

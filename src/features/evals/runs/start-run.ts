@@ -27,7 +27,7 @@ import { readSimulatedUser } from './simulated-user.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
-/** Open runs of a requester in an application; only a client that does not wait for its runs reaches this. */
+/** Maximum open runs of a requester in an application, reached only by a client that does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
 
 /** Maximum pause between polls of a run, because notifications may be lost. */

@@ -21,7 +21,7 @@ const spelling = keyAliases(configSchema);
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
- * Parses a `test_config.json`, with names in snake_case or camelCase. Metrics keep the order of the file. A number in
+ * Parses `test_config.json`, in snake_case or camelCase. Metrics keep the order of the file. A number in
  * place of a criterion is its threshold.
  */
 export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {

@@ -44,7 +44,7 @@ export async function listMetrics(
   agents: ReadonlyMap<string, HostedAgent>,
   appName: string,
 ): Promise<typeof PLAIN_METRICS> {
-  // The built-in application tells whether a model provider is configured, which is the same for all of them.
+  // The built-in application tells whether a model provider is configured, which is the same for all others.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;

@@ -31,7 +31,7 @@ import { hasScore, isUnscored, listSessionScores, saveSessionScore, type Session
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { looseObject, optional } from '../../../core/members.ts';
 
-/** Sessions per request: limited, because scoring may call a judge for each turn of each session. */
+/** Maximum sessions per request, because scoring may call a judge for each turn of each session. */
 const MAX_COPIED = 200;
 const MAX_SCORED = 50;
 

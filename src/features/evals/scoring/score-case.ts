@@ -268,7 +268,7 @@ export function checkMetricName(
 }
 
 /**
- * Informational metrics are allowed without a threshold.
+ * Refuses metrics that cannot be evaluated. Informational metrics are allowed without a threshold.
  * @param isOther - true for an unknown metric that is accepted although it is not evaluated. Default: refused.
  * @throws {ValidationFailedError} with all errors
  */

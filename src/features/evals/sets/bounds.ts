@@ -2,12 +2,12 @@ import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
-/** Cases of a set, and of a run, where each trial counts: limited, because a report shows them on one page. */
+/** Maximum cases of a set, and of a run, where each trial counts, because a report shows them on one page. */
 export const MAX_CASES = 1_000;
 /** Maximum size of a case's JSON in bytes. The size is limited, because a case is processed in memory as a whole. */
 const MAX_CASE_BYTES = 4_194_304;
 const MAX_TURNS = 1_000;
-/** Bytes of a run's metrics and simulated user: limited, because lists of runs and results repeat both. */
+/** Maximum bytes of a run's metrics and simulated user, because lists of runs and results repeat both. */
 const MAX_METRICS_BYTES = 65_536;
 
 const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
