@@ -11,7 +11,6 @@ const DEFAULT_PORT = '8000';
 export const DEFAULT_USER = 'user';
 const DEFAULTS: Record<string, string> = { app: HARNESS_APP, user: DEFAULT_USER };
 
-/** Options that every command has. */
 export interface GlobalOptions {
   url?: string;
   app: string;

@@ -23,7 +23,6 @@ export const getArtifact = (
     for await (const chunk of response.body ?? []) process.stdout.write(chunk);
   });
 
-/** Saves a file as the next version of an artifact and prints the version number. */
 export const putArtifact = (
   session: string,
   file: string,

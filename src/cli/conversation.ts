@@ -22,12 +22,10 @@ export interface Confirmation {
 export interface RunEnd {
   /** The text of the agent's last answer. */
   output: string;
-  /** The error message if the run failed. */
   error?: string;
   confirmations: Confirmation[];
 }
 
-/** A message of the user to the agent. */
 export interface Message {
   sessionId: string;
   parts: Part[];

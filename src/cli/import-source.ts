@@ -3,7 +3,6 @@ import { createInterface } from 'node:readline';
 import { toTarget } from './api.ts';
 import { CommandError } from './output.ts';
 
-/** A session that is to be imported from another store. */
 export interface SourceSession {
   appName: string;
   userId: string;

@@ -22,7 +22,6 @@ interface Report {
   leftOut: Record<string, string[]>;
 }
 
-/** The bytes with which every SQLite file begins. */
 const SQLITE_HEAD = 'SQLite format 3';
 /** Maximum number of sessions that the report names for each error message. */
 const NAMED = 3;

@@ -55,7 +55,6 @@ export function printList<Item>(
 export const toTime = (seconds: number | null | undefined): string =>
   seconds === null || seconds === undefined ? '–' : new Date(seconds * 1000).toLocaleString('sv-SE');
 
-/** Returns a text as one line of at most `length` characters. */
 export function toLine(text: string, length = Number.POSITIVE_INFINITY): string {
   const line = toShown(text.replaceAll(/\s+/g, ' ').trim());
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;

@@ -2,7 +2,6 @@ import type { Replay } from '../invocations/replay/replay.ts';
 import { escaped, toJunitXml } from './junit.ts';
 import { style, toLine, toShown } from './output.ts';
 
-/** A stored invocation that the sample contains. */
 export interface Sampled {
   userId: string;
   sessionId: string;

@@ -35,7 +35,7 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** Applies migrations, unless `isCheck`. @throws {ConfigError} without a usable database, or if `isCheck` finds one */
+/** Applies migrations, or only looks for them (`isCheck`). @throws {ConfigError} without a database, or if one is missing */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
@@ -155,7 +155,6 @@ export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: st
   return { app: HARNESS_APP, prompt: 'What is 17 * 23? Use the calculator.' };
 }
 
-/** The members of a JSON Schema that {@link toExample} reads. */
 interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> {
   examples?: unknown[];
   enum?: unknown[];

@@ -14,11 +14,9 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 const i = alias(invocations, 'i');
 
-/** SQL condition that selects one invocation by its primary key. */
 export const isInvocation = ({ key, invocationId }: { key: SessionKey; invocationId: string }): SQL =>
   sql`${isSession(key, invocations)} and ${invocations.id} = ${invocationId}`;
 
-/** SQL condition: the invocation is queued or running. */
 export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 
 /** SQL condition: the invocation is queued and its request is stored, so that any process may run it. */

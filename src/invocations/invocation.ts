@@ -65,7 +65,6 @@ export interface InvocationError {
 /** The function response that replaces the missing response of an interrupted tool call. */
 const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answered.' };
 
-/** Returns the function calls without a function response, in order. */
 function openFunctionCalls(events: Event[]): FunctionCall[] {
   const answeredIds = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
   return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answeredIds.has(id));

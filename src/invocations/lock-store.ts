@@ -151,7 +151,6 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
 /** A renewal: `lost` if another lease token holds the session; else the status that a stop asked for, or `held`. */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
-/** Extends the lease of a running or queued invocation. */
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)

@@ -17,7 +17,6 @@ import type { Invocation } from './invocation.ts';
 import { findInvocationText, listInvocationStates } from './invocation-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** Maximum number of events per read. */
 const PAGE = 100;
 /** Time in milliseconds between two polls. Polls are necessary because the database's notifications may be lost. */
 const POLL_MS = 1_000;

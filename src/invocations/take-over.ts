@@ -111,7 +111,6 @@ interface EndingContext extends TakeOverContext {
   log: Log;
 }
 
-/** Maximum number of sessions per page. */
 const PAGE_SIZE = 100;
 
 /** Takes over all sessions of dead processes, but skips locked or unreadable ones until the next call. */

@@ -37,7 +37,6 @@ export async function examine(
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
 }
 
-/** Reads the settings. Returns a fault for each wrong setting. */
 function read(environment: Record<string, string | undefined>): Config | Finding[] {
   try {
     return readConfig(environment);

@@ -73,7 +73,6 @@ const WHOSE = { app: 'all users of the application', users: 'this user', user: '
 
 const budgetName = ({ appliesTo, period, what }: OverBudget): string => `budget.${appliesTo}.${period}.${what}`;
 
-/** Error message that tells which budget is exhausted, and until when. */
 export const budgetText = (over: OverBudget): string =>
   `The ${over.what} of ${WHOSE[over.appliesTo]} for this ${over.period} ${over.what === 'cost' ? 'is' : 'are'} ` +
   `${over.isShort ? 'less than the next model call may use' : 'used up'}: ${budgetName(over)}. ` +

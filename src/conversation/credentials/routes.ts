@@ -7,7 +7,6 @@ import { type CredentialContext, deleteGrants, NO_CONSENT, redeemConsent } from 
 
 const room = area<CredentialContext>('Service and applications', { read: 'read', write: 'write', owner: 'path' });
 
-/** Path to which an issuer redirects the user's browser. */
 export const CALLBACK_PATH = '/oauth/callback';
 
 const finish = room.operation({

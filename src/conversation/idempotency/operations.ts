@@ -9,7 +9,6 @@ import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 
 const MAX_KEY_CHARACTERS = 255;
 
-/** Header of every operation that can be made idempotent. */
 export const idempotencyHeaders = z.object({
   'idempotency-key': z
     .string()
@@ -101,7 +100,6 @@ export async function once<Context extends IdempotentContext>(
   return text;
 }
 
-/** Collects notification topics instead of publishing them. */
 const collectTopics = (notifications: Notifications, topics: string[]): Notifications => ({
   publish: (topic) => void topics.push(topic),
   subscribe: (topic, wake) => notifications.subscribe(topic, wake),

@@ -12,7 +12,6 @@ import * as store from './embedding-store.ts';
 import type { VectorQuery } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
-/** Notification topic for new memory jobs. */
 export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;

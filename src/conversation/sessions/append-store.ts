@@ -40,7 +40,6 @@ export interface AppendOptions {
   counts?: (InvocationCounts & { invocationId: string }) | undefined;
   /** True: streamed text of these events was stored before and must be deleted. */
   hasDeltas?: boolean;
-  /** Entries for the invocation's ledger of tool calls. */
   calls?: readonly CallRecord[] | undefined;
 }
 

@@ -111,7 +111,6 @@ export const eventIdAt = (key: SessionRef, sequence: SQL): SQL => sql`(
 export const callsTool = (name: string): SQL => sql`exists (
   select from ${events} where ${isOfSession} and jsonb_path_exists(${events.payload},
     '$.content.parts[*].functionCall.name ? (@ == $tool)', jsonb_build_object('tool', ${name}::text)))`;
-/** SQL condition: session `s` has an error event. */
 export const hasErrorEvent = sql`exists (
   select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
 

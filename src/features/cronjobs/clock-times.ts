@@ -54,7 +54,6 @@ const sortTimes = (times: Date[]): Date[] =>
 const read = (cron: string, timezone: string) =>
   new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
 
-/** Returns why a text is not a valid cron expression, or `undefined` if it is valid. */
 export function cronError(cron: string): string | undefined {
   const fields = cron.trim().split(/\s+/).length;
   if (fields !== CRON_FIELDS)

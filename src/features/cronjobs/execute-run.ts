@@ -207,7 +207,6 @@ async function settle(
 const retryPauseMs = ({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number =>
   backOffMs(attempt, { firstMs: retryPauseSeconds * 1000, maxMs: maxRetryPauseSeconds * 1000 });
 
-/** Starts the time limit of a cronjob's run. */
 function startTimeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {
   const limit = new AbortController();
   if (seconds === null) return { signal: limit.signal, stop: () => undefined };

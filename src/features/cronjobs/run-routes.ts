@@ -10,7 +10,6 @@ import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from '
 /** Number of active runs of a cronjob at which a manual run is refused. */
 const MAX_ACTIVE_RUNS = 100;
 
-/** Options shared by the operations on cronjobs that their owners may use. */
 export const room = area<CronjobContext>('Harness cronjobs', {
   read: 'read',
   write: 'write',

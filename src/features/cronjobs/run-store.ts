@@ -40,7 +40,6 @@ export async function insertManualRun(
   return run;
 }
 
-/** Deletes the stored answers of runs in these sessions. */
 export async function forgetRunOutputs(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   const isOfSessions = isOneOfUsers(keys, cronjobRuns, cronjobRuns.sessionId);
   await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSessions);

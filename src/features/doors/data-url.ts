@@ -1,6 +1,5 @@
 import { base64Error } from '../../core/base64.ts';
 
-/** Parses a base64 data URL. Returns `undefined` for any other text. */
 export function readDataUrl(url: string): { mimeType: string; data: string } | undefined {
   const [, mimeType = 'application/octet-stream', data] =
     /^data:([^;,]{1,256})?(?:;[^;,]{1,256})*;base64,(.*)$/is.exec(url) ?? [];

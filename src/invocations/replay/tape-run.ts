@@ -100,7 +100,6 @@ export const isFailure = (event: Event): boolean =>
   event.finishReason == null &&
   event.modelVersion == null;
 
-/** Converts a stored event back to the model's reply. */
 export function toModelAnswer(event: Event): ModelAnswer {
   const { content, modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata } = event;
   const answer = { modelVersion, finishReason, usageMetadata, groundingMetadata, citationMetadata };

@@ -215,7 +215,6 @@ export async function findDelivery(db: Database, webhook: WebhookKey, id: string
   return delivery;
 }
 
-/** Counts a user's waiting deliveries in one application. */
 export const countPending = (db: Database, user: WebhookKey): Promise<number> =>
   db.$count(d, and(isOfUser(user), eq(d.status, 'pending')));
 

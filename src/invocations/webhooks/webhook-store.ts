@@ -42,7 +42,6 @@ export async function findWebhookByUrl(
   return webhook;
 }
 
-/** Finds a webhook by its id, and by its user if `userId` is given. */
 export async function findWebhook(
   db: Database,
   id: string,

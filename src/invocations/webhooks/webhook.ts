@@ -51,7 +51,6 @@ export const webhookListSchema = looseObject('Webhooks, newest first.', {
   items: z.array(webhookSchema).describe('The webhooks, without their secrets.'),
 });
 
-/** The result of one attempt to deliver, as stored and as returned by the HTTP API. */
 const answerSchema = looseObject('What an attempt came to.', {
   at: isoTime('When it was sent'),
   attempt: z.int().optional().describe('Which attempt, from 1.'),

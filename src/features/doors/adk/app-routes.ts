@@ -76,7 +76,6 @@ const toAgentInfo = (agent: AgentDescription, withInstructions: boolean): z.infe
 });
 
 interface AppContext {
-  /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, HostedAgent>;
 }
 

@@ -8,7 +8,6 @@ import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 
 interface GraphContext {
-  /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
 }
 

@@ -61,7 +61,6 @@ export function toSteps({ author, content, actions }: Event): Step[] {
   return steps.length > 0 ? steps : [{ from: author }];
 }
 
-/** Graph colours for the UI's light and dark themes. */
 const PALETTES = {
   light: { text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
   dark: { text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },

@@ -25,7 +25,6 @@ const OLD_TRACE_PATH = '/debug/trace';
 
 interface TraceContext {
   database: DatabasePool;
-  /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
   tracing?: Tracing | undefined;
 }

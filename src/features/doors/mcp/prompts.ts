@@ -1,7 +1,6 @@
 import { NotFoundError } from '../../../core/errors.ts';
 import type { McpCall } from './mcp-call.ts';
 
-/** Lists the skills of the agents as MCP prompts. */
 export async function listPrompts(call: McpCall) {
   const skills = await listSkills(call);
   return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };

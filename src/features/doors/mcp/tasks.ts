@@ -38,7 +38,6 @@ export function requireTasks(request: ServerContext['mcpReq']): void {
     throw new MissingRequiredClientCapabilityError({ requiredCapabilities: { extensions: { [TASKS]: {} } } });
 }
 
-/** Finds a user's task by its handle; `undefined` if there is none. */
 export async function findTask(call: McpCall, handle: string): Promise<Task | undefined> {
   const ref = readHandle(handle, call.userId);
   return ref && call.appNames.includes(ref.key.appName) ? readTask(call, ref) : undefined;

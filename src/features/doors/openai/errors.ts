@@ -5,7 +5,6 @@ import type { ToRefusal } from '../../../platform/http/operation/operation.ts';
 import { RequestRefusedError } from '../../../platform/http/operation/request-errors.ts';
 
 interface Reason {
-  /** The invalid parameter of the request. */
   param?: string;
   code?: string | undefined;
   status?: 400 | 404 | 409 | 500;

@@ -3,7 +3,6 @@ import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 
 export const toResponseId = (ref: InvocationRef): string => `resp_${toHandle(ref)}`;
 
-/** Returns the conversation id of a session. */
 export const toConversationId = (key: SessionKey): string => `conv_${toHandle({ key, invocationId: '' })}`;
 
 /** Decodes the id of a response or conversation; `undefined` if the id is invalid or of the other kind. */

@@ -25,7 +25,6 @@ export const ofAddedSession = {
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
 } as const;
-/** Descriptions of the errors of operations that make a case from a session. */
 export const noSession = {
   400: 'The session has not reached `fromSequence`, or that is within an invocation.',
   404: 'No such session, or the set is another user’s.',

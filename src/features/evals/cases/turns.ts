@@ -39,7 +39,6 @@ interface TurnParts {
   finalEvent: Event | undefined;
 }
 
-/** Groups events into turns, as {@link toEvalInvocations} describes. */
 function toTurnParts(events: Event[]): TurnParts[] {
   const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
   return [...groups].flatMap(([id, group]) =>

@@ -9,7 +9,6 @@ The answer is valid when it gives the user what the reference gives: the same fa
 Wording, order, format, length and courtesy do not matter, nor do further statements that contradict nothing.
 It is invalid when something that the reference says is missing, different or contradicted.`;
 
-/** Builds the prompt with which the judge compares an answer with the expected answer. */
 export function finalResponsePrompt({ actual, expected }: TurnPair, whole: boolean): string {
   if (!expected) throw new MetricError('final_response_match_v2 needs a case with an expected conversation.');
   const material = {

@@ -7,7 +7,6 @@ export interface Trials {
 /** The two-sided 95 % quantile of the normal distribution. */
 const Z_95 = 1.959963984540054;
 
-/** Share of passed trials; null without trials. */
 export const passRate = ({ trials, passed }: Trials): number | null => (trials === 0 ? null : passed / trials);
 
 /** Wilson's 95 % interval of the pass rate, within 0 and 1; the full range without trials. */

@@ -47,7 +47,6 @@ export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]):
   return total / 1_000_000;
 }
 
-/** Sums the known costs; `undefined` if none is known. */
 export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
   const knownCosts = costs.filter((cost) => cost !== undefined);
   return knownCosts.length === 0 ? undefined : knownCosts.reduce((sum, cost) => sum + cost, 0);

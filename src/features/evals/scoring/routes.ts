@@ -36,7 +36,6 @@ const MAX_COPIED = 200;
 const MAX_SCORED = 50;
 
 const seconds = (meaning: string) => z.number().min(0).max(9e12).nullish().describe(`${meaning}, Unix seconds.`);
-/** Request parameters that select sessions. */
 export const sessionFilter = {
   users: z.array(identifierSchema).max(MAX_COPIED).nullish().describe('Only sessions of these users.'),
   sessions: z

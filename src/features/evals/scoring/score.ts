@@ -38,7 +38,6 @@ export function toEfficiencyView({ invocationDuration, ...others }: Efficiency) 
 /** An explanation as a rubric's rationale, because in ADK's schema this is the only text that ADK's clients print. */
 export const toReason = (rubricId: string, rationale: string) => [{ rubricId, rationale }];
 
-/** Converts a metric's result to ADK's JSON. */
 export function toMetricResult(result: MetricResult) {
   const { metricName, threshold, criterion, score, status, explanation } = result;
   const reason = explanation === undefined ? [] : toReason(metricName, explanation);

@@ -50,7 +50,6 @@ export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
 /** SQL condition that selects the sets of an owner; no condition if `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-/** Finds the default execution modes of a set's runs; `undefined` if the set does not exist. */
 export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
   const { modelExecutionMode, toolExecutionMode } = evalSets;
   const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
