@@ -84,7 +84,7 @@ function addAuthority(server: URL, caFile: string, setting: string): void {
   server.searchParams.set('sslrootcert', caFile);
 }
 
-/** @throws {Error} with SQLSTATE 08001 (no connection), because the file may exist at the next attempt */
+/** @throws {Error} with SQLSTATE 08001 (no connection), which is retried: the password file may exist by then */
 async function readPasswordFile(file: string): Promise<string> {
   try {
     return (await readFile(file, 'utf8')).replace(/\r?\n$/, '');

@@ -72,7 +72,7 @@ function countSegments(path: string): number {
   return count;
 }
 
-/** Returns the middleware for an operation's requests, in order. What is equal for all requests is prepared once. */
+/** Returns the middleware for an operation's requests, in order. It prepares once what is equal for all requests. */
 function createHandler(operation: Operation, steps: Steps): RequestHandler {
   const { owner, body, wire } = operation;
   // An operation without authentication that changes something is limited by address.

@@ -10,7 +10,7 @@ export async function ownTurn(caller: string): Promise<void> {
   setImmediate(release);
 }
 
-/** Returns a function for long work to await between its steps; it yields to the event loop every {@link SLICE_MS}. */
+/** Returns a function for long work to await between its steps. It yields to the event loop every {@link SLICE_MS}. */
 export function newPauses(): () => Promise<void> {
   let since = performance.now();
   return async () => {

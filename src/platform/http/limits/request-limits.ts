@@ -13,9 +13,9 @@ interface OperationLimits {
    */
   admit(caller: string, request: Request, response: Response): Promise<void>;
   /**
-   * Counts another action of an open stream, such as a turn of a live session, or a request that turned out to be more
-   * expensive, as a request of class `as` (default: the operation's). A large read occupies a slot for large reads
-   * until its response ends.
+   * Counts one more action of an open stream, such as a turn of a live session, or a request that turned out to be
+   * large. `as` is the class in which it counts; default: the operation's. A large read occupies a slot until its
+   * response ends.
    * @throws {LimitError} if the caller is at a limit
    */
   count(caller: string, request: Request, response: Response, as?: Load): Promise<void>;

@@ -32,8 +32,8 @@ export interface Call<Path, Query, Headers, Body> {
   /** Makes the 404 for the resource in the path, byte for byte the response for another user's resource. */
   notFound: () => NotFoundError;
   /**
-   * Counts another action of an open stream, such as a turn of a live session, or a request that turned out to be more
-   * expensive.
+   * Counts one more action of an open stream, such as a turn of a live session, or a request that turned out to be
+   * large.
    * @param load rate limit class; default: the operation's
    * @throws {LimitError} if the caller has reached the class's limit for this minute
    */
