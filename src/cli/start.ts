@@ -35,7 +35,7 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** Applies migrations, or only looks for them (`isCheck`). @throws {ConfigError} without a database, or if one is missing */
+/** Applies migrations. With `isCheck` looks for missing ones. @throws {ConfigError} if any, or without a database */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);

@@ -137,7 +137,7 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
 /**
  * Claims due runs.
  * 1. `ready`: the first due run of each cronjob without a running run.
- * 2. `allowed`: its number among the user's runs, running ones included; `next`: the oldest ones within the user's limit.
+ * 2. `allowed`: its number among the user's runs, also running ones; `next`: the oldest ones within the user's limit.
  * 3. `chosen`: locked, with a share lock on the cronjob against changes and deletion; locked rows are skipped.
  * All schedulers wait meanwhile, so running runs are read once and hashed, and few rows are joined. The claim also
  * creates the id of the invocation.

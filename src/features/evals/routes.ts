@@ -19,7 +19,7 @@ export const evalOperations = [
 /** True if the operation has only one of ADK's older paths, which contain underscores. */
 const isOldSpelling = ({ path }: { path: string }) => path.replaceAll(/\{\w+\}/g, '').includes('_');
 
-/** Copies below `/apps`, which also exist without the development UI, show callers only their own sets and runs. */
+/** Operations below `/apps` also exist without the development UI, and show callers only their own sets and runs. */
 const copiesBelowApps = evalOperations
   .filter((each) => !isOldSpelling(each))
   .map((each): (typeof evalOperations)[number] => ({

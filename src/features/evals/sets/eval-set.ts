@@ -153,7 +153,7 @@ export const createEvalSetSchema = z
 
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
-/** ADK's ids for sets that are created or read from a file. Adding a session may create a set with any id. */
+/** Ids that ADK allows for sets that are created or read. Adding a session may create a set with any id. */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
 
 /** @throws {InvalidError} if a new set's id has characters that ADK does not allow */
