@@ -19,11 +19,6 @@ import { deleteArtifact, loadArtifact, type LoadedArtifact, saveArtifact } from 
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
 
-const ARTIFACTS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts';
-const ARTIFACT_PATH = `${ARTIFACTS_PATH}/{artifact_name}`;
-const VERSIONS_PATH = `${ARTIFACT_PATH}/versions`;
-const VERSION_PATH = `${VERSIONS_PATH}/{version_id}`;
-
 interface ArtifactContext {
   database: DatabasePool;
   contentStore: ContentStore;
@@ -56,160 +51,130 @@ const exampleVersion = {
   mimeType: 'text/csv',
 };
 
-const listArtifacts = room.operation({
-  method: 'get',
-  path: ARTIFACTS_PATH,
-  operationId: 'listArtifacts',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'List artifacts',
-  description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
-  parameters: { path: sessionPath },
-  success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
-  handler: async ({ database }, { path, response }) =>
-    sendText(response, await listArtifactNamesText(database.reads, path)),
-});
-
-const saveArtifactOperation = room.operation({
-  method: 'post',
-  path: ARTIFACTS_PATH,
-  operationId: 'saveArtifact',
-  wire: 'ADK',
-  summary: 'Save an artifact version',
-  parameters: { path: sessionPath },
-  body: {
-    schema: saveArtifactSchema,
-    required: true,
-    example: { filename: 'table.csv', artifact: examplePart, customMetadata: exampleVersion.customMetadata },
-  },
-  success: { schema: artifactVersionSchema, description: 'The new version.', example: exampleVersion },
-  errors: { 400: 'The part carries no content, or its data is not base64.', 413: 'The content is too large.' },
-  handler: async ({ database, contentStore }, { path, body }) => {
-    const key = { ...path, artifactName: body.filename };
-    const text = await saveArtifact(database.db, contentStore, key, body.artifact, body.customMetadata ?? {});
-    return { kind: 'json', text };
-  },
-});
-
-const loadArtifactOperation = room.operation({
-  method: 'get',
-  path: ARTIFACT_PATH,
-  operationId: 'loadArtifact',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'Load an artifact',
-  description: 'The latest version, or that of `version`.',
-  parameters: {
-    path: artifactPath,
-    query: z.object({ version: z.int().min(-INT32_MAX).max(INT32_MAX).optional().describe('Version number.'), alt }),
-  },
-  success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
-  errors: { 404: 'No such artifact or version.' },
+// The resources have no `find`, because each operation reads only what it answers of an artifact.
+const artifact = room.resource({
+  noun: 'artifact',
+  path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts',
+  within: sessionPath,
+  key: artifactPath,
+  schema: partSchema,
+  example: examplePart,
   absent: absentArtifact,
-  handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
-    const { version } = query;
-    const loaded = await loadArtifact(database.reads, contentStore, path, version);
-    if (loaded) return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
-    throw version === undefined
-      ? notFound()
-      : new NotFoundError(absentVersion({ ...path, versionId: String(version) }));
-  },
 });
 
-const deleteArtifactOperation = room.operation({
-  method: 'delete',
-  path: ARTIFACT_PATH,
-  operationId: 'deleteArtifact',
-  summary: 'Delete an artifact',
-  description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
-  parameters: { path: artifactPath },
-  absent: absentArtifact,
-  handler: async ({ database, contentStore, log }, { path }) => {
-    await deleteArtifact({ db: database.db, contentStore, log }, path);
-  },
-});
-
-const listVersions = room.operation({
-  method: 'get',
-  path: VERSIONS_PATH,
-  operationId: 'listArtifactVersions',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'List the versions of an artifact',
-  parameters: { path: artifactPath },
-  success: { schema: z.array(z.int()), description: 'Their numbers, ascending.', example: [0, 1] },
-  absent: absentArtifact,
-  handler: async ({ database }, { path }) => ({
-    kind: 'value',
-    value: await listArtifactVersions(database.reads, path),
-  }),
-});
-
-const listVersionsMetadata = room.operation({
-  method: 'get',
-  path: `${VERSIONS_PATH}/metadata`,
-  operationId: 'listArtifactVersionsMetadata',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'List the metadata of all versions of an artifact',
-  parameters: { path: artifactPath },
-  success: {
-    schema: z.array(artifactVersionSchema),
-    description: 'The versions, ascending.',
-    example: [exampleVersion],
-  },
-  absent: absentArtifact,
-  handler: async ({ database }, { path, response }) =>
-    sendText(response, await listArtifactVersionsText(database.reads, path)),
-});
-
-const loadVersion = room.operation({
-  method: 'get',
-  path: VERSION_PATH,
-  operationId: 'loadArtifactVersion',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'Load a version of an artifact',
-  parameters: { path: artifactVersionPath, query: z.object({ alt }) },
-  success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
-  errors: { 404: 'No such version.' },
+const version = room.resource({
+  noun: 'version',
+  id: 'ArtifactVersion',
+  path: `${artifact.onePath}/versions`,
+  within: artifactPath,
+  key: artifactVersionPath,
+  schema: artifactVersionSchema,
+  example: exampleVersion,
   absent: absentVersion,
-  handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
-    if (path.versionId === undefined) throw notFound();
-    const loaded = await loadArtifact(database.reads, contentStore, path, path.versionId);
-    if (!loaded) throw notFound();
-    return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
-  },
-});
-
-const getVersionMetadata = room.operation({
-  method: 'get',
-  path: `${VERSION_PATH}/metadata`,
-  operationId: 'harnessRuntimeGetArtifactMetadata',
-  wire: 'ADK',
-  summary: 'Get artifact version metadata',
-  description: 'URI, creation time, MIME type and custom metadata of one version.',
-  parameters: { path: artifactVersionPath },
-  success: { schema: artifactVersionSchema, description: 'The version.', example: exampleVersion },
-  errors: { 404: 'No such version.' },
-  absent: absentVersion,
-  handler: async ({ database }, { path, notFound }) => {
-    if (path.versionId === undefined) throw notFound();
-    const text = await findArtifactVersionText(database.reads, path, path.versionId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
-  },
 });
 
 export const artifactOperations = [
-  listArtifacts,
-  saveArtifactOperation,
-  loadArtifactOperation,
-  deleteArtifactOperation,
-  listVersions,
-  listVersionsMetadata,
-  loadVersion,
-  getVersionMetadata,
+  artifact.list({
+    wire: 'ADK',
+    load: 'heavy',
+    description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
+    success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
+    handler: async ({ database }, { path, response }) =>
+      sendText(response, await listArtifactNamesText(database.reads, path)),
+  }),
+  artifact.create({
+    operationId: 'saveArtifact',
+    wire: 'ADK',
+    summary: 'Save an artifact version',
+    body: {
+      schema: saveArtifactSchema,
+      example: { filename: 'table.csv', artifact: examplePart, customMetadata: exampleVersion.customMetadata },
+    },
+    success: { status: 200, schema: artifactVersionSchema, description: 'The new version.', example: exampleVersion },
+    errors: { 400: 'The part carries no content, or its data is not base64.', 413: 'The content is too large.' },
+    handler: async ({ database, contentStore }, { path, body }) => {
+      const key = { ...path, artifactName: body.filename };
+      const text = await saveArtifact(database.db, contentStore, key, body.artifact, body.customMetadata ?? {});
+      return { kind: 'json', text };
+    },
+  }),
+  artifact.read({
+    operationId: 'loadArtifact',
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'Load an artifact',
+    description: 'The latest version, or that of `version`.',
+    query: z.object({ version: z.int().min(-INT32_MAX).max(INT32_MAX).optional().describe('Version number.'), alt }),
+    success: { description: 'The part as it was saved.' },
+    errors: { 404: 'No such artifact or version.' },
+    handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
+      const { version: number } = query;
+      const loaded = await loadArtifact(database.reads, contentStore, path, number);
+      if (loaded) return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
+      throw number === undefined
+        ? notFound()
+        : new NotFoundError(absentVersion({ ...path, versionId: String(number) }));
+    },
+  }),
+  // An operation, because it has no 404 for an artifact that does not exist.
+  room.operation({
+    method: 'delete',
+    path: artifact.onePath,
+    operationId: 'deleteArtifact',
+    summary: 'Delete an artifact',
+    description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
+    parameters: { path: artifactPath },
+    absent: absentArtifact,
+    handler: async ({ database, contentStore, log }, { path }) => {
+      await deleteArtifact({ db: database.db, contentStore, log }, path);
+    },
+  }),
+  version.list({
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'List the versions of an artifact',
+    success: { schema: z.array(z.int()), description: 'Their numbers, ascending.', example: [0, 1] },
+    absent: absentArtifact,
+    run: ({ database }, { path }) => listArtifactVersions(database.reads, path),
+  }),
+  version.list({
+    path: `${artifact.onePath}/versions/metadata`,
+    operationId: 'listArtifactVersionsMetadata',
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'List the metadata of all versions of an artifact',
+    success: { description: 'The versions, ascending.' },
+    absent: absentArtifact,
+    handler: async ({ database }, { path, response }) =>
+      sendText(response, await listArtifactVersionsText(database.reads, path)),
+  }),
+  version.read({
+    operationId: 'loadArtifactVersion',
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'Load a version of an artifact',
+    query: z.object({ alt }),
+    success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
+    handler: async ({ database, contentStore }, { path, query, request, response, notFound }) => {
+      if (path.versionId === undefined) throw notFound();
+      const loaded = await loadArtifact(database.reads, contentStore, path, path.versionId);
+      if (!loaded) throw notFound();
+      return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
+    },
+  }),
+  version.action('metadata')({
+    method: 'get',
+    operationId: 'harnessRuntimeGetArtifactMetadata',
+    wire: 'ADK',
+    summary: 'Get artifact version metadata',
+    description: 'URI, creation time, MIME type and custom metadata of one version.',
+    handler: async ({ database }, { path, notFound }) => {
+      if (path.versionId === undefined) throw notFound();
+      const text = await findArtifactVersionText(database.reads, path, path.versionId);
+      if (text === undefined) throw notFound();
+      return { kind: 'json', text };
+    },
+  }),
 ];
 
 /** Matches a MIME type that is safe in a header; the stored type is any text that a client sent. */

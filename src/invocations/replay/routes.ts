@@ -4,9 +4,9 @@ import { currentContext } from '../../platform/context.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { appPath, invocationPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
-import { invocationNotFound } from '../wire-request.ts';
+import { invocation } from '../routes/invocations.ts';
 import { sampleTapes } from '../tape-store.ts';
 import { replay } from './replay.ts';
 import { replayRequestSchema, replaySchema } from './replay-schema.ts';
@@ -68,17 +68,15 @@ const sampleInvocations = room.operation({
 });
 
 /** Replaying needs the scope `develop`, because differences show instructions and tools. */
-const replayInvocation = room.operation({
-  method: 'post',
-  path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',
+const replayInvocation = invocation.action('replay')({
   operationId: 'replayInvocation',
+  scope: 'develop',
   load: 'invoke',
   summary: 'Replay an invocation',
   description:
     'Runs the agent as it is deployed now over what the invocation began with, with its stored answers, and names ' +
     'the first difference. Nothing is written. A live part needs the scope `invoke` too, a stored model with live ' +
     'tools, and `harness`, the scope `override`. Calls that people decide on, or answer, are never made.',
-  parameters: { path: invocationPath },
   demands: replayDemands,
   body: {
     schema: replayRequestSchema,
@@ -112,13 +110,11 @@ const replayInvocation = room.operation({
   },
   errors: {
     400: 'It cannot be replayed like this: the text says why.',
-    404: 'No such invocation.',
     409: 'The invocation has not ended.',
     429: 'The caller has too many replays or invocations running.',
     503: 'The service has no room, the replay took too long, or the process stops.',
   },
-  absent: ({ invocationId }) => invocationNotFound(invocationId),
-  handler: async (context, { path, body, response }) => {
+  run: async (context, { path, body, response }) => {
     const options = {
       model: body?.modelExecutionMode ?? ('stored' as const),
       tools: body?.toolExecutionMode ?? ('stored' as const),
@@ -130,7 +126,7 @@ const replayInvocation = room.operation({
     const release = context.replays.take(currentContext().caller ?? `user:${path.userId}`);
     try {
       const work = () => replay(context, path, path.invocationId, options, gone.signal);
-      return { kind: 'value', value: await context.admission.admit(path.userId, work) };
+      return await context.admission.admit(path.userId, work);
     } finally {
       release();
     }

@@ -46,7 +46,7 @@ interface BackgroundContext extends InvocationContext {
 const room = area<BackgroundContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });
 
 // The resource has no `find`: cancelling an invocation finds it, and reading one returns the text of its row.
-const invocation = room.resource({
+export const invocation = room.resource({
   noun: 'invocation',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations',
   within: sessionPath,

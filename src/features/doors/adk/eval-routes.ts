@@ -6,6 +6,7 @@ import { deleteEvalCase } from '../../evals/cases/eval-case-store.ts';
 import { getOwner, noSession, ofAddedSession } from '../../evals/cases/routes.ts';
 import { caseResultsSchema, exampleCaseResult } from '../../evals/runs/eval-run.ts';
 import {
+  evalResult,
   exampleResultIds,
   ofAwaitedRun,
   ofResultList,
@@ -14,12 +15,12 @@ import {
   sendCompressed,
 } from '../../evals/runs/result-routes.ts';
 import { streamList } from '../../evals/sets/bounds.ts';
-import { DEV_APP_PATH, evalOperation, idsSchema, toOwnKey } from '../../evals/sets/context.ts';
+import { DEV_APP_PATH, evalSet, idsSchema, room, toOwnKey } from '../../evals/sets/context.ts';
 import { checkSetId } from '../../evals/sets/eval-set.ts';
 import { insertEvalSet } from '../../evals/sets/eval-set-store.ts';
 import { exampleIds, INVALID_ID, ofSetList, readSetIds } from '../../evals/sets/routes.ts';
 
-const createEvalSetWithId = evalOperation({
+const createEvalSetWithId = room.operation({
   method: 'post',
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}`,
   operationId: 'createEvalSetWithId',
@@ -34,8 +35,7 @@ const createEvalSetWithId = evalOperation({
   },
 });
 
-const listEvalSetIds = evalOperation({
-  method: 'get',
+const listEvalSetIds = evalSet.list({
   path: `${DEV_APP_PATH}/eval_sets`,
   operationId: 'listEvalSetIds',
   wire: 'ADK',
@@ -47,11 +47,11 @@ const listEvalSetIds = evalOperation({
     example: exampleIds,
     headers: nextCursorHeader,
   },
-  handler: async ({ database }, call) => ({ kind: 'value', value: await readSetIds(database.reads, call) }),
+  run: ({ database }, call) => readSetIds(database.reads, call),
 });
 
 /** Overwrites an existing case: only the ADK Web UI calls this, after asking the person, by repeating the request. */
-const overwriteEvalCase = evalOperation({
+const overwriteEvalCase = room.operation({
   ...ofAddedSession,
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/add_session`,
   operationId: 'overwriteEvalCase',
@@ -71,7 +71,7 @@ const overwriteEvalCase = evalOperation({
   },
 });
 
-const runEvalSetAsList = evalOperation({
+const runEvalSetAsList = evalSet.action('run_eval')({
   ...ofAwaitedRun,
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
   operationId: 'runEvalSetAsList',
@@ -82,15 +82,14 @@ const runEvalSetAsList = evalOperation({
     sendCompressed(call.request, call.response, await streamList(await runAndRead(context, 'runEvalSetAsList', call))),
 });
 
-const listEvalResultIds = evalOperation({
-  method: 'get',
+const listEvalResultIds = evalResult.list({
   path: `${DEV_APP_PATH}/eval_results`,
   operationId: 'listEvalResultIds',
   wire: 'ADK',
   summary: 'List evaluation results as a bare array',
   ...ofResultList,
   success: { schema: idsSchema, description: 'The identifiers.', example: exampleResultIds, headers: nextCursorHeader },
-  handler: async ({ database }, call) => ({ kind: 'value', value: await readResultIds(database.reads, call) }),
+  run: ({ database }, call) => readResultIds(database.reads, call),
 });
 
 /** Evaluation operations for ADK's clients only: create an empty set, get lists as bare arrays, overwrite a case. */

@@ -2,15 +2,15 @@ import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { pageQuery } from '../../../platform/http/operation/cursor.ts';
-import { appPath, evalResultPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import { appPath, evalResultPath, type evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { toResultId, readResult } from './result-document.ts';
 import { listEvalRuns, listResultMoments } from './eval-run-store.ts';
 import {
-  evalOperation,
-  getRequester,
   DEV_APP_PATH,
   type EvalContext,
-  SET_PATH,
+  evalSet,
+  getRequester,
+  room,
   takePage,
   toDisconnectSignal,
 } from '../sets/context.ts';
@@ -18,7 +18,6 @@ import type { Response, Request } from 'express';
 import { idempotencyHeaders } from '../../../conversation/idempotency/operations.ts';
 import { once } from '../../../conversation/idempotency/operations.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
-import { evalSetNotFound } from '../sets/eval-set-store.ts';
 import { exampleCaseResult, runEvalSchema, runResultsSchema } from './eval-run.ts';
 import { runErrors } from './routes.ts';
 import { type EvalMetric, exampleMetrics } from '../metrics/criteria.ts';
@@ -42,6 +41,23 @@ const evalResultSchema = looseObject('What one run of an evaluation set gave.', 
 
 export const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
 
+export const evalResult = room.resource({
+  noun: 'result',
+  id: 'EvalResult',
+  path: `${DEV_APP_PATH}/eval-results`,
+  within: appPath,
+  key: evalResultPath,
+  schema: evalResultSchema,
+  example: {
+    evalSetResultId: 'harness_agent_arithmetic_1767225800.5',
+    evalSetResultName: 'harness_agent_arithmetic_1767225800.5',
+    evalSetId: 'arithmetic',
+    evalCaseResults: [],
+    creationTimestamp: 1_767_225_800.5,
+  },
+  absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
+});
+
 const resultsQuery = pageQuery('results').extend({
   cursor: z
     .string()
@@ -53,65 +69,8 @@ export const ofResultList = {
   description:
     'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
     '`X-Next-Cursor` is the `cursor` of those before.',
-  parameters: { path: appPath, query: resultsQuery },
+  query: resultsQuery,
 };
-
-const listEvalResults = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/eval-results`,
-  operationId: 'listEvalResults',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'List evaluation results',
-  ...ofResultList,
-  success: {
-    schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Newest last.') }),
-    description: 'The identifiers, in an object.',
-    example: { evalResultIds: exampleResultIds },
-    headers: nextCursorHeader,
-  },
-  handler: async ({ database }, call) => ({
-    kind: 'value',
-    value: { evalResultIds: await readResultIds(database.reads, call) },
-  }),
-});
-
-const getEvalResult = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/eval-results/{eval_result_id}`,
-  operationId: 'getEvalResult',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'Get an evaluation result',
-  parameters: { path: evalResultPath },
-  success: {
-    schema: evalResultSchema,
-    description: 'The result.',
-    example: {
-      evalSetResultId: 'harness_agent_arithmetic_1767225800.5',
-      evalSetResultName: 'harness_agent_arithmetic_1767225800.5',
-      evalSetId: 'arithmetic',
-      evalCaseResults: [],
-      creationTimestamp: 1_767_225_800.5,
-    },
-  },
-  errors: { 404: 'No such result.' },
-  absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
-  handler: async ({ database }, { path, principal, request, response, notFound }) => {
-    const { appName, evalResultId } = path;
-    const resultMicroseconds = parseMoment(evalResultId);
-    if (resultMicroseconds === undefined) throw notFound();
-    const filter = { appName, requestedBy: getRequester(principal), resultMicroseconds };
-    const [run] = await listEvalRuns(database.reads, filter);
-    const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
-    if (!run || !named || ![named.evalSetResultId, named.evalSetResultName].includes(evalResultId)) throw notFound();
-    const { evalSetResultId, evalSetResultName, creationTimestamp } = named;
-    const head = { evalSetResultId, evalSetResultName, creationTimestamp, evalSetId: run.evalSetId };
-    const cases = readResult(database.reads, appName, run);
-    const text = await streamList(cases, `${JSON.stringify(head).slice(0, -1)},"evalCaseResults":[`, ']}');
-    return sendCompressed(request, response, text);
-  },
-});
 
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof resultsQuery>, unknown, unknown>;
 
@@ -134,35 +93,64 @@ function parseMoment(evalResultId: string): number | undefined {
 }
 
 export const ofAwaitedRun = {
-  method: 'post',
-  parameters: { path: evalSetPath, headers: idempotencyHeaders },
-  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
+  headers: idempotencyHeaders,
+  body: { schema: runEvalSchema, example: { evalMetrics: exampleMetrics } },
   errors: runErrors,
-  absent: evalSetNotFound,
-} as const;
-
-const runEvalSet = evalOperation({
-  ...ofAwaitedRun,
-  path: `${SET_PATH}/run`,
-  operationId: 'runEvalSet',
-  wire: 'ADK',
-  summary: 'Run an evaluation set',
-  description: 'Answers when all cases have ended. The run goes on where the client goes away.',
-  success: {
-    schema: runResultsSchema,
-    description: 'The results, in an object.',
-    example: { runEvalResults: [exampleCaseResult] },
-  },
-  handler: async (context, call) =>
-    sendCompressed(
-      call.request,
-      call.response,
-      await streamList(await runAndRead(context, 'runEvalSet', call), '{"runEvalResults":[', ']}'),
-    ),
-});
+};
 
 /** Evaluation results, and the operation that responds at the end of a run, as ADK's clients expect. */
-export const evalResultOperations = [runEvalSet, listEvalResults, getEvalResult];
+export const evalResultOperations = [
+  evalSet.action('run')({
+    ...ofAwaitedRun,
+    operationId: 'runEvalSet',
+    wire: 'ADK',
+    summary: 'Run an evaluation set',
+    description: 'Answers when all cases have ended. The run goes on where the client goes away.',
+    success: {
+      schema: runResultsSchema,
+      description: 'The results, in an object.',
+      example: { runEvalResults: [exampleCaseResult] },
+    },
+    handler: async (context, call) =>
+      sendCompressed(
+        call.request,
+        call.response,
+        await streamList(await runAndRead(context, 'runEvalSet', call), '{"runEvalResults":[', ']}'),
+      ),
+  }),
+  evalResult.list({
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'List evaluation results',
+    ...ofResultList,
+    success: {
+      schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Newest last.') }),
+      description: 'The identifiers, in an object.',
+      example: { evalResultIds: exampleResultIds },
+      headers: nextCursorHeader,
+    },
+    run: async ({ database }, call) => ({ evalResultIds: await readResultIds(database.reads, call) }),
+  }),
+  evalResult.read({
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'Get an evaluation result',
+    handler: async ({ database }, { path, principal, request, response, notFound }) => {
+      const { appName, evalResultId } = path;
+      const resultMicroseconds = parseMoment(evalResultId);
+      if (resultMicroseconds === undefined) throw notFound();
+      const filter = { appName, requestedBy: getRequester(principal), resultMicroseconds };
+      const [run] = await listEvalRuns(database.reads, filter);
+      const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
+      if (!run || !named || ![named.evalSetResultId, named.evalSetResultName].includes(evalResultId)) throw notFound();
+      const { evalSetResultId, evalSetResultName, creationTimestamp } = named;
+      const head = { evalSetResultId, evalSetResultName, creationTimestamp, evalSetId: run.evalSetId };
+      const cases = readResult(database.reads, appName, run);
+      const text = await streamList(cases, `${JSON.stringify(head).slice(0, -1)},"evalCaseResults":[`, ']}');
+      return sendCompressed(request, response, text);
+    },
+  }),
+];
 
 type RunCall = Call<
   z.output<typeof evalSetPath>,

@@ -5,6 +5,7 @@ import { identifierSchema } from '../../../core/session.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { SHARED_STATE_DEMAND, writtenCallDemands } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, requireScope } from '../../../platform/http/access/authorize.ts';
+import type { Database } from '../../../platform/db/database.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -123,12 +124,12 @@ function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, princ
 }
 
 export async function findRun(
-  { database }: Pick<InvocationContext, 'database'>,
+  db: Database,
   { appName, runId }: EvalRunKey,
   principal: Principal,
 ): Promise<EvalRun | undefined> {
   if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(runId)) return undefined;
-  return (await listEvalRuns(database.db, { appName, runId, requestedBy: getRequester(principal) }))[0];
+  return (await listEvalRuns(db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
 /** Yields the run now and after each change, until it has ended or `signal` aborts; nothing without a run. */
@@ -143,7 +144,7 @@ export async function* followRun(
   try {
     for (let before = ''; !signal.aborted; ) {
       wakeup.reset();
-      const run = await findRun(context, key, principal);
+      const run = await findRun(context.database.db, key, principal);
       if (!run) return;
       const now = JSON.stringify(run);
       if (now !== before) yield run;

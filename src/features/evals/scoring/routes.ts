@@ -9,7 +9,7 @@ import { identifierSchema, storedIdentifierSchema } from '../../../core/session.
 import { mayActFor } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
-import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 import { NEXT_CURSOR_HEADER, nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { labelCondition, MAX_LABELS } from '../../../conversation/sessions/label.ts';
@@ -18,14 +18,7 @@ import { computeCost } from './cost.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toEfficiencyView } from './score.ts';
-import {
-  DEV_APP_PATH,
-  type EvalContext,
-  evalOperation,
-  SET_PATH,
-  toDisconnectSignal,
-  toOwnKey,
-} from '../sets/context.ts';
+import { DEV_APP_PATH, type EvalContext, evalSet, room, toDisconnectSignal, toOwnKey } from '../sets/context.ts';
 import { checkMetricName, checkMetrics, scoreSession } from './score-case.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
@@ -70,33 +63,6 @@ const limited = (maximum: number) =>
 const copySchema = looseObject('Which sessions become cases.', { ...sessionFilter, limit: limited(MAX_COPIED) });
 type Filter = z.input<z.ZodObject<typeof sessionFilter>>;
 
-const copy = evalOperation({
-  method: 'post',
-  path: `${SET_PATH}/add-sessions`,
-  operationId: 'addSessionsToEvalSet',
-  summary: 'Add stored sessions as evaluation cases',
-  description:
-    'Those that the caller may read and all filters choose. The `mask` of the application, where it has one, sees ' +
-    'each case before it is stored. All of them are added, or none.',
-  parameters: { path: evalSetPath },
-  body: { schema: copySchema, required: true, example: { tool: 'calculator', hasError: true, limit: 20 } },
-  success: {
-    schema: z.looseObject({ evalIds: z.array(z.string()).describe('The new cases.') }),
-    description: 'The cases that were made.',
-    example: { evalIds: ['s1'] },
-  },
-  errors: {
-    400: 'The mask made something else than a case.',
-    404: 'The set is another’s.',
-    409: 'The set has one of the cases.',
-  },
-  handler: async (context, { path, body, principal }) => {
-    const chosen = await choose(context, path.appName, body, principal, body.limit ?? MAX_COPIED);
-    const set = toOwnKey(path, principal);
-    return { kind: 'value', value: { evalIds: await addSessions(context, set, chosen) } };
-  },
-});
-
 const scoreSchema = looseObject('Which sessions are scored, and by what.', {
   ...sessionFilter,
   evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
@@ -122,66 +88,13 @@ const exampleScore = {
   efficiency: { toolCallCount: 1, inferenceCallCount: 2, tokenUsage: { totalTokens: 60 }, invocationDuration: {} },
 };
 
-const scoreSessions = evalOperation({
-  method: 'post',
+const score = room.resource({
+  noun: 'score',
+  id: 'SessionScore',
   path: `${DEV_APP_PATH}/session-scores`,
-  operationId: 'scoreSessions',
-  summary: 'Score stored sessions',
-  description:
-    'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
-    'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that ' +
-    'need an expected conversation say so.',
-  parameters: { path: appPath },
-  body: { schema: scoreSchema, required: true, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },
-  success: { schema: z.array(sessionScoreSchema), description: 'What was scored.', example: [exampleScore] },
-  handler: async (context, { path: { appName }, body, principal, response }) => {
-    const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
-    checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
-    const metricsHash = hash('sha256', JSON.stringify(metrics));
-    const signal = toDisconnectSignal(response);
-    const scores: SessionScore[] = [];
-    for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, metricsHash)) {
-      if (signal.aborted) break;
-      const key = { appName, userId: one.userId, sessionId: one.sessionId };
-      const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
-      // A session that was deleted after its selection is omitted from the result.
-      const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
-      if (!isKept) continue;
-      scores.push({ ...one, scored });
-      context.tracing?.traceScore?.({ key, invocationId: '', results: scored.overall });
-    }
-    return { kind: 'value', value: await listShown(context.database.reads, scores) };
-  },
-});
-
-const listScores = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/session-scores`,
-  operationId: 'listSessionScores',
-  summary: 'List the scores of stored sessions',
-  parameters: {
-    path: appPath,
-    query: pageQuery('scores').extend({
-      userId: storedIdentifierSchema.optional().describe('Only sessions of this user.'),
-      sessionId: storedIdentifierSchema.optional().describe('Only this session.'),
-      ruleId: storedIdentifierSchema.optional().describe('Only those that this rule asked for.'),
-    }),
-  },
-  success: {
-    schema: z.array(sessionScoreSchema),
-    description: 'The scores, newest first.',
-    example: [exampleScore],
-    headers: nextCursorHeader,
-  },
-  handler: async ({ database }, { path: { appName }, query, principal, response }) => {
-    const { userId, sessionId, ruleId, limit, cursor } = query;
-    const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
-    const filter = { userIds, sessionId, ruleId, limit: limit + 1, after: toPlace(cursor) };
-    const found = await listSessionScores(database.reads, appName, filter);
-    const { items, nextCursor } = toPage(found, limit, ({ place: _place, ...score }) => score);
-    if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
-    return { kind: 'value', value: await listShown(database.reads, items) };
-  },
+  within: appPath,
+  schema: sessionScoreSchema,
+  example: exampleScore,
 });
 
 function choose(
@@ -251,23 +164,96 @@ const metricsInfoSchema = looseObject('The metrics of evaluations.', {
   metricsInfo: z.array(metricSchema).describe('One entry for each metric.'),
 });
 
-const getMetricsInfo = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/metrics-info`,
-  operationId: 'getMetricsInfo',
-  wire: 'ADK',
-  summary: 'List the metrics of evaluations',
-  owner: 'service',
-  parameters: { path: appPath },
-  success: {
-    schema: metricsInfoSchema,
-    description: 'Each metric with the interval of its values.',
-    example: { metricsInfo: PLAIN_METRICS },
-  },
-  handler: async ({ agents }, { path }) => ({
-    kind: 'value',
-    value: { metricsInfo: await listMetrics(agents, path.appName) },
+export const scoringOperations = [
+  evalSet.action('add-sessions')({
+    operationId: 'addSessionsToEvalSet',
+    summary: 'Add stored sessions as evaluation cases',
+    description:
+      'Those that the caller may read and all filters choose. The `mask` of the application, where it has one, sees ' +
+      'each case before it is stored. All of them are added, or none.',
+    body: { schema: copySchema, example: { tool: 'calculator', hasError: true, limit: 20 } },
+    success: {
+      schema: z.looseObject({ evalIds: z.array(z.string()).describe('The new cases.') }),
+      description: 'The cases that were made.',
+      example: { evalIds: ['s1'] },
+    },
+    errors: {
+      400: 'The mask made something else than a case.',
+      404: 'The set is another’s.',
+      409: 'The set has one of the cases.',
+    },
+    run: async (context, { path, body, principal }) => {
+      const chosen = await choose(context, path.appName, body, principal, body.limit ?? MAX_COPIED);
+      return { evalIds: await addSessions(context, toOwnKey(path, principal), chosen) };
+    },
   }),
-});
-
-export const scoringOperations = [copy, scoreSessions, listScores, getMetricsInfo];
+  score.create({
+    operationId: 'scoreSessions',
+    summary: 'Score stored sessions',
+    description:
+      'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
+      'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that ' +
+      'need an expected conversation say so.',
+    body: { schema: scoreSchema, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },
+    success: {
+      status: 200,
+      schema: z.array(sessionScoreSchema),
+      description: 'What was scored.',
+      example: [exampleScore],
+    },
+    run: async (context, { path: { appName }, body, principal, response }) => {
+      const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
+      checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
+      const metricsHash = hash('sha256', JSON.stringify(metrics));
+      const signal = toDisconnectSignal(response);
+      const scores: SessionScore[] = [];
+      for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, metricsHash)) {
+        if (signal.aborted) break;
+        const key = { appName, userId: one.userId, sessionId: one.sessionId };
+        const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
+        // A session that was deleted after its selection is omitted from the result.
+        const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
+        if (!isKept) continue;
+        scores.push({ ...one, scored });
+        context.tracing?.traceScore?.({ key, invocationId: '', results: scored.overall });
+      }
+      return listShown(context.database.reads, scores);
+    },
+  }),
+  score.list({
+    summary: 'List the scores of stored sessions',
+    query: pageQuery('scores').extend({
+      userId: storedIdentifierSchema.optional().describe('Only sessions of this user.'),
+      sessionId: storedIdentifierSchema.optional().describe('Only this session.'),
+      ruleId: storedIdentifierSchema.optional().describe('Only those that this rule asked for.'),
+    }),
+    success: { description: 'The scores, newest first.', headers: nextCursorHeader },
+    run: async ({ database }, { path: { appName }, query, principal, response }) => {
+      const { userId, sessionId, ruleId, limit, cursor } = query;
+      const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
+      const filter = { userIds, sessionId, ruleId, limit: limit + 1, after: toPlace(cursor) };
+      const found = await listSessionScores(database.reads, appName, filter);
+      const { items, nextCursor } = toPage(found, limit, ({ place: _place, ...shown }) => shown);
+      if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
+      return listShown(database.reads, items);
+    },
+  }),
+  room.operation({
+    method: 'get',
+    path: `${DEV_APP_PATH}/metrics-info`,
+    operationId: 'getMetricsInfo',
+    wire: 'ADK',
+    summary: 'List the metrics of evaluations',
+    owner: 'service',
+    parameters: { path: appPath },
+    success: {
+      schema: metricsInfoSchema,
+      description: 'Each metric with the interval of its values.',
+      example: { metricsInfo: PLAIN_METRICS },
+    },
+    handler: async ({ agents }, { path }) => ({
+      kind: 'value',
+      value: { metricsInfo: await listMetrics(agents, path.appName) },
+    }),
+  }),
+];

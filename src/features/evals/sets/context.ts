@@ -4,8 +4,9 @@ import type { Config } from '../../../config/config.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { area } from '../../../platform/http/operation/area.ts';
-import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { evalSetSchema, exampleEvalSet } from './eval-set.ts';
 import { evalSetNotFound } from './eval-set-store.ts';
 
 export interface EvalContext extends InvocationContext {
@@ -13,14 +14,6 @@ export interface EvalContext extends InvocationContext {
 }
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';
-export const SET_PATH = `${DEV_APP_PATH}/eval-sets/{eval_set_id}`;
-
-export const ofSet = {
-  parameters: { path: evalSetPath },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
-};
-
 export const idsSchema = z.array(z.string());
 
 /** Returns a page of rows, and sets the header with the next cursor if `rows` has more rows than `limit`. */
@@ -31,12 +24,24 @@ export function takePage<Row>(response: Response, rows: Row[], limit: number, to
   return page;
 }
 
-/** Declares an evaluation operation, which is for developers. A developer sees only their own sets and runs. */
-export const { operation: evalOperation } = area<EvalContext>('Evaluation (development server)', {
+/** Declares the evaluation operations, which are for developers. A developer sees only their own sets and runs. */
+export const room = area<EvalContext>('Evaluation (development server)', {
   read: 'develop',
   write: 'develop',
   owner: 'caller',
   isIdempotent: true,
+});
+
+// No `find`, because each operation reads only what it needs of a set, or changes the set in one statement.
+export const evalSet = room.resource({
+  noun: 'set',
+  id: 'EvalSet',
+  path: `${DEV_APP_PATH}/eval-sets`,
+  within: appPath,
+  key: evalSetPath,
+  schema: evalSetSchema,
+  example: exampleEvalSet,
+  absent: evalSetNotFound,
 });
 
 /**

@@ -4,7 +4,7 @@ import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
-import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
+import { ConflictError, TooLargeError } from '../../../core/errors.ts';
 import { checkCase, inParts, MAX_CASES } from './bounds.ts';
 import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
@@ -164,8 +164,8 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
   }
 }
 
-/** @throws {NotFoundError} if the set does not exist */
-export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
+/** @returns false if the set does not exist */
+export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<boolean> {
   const rows = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
-  if (rows.length === 0) throw new NotFoundError(evalSetNotFound(key));
+  return rows.length > 0;
 }

@@ -7,16 +7,9 @@ import { identifierSchema } from '../../../core/session.ts';
 import { textFormat } from '../../../core/text-format.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
-import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
-import { DEV_APP_PATH, evalOperation, getRequester, ofSet, SET_PATH, takePage, toOwnKey } from './context.ts';
-import {
-  checkSetId,
-  createEvalSetSchema,
-  EVAL_SET_ID,
-  evalCaseSchema,
-  evalSetSchema,
-  exampleEvalSet,
-} from './eval-set.ts';
+import { appPath, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { DEV_APP_PATH, evalSet, getRequester, room, takePage, toOwnKey } from './context.ts';
+import { checkSetId, createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, exampleEvalSet } from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';
@@ -27,28 +20,6 @@ import { nextCursorHeader } from '../../../conversation/sessions/session-context
 export const exampleIds = ['arithmetic', 'small_talk'];
 const TOO_LARGE = 'A case is too large, or there are too many.';
 export const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
-
-const createEvalSet = evalOperation({
-  method: 'post',
-  path: `${DEV_APP_PATH}/eval-sets`,
-  operationId: 'createEvalSet',
-  wire: 'ADK',
-  summary: 'Create an evaluation set',
-  parameters: { path: appPath },
-  body: { schema: createEvalSetSchema, required: true, example: { evalSet: exampleEvalSet } },
-  success: { schema: evalSetSchema, description: 'The new set.', example: exampleEvalSet },
-  errors: { 400: INVALID_ID, 409: 'The id is taken.', 413: TOO_LARGE },
-  handler: async ({ database }, { path, body, principal, notFound }) => {
-    const { eval_set_id: evalSetId, eval_cases: cases } = body.evalSet;
-    const key = toOwnKey({ ...path, evalSetId }, principal);
-    checkSetId(evalSetId);
-    const eval_cases = (cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
-    await insertEvalSet(database.db, key, { ...body.evalSet, eval_cases });
-    const made = await findEvalSet(database.db, key);
-    if (!made) throw notFound();
-    return { kind: 'json', text: await collect(await toText(made)) };
-  },
-});
 
 /** Decodes a cursor, which is the id of a set encoded for an HTTP header. */
 function readSetCursor(cursor: string): string | undefined {
@@ -71,7 +42,7 @@ const setsQuery = z.object({
 });
 export const ofSetList = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
-  parameters: { path: appPath, query: setsQuery },
+  query: setsQuery,
 };
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
 
@@ -80,55 +51,6 @@ export async function readSetIds(db: Database, { path, query: { cursor, limit },
   const filter = { ownerId: getRequester(principal), after, limit: limit + 1 };
   return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, encodeURIComponent);
 }
-
-const listEvalSets = evalOperation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/eval-sets`,
-  operationId: 'listEvalSets',
-  wire: 'ADK',
-  summary: 'List evaluation sets',
-  ...ofSetList,
-  success: {
-    schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
-    description: 'The identifiers, in an object.',
-    example: { evalSetIds: exampleIds },
-    headers: nextCursorHeader,
-  },
-  handler: async ({ database }, call) => ({
-    kind: 'value',
-    value: { evalSetIds: await readSetIds(database.reads, call) },
-  }),
-});
-
-const getEvalSet = evalOperation({
-  method: 'get',
-  path: SET_PATH,
-  operationId: 'getEvalSet',
-  wire: 'ADK',
-  load: 'heavy',
-  summary: 'Get an evaluation set',
-  ...ofSet,
-  success: { schema: evalSetSchema, description: 'The set with its cases, oldest first.', example: exampleEvalSet },
-  handler: async ({ database }, { path, principal, response, notFound }) => {
-    const found = await findEvalSet(database.db, toOwnKey(path, principal));
-    if (!found) throw notFound();
-    return sendText(response, await toText(found));
-  },
-});
-
-const deleteEvalSetOperation = evalOperation({
-  method: 'delete',
-  path: SET_PATH,
-  operationId: 'deleteEvalSet',
-  summary: 'Delete an evaluation set',
-  description: 'With its cases.',
-  parameters: { path: evalSetPath },
-  errors: { 404: 'No such set.' },
-  handler: async ({ database }, { path, principal }) => {
-    await deleteEvalSet(database.db, toOwnKey(path, principal));
-    return { kind: 'value', value: null };
-  },
-});
 
 const exportedSchema = z
   .looseObject({
@@ -141,30 +63,6 @@ const exportedSchema = z
   })
   .describe('A set as the `.evalset.json` that every version of ADK reads.');
 
-const exportSet = evalOperation({
-  method: 'get',
-  path: `${SET_PATH}/file`,
-  operationId: 'exportEvalSet',
-  load: 'heavy',
-  summary: 'Export an evaluation set as a file',
-  ...ofSet,
-  errors: { ...ofSet.errors, 400: 'ADK could not hold a set of this id.' },
-  success: {
-    schema: exportedSchema,
-    description: 'The file.',
-    example: { eval_set_id: 'arithmetic', eval_cases: [] },
-  },
-  handler: async ({ database }, { path, principal, response, notFound }) => {
-    if (!EVAL_SET_ID.test(path.evalSetId))
-      throw new InvalidError(
-        `ADK knows no set \`${path.evalSetId}\`: the ids of its sets have letters, digits and \`_\`.`,
-      );
-    const found = await findEvalSet(database.reads, toOwnKey(path, principal));
-    if (!found) throw notFound();
-    return sendText(response, await writeEvalSet(found.set, found.cases));
-  },
-});
-
 const importedSchema = z
   .looseObject({
     evalSetId: z.string().describe('The new set.'),
@@ -173,54 +71,113 @@ const importedSchema = z
   })
   .describe('What an import made.');
 
-const importSet = evalOperation({
-  method: 'post',
-  path: `${DEV_APP_PATH}/eval-set-files`,
-  operationId: 'importEvalSet',
-  summary: 'Import an evaluation set from a file',
-  description: 'A `.evalset.json` of any version of ADK, in either spelling, and the lists of sessions of ADK 1.x.',
-  parameters: {
-    path: appPath,
-    query: z.object({
-      evalSetId: z
-        .string()
-        .max(256)
-        .optional()
-        .describe('Id of the set, in the place of that of the file; a list has none.'),
-    }),
-  },
-  body: {
-    schema: z.union([jsonObject, bodyList(jsonObject)]).describe('What the file holds.'),
-    required: true,
-    example: exampleEvalSet,
-  },
-  success: {
-    schema: importedSchema,
-    description: 'The set that was made.',
-    example: { evalSetId: 'arithmetic', cases: 1, dropped: [] },
-  },
-  errors: { 400: 'The file is no set, or its id cannot be one.', 409: 'The id is taken.', 413: TOO_LARGE },
-  handler: async ({ database, newId, now }, { path, query, body, principal }) => {
-    const { set, dropped } = readEvalSet(body, { evalSetId: query.evalSetId ?? '', now: now(), newId });
-    const evalSetId = query.evalSetId ?? set.eval_set_id;
-    if (!EVAL_SET_ID.test(evalSetId)) {
-      throw new InvalidError(`\`${evalSetId}\` cannot be the id of a set: it has letters, digits and \`_\` only.`);
-    }
-    for (const { evalId } of set.eval_cases) {
-      if (!identifierSchema.safeParse(evalId).success) throw new InvalidError('The id of a case cannot be one.');
-    }
-    await insertEvalSet(database.db, toOwnKey({ ...path, evalSetId }, principal), set);
-    return { kind: 'value', value: { evalSetId, cases: set.eval_cases.length, dropped } };
-  },
-});
-
 export const evalSetOperations = [
-  createEvalSet,
-  listEvalSets,
-  getEvalSet,
-  deleteEvalSetOperation,
-  exportSet,
-  importSet,
+  evalSet.create({
+    wire: 'ADK',
+    summary: 'Create an evaluation set',
+    body: { schema: createEvalSetSchema, example: { evalSet: exampleEvalSet } },
+    success: { status: 200, description: 'The new set.' },
+    errors: { 400: INVALID_ID, 409: 'The id is taken.', 413: TOO_LARGE },
+    handler: async ({ database }, { path, body, principal, notFound }) => {
+      const { eval_set_id: evalSetId, eval_cases: cases } = body.evalSet;
+      const key = toOwnKey({ ...path, evalSetId }, principal);
+      checkSetId(evalSetId);
+      const eval_cases = (cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
+      await insertEvalSet(database.db, key, { ...body.evalSet, eval_cases });
+      const made = await findEvalSet(database.db, key);
+      if (!made) throw notFound();
+      return { kind: 'json', text: await collect(await toText(made)) };
+    },
+  }),
+  evalSet.list({
+    wire: 'ADK',
+    summary: 'List evaluation sets',
+    ...ofSetList,
+    success: {
+      schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
+      description: 'The identifiers, in an object.',
+      example: { evalSetIds: exampleIds },
+      headers: nextCursorHeader,
+    },
+    run: async ({ database }, call) => ({ evalSetIds: await readSetIds(database.reads, call) }),
+  }),
+  evalSet.read({
+    wire: 'ADK',
+    load: 'heavy',
+    summary: 'Get an evaluation set',
+    success: { description: 'The set with its cases, oldest first.' },
+    handler: async ({ database }, { path, principal, response, notFound }) => {
+      const found = await findEvalSet(database.db, toOwnKey(path, principal));
+      if (!found) throw notFound();
+      return sendText(response, await toText(found));
+    },
+  }),
+  evalSet.remove({
+    summary: 'Delete an evaluation set',
+    description: 'With its cases.',
+    run: ({ database }, { path, principal }) => deleteEvalSet(database.db, toOwnKey(path, principal)),
+  }),
+  evalSet.action('file')({
+    method: 'get',
+    operationId: 'exportEvalSet',
+    load: 'heavy',
+    summary: 'Export an evaluation set as a file',
+    errors: { 400: 'ADK could not hold a set of this id.' },
+    success: {
+      schema: exportedSchema,
+      description: 'The file.',
+      example: { eval_set_id: 'arithmetic', eval_cases: [] },
+    },
+    handler: async ({ database }, { path, principal, response, notFound }) => {
+      if (!EVAL_SET_ID.test(path.evalSetId))
+        throw new InvalidError(
+          `ADK knows no set \`${path.evalSetId}\`: the ids of its sets have letters, digits and \`_\`.`,
+        );
+      const found = await findEvalSet(database.reads, toOwnKey(path, principal));
+      if (!found) throw notFound();
+      return sendText(response, await writeEvalSet(found.set, found.cases));
+    },
+  }),
+  room.operation({
+    method: 'post',
+    path: `${DEV_APP_PATH}/eval-set-files`,
+    operationId: 'importEvalSet',
+    summary: 'Import an evaluation set from a file',
+    description: 'A `.evalset.json` of any version of ADK, in either spelling, and the lists of sessions of ADK 1.x.',
+    parameters: {
+      path: appPath,
+      query: z.object({
+        evalSetId: z
+          .string()
+          .max(256)
+          .optional()
+          .describe('Id of the set, in the place of that of the file; a list has none.'),
+      }),
+    },
+    body: {
+      schema: z.union([jsonObject, bodyList(jsonObject)]).describe('What the file holds.'),
+      required: true,
+      example: exampleEvalSet,
+    },
+    success: {
+      schema: importedSchema,
+      description: 'The set that was made.',
+      example: { evalSetId: 'arithmetic', cases: 1, dropped: [] },
+    },
+    errors: { 400: 'The file is no set, or its id cannot be one.', 409: 'The id is taken.', 413: TOO_LARGE },
+    handler: async ({ database, newId, now }, { path, query, body, principal }) => {
+      const { set, dropped } = readEvalSet(body, { evalSetId: query.evalSetId ?? '', now: now(), newId });
+      const evalSetId = query.evalSetId ?? set.eval_set_id;
+      if (!EVAL_SET_ID.test(evalSetId)) {
+        throw new InvalidError(`\`${evalSetId}\` cannot be the id of a set: it has letters, digits and \`_\` only.`);
+      }
+      for (const { evalId } of set.eval_cases) {
+        if (!identifierSchema.safeParse(evalId).success) throw new InvalidError('The id of a case cannot be one.');
+      }
+      await insertEvalSet(database.db, toOwnKey({ ...path, evalSetId }, principal), set);
+      return { kind: 'value', value: { evalSetId, cases: set.eval_cases.length, dropped } };
+    },
+  }),
 ];
 
 function toText({ set, cases }: NonNullable<Awaited<ReturnType<typeof findEvalSet>>>): Promise<JsonStream> {

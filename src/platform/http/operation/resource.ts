@@ -107,7 +107,8 @@ export function declareResource<
   const onePath = keyName === undefined ? path : `${path}/{${snakeCase(keyName)}}`;
   const absent =
     more.absent ??
-    ((named: Record<string, unknown>) => `${capitalize(noun)} not found: ${String(named[keyName ?? ''])}`);
+    ((named: { [Name in keyof z.output<Key>]: string }) =>
+      `${capitalize(noun)} not found: ${named[keyName as keyof typeof named]}`);
 
   /** Loads the object in the path. @throws {NotFoundError} if it does not exist, or the caller may not see it */
   async function get(db: Database, named: { path: z.output<Key>; principal: Principal }): Promise<Row> {
@@ -142,6 +143,7 @@ export function declareResource<
       handler,
       ...said
     }: Verb<Context, Path, Query, Headers, Body, Result, Found>): Operation<Context> => {
+      // oxlint-enable typescript/no-unnecessary-type-parameters
       const method = said.method ?? verb.method;
       const inPath = verb.isOfOne && key ? key : within;
       const finds = verb.finds && key !== undefined;
@@ -177,6 +179,7 @@ export function declareResource<
 
   return {
     onePath,
+    absent,
     get,
     list: declare<Within, undefined, z.ZodUndefined, z.ZodArray<Wire>>(VERBS.list),
     create: declare<Within, undefined, z.ZodUndefined, Wire>(VERBS.create),
