@@ -34,7 +34,7 @@ const EXAMPLES: Record<string, string> = {
   'tasks list': 'agent-runtime tasks list --all',
   'tasks watch': 'agent-runtime tasks watch --all',
   'tasks answer': 'agent-runtime tasks answer 0b7f… --by ann',
-  replay: 'agent-runtime replay --since 7d --sample 200 --junit replay.xml --html replay.html',
+  replay: 'agent-runtime replay --since 7d --sample 200 --junit replay.xml',
   import: 'agent-runtime import sessions.sqlite --as weather --dry-run',
   retention: 'agent-runtime retention',
   'users list': 'agent-runtime users list --app weather',

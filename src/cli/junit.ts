@@ -5,8 +5,8 @@ interface JunitTest {
   message?: string;
 }
 
-/** Escapes a text for XML and HTML. Replaces control characters, because XML 1.0 cannot contain them. */
-export const escaped = (text: string): string =>
+/** Escapes a text for XML. Replaces control characters, because XML 1.0 cannot contain them. */
+const escaped = (text: string): string =>
   text
     // oxlint-disable-next-line no-control-regex
     .replaceAll(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, '�')

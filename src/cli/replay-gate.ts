@@ -4,7 +4,7 @@ import type { Replay } from '../invocations/replay/replay.ts';
 import { type Api, sessionPath, withApi } from './api.ts';
 import { cannotRun, CommandError, print, toBar } from './output.ts';
 import type { ReplayOptions } from './replay.ts';
-import { type GateReport, type Outcome, type Sampled, toExitCode, toHtml, toJunit, toText } from './replay-report.ts';
+import { type GateReport, type Outcome, type Sampled, toExitCode, toJunit, toText } from './replay-report.ts';
 
 export interface GateOptions extends ReplayOptions {
   since: string;
@@ -12,7 +12,6 @@ export interface GateOptions extends ReplayOptions {
   live?: string;
   budget?: string;
   junit?: string;
-  html?: string;
 }
 
 /** Number of concurrent replays. The service allows one caller no more. */
@@ -63,10 +62,9 @@ function readOptions({ since, sample, live, budget, model, tools }: GateOptions)
   return { query: new URLSearchParams({ minutes: `${minutes}`, limit: sample }), share, budget: Number(budget ?? 0) };
 }
 
-function write(report: GateReport, { json, junit, html }: GateOptions): number {
+function write(report: GateReport, { json, junit }: GateOptions): number {
   print(json ? JSON.stringify(report) : toText(report));
   if (junit !== undefined) writeFileSync(junit, toJunit(report));
-  if (html !== undefined) writeFileSync(html, toHtml(report));
   return toExitCode(report);
 }
 

@@ -1,5 +1,5 @@
 import type { Replay } from '../invocations/replay/replay.ts';
-import { escaped, toJunitXml } from './junit.ts';
+import { toJunitXml } from './junit.ts';
 import { style, toLine, toShown } from './output.ts';
 
 export interface Sampled {
@@ -104,26 +104,3 @@ export const toJunit = ({ app, outcomes }: GateReport): string =>
       return { name: toName(outcome), kind: kind === 'unseen' ? 'error' : kind, message: `${place}${values}` };
     }),
   );
-
-const STYLE =
-  'body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}' +
-  'pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #8884;padding:.5rem;border-radius:.3rem}' +
-  'summary{cursor:pointer;font-weight:600}li{overflow-wrap:anywhere}';
-
-/** Formats the report as an HTML page without scripts and without other files. */
-export function toHtml(report: GateReport): string {
-  const groups = toGroups(report.outcomes).map(({ kind, place, outcomes }) => {
-    const { before, after } = outcomes[0]?.result?.difference ?? {};
-    const values = [before, after].map((value) => `<pre>${escaped(JSON.stringify(value, null, 2) ?? 'nothing')}</pre>`);
-    const names = outcomes.map((outcome) => `<li>${escaped(toName(outcome))}</li>`).join('\n');
-    const example = kind === 'failure' ? `<p>Before, and after:</p>\n${values.join('\n')}\n` : '';
-    const summary = `<summary>${outcomes.length} × ${escaped(place)}</summary>`;
-    return `<details open>${summary}\n${example}<ul>\n${names}\n</ul></details>`;
-  });
-  const title = `Replay of ${escaped(report.app)}`;
-  const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`;
-  const head = `<meta charset="utf-8">${policy}<title>${title}</title><style>${STYLE}</style>`;
-  return ['<!doctype html>', `<html lang="en">${head}`, `<h1>${title}</h1>`, `<p>${escaped(toSummary(report))}</p>`]
-    .concat(groups, '</html>', '')
-    .join('\n');
-}

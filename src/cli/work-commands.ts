@@ -118,7 +118,6 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
     .option('--live <share>', 'of how many of those the live model is asked, such as 5%')
     .option('--budget <tokens>', 'what these calls may use together')
     .option('--junit <file>', 'write a report of the sample for CI')
-    .option('--html <file>', 'write it as a page')
     .action(async (session: string | undefined, invocation: string | undefined, _options, command: Command) => {
       const options: ReplayOptions & GateOptions = command.optsWithGlobals();
       if ((session === undefined) === (options.since === undefined)) command.error('Name a session, or --since.');

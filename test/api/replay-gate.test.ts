@@ -62,14 +62,14 @@ test('after no change 200 tapes are the same, and no model is asked', async () =
   console.log(out);
 });
 
-test('after a changed instruction those that had it are named, by place, in text, JUnit and a page', async () => {
+test('after a changed instruction those that had it are named, by place, in text and JUnit', async () => {
   const changed = await startOn(app.databaseUrl, {
     ...settings,
     TOOLS: 'calculator',
     SYSTEM_PROMPT: 'Be kind <script>alert("&")</script>.',
   });
-  const [junit, html] = [join(folder, 'r.xml'), join(folder, 'r.html')];
-  const { code, out, error } = await gate(changed.url, '--junit', junit, '--html', html).end;
+  const junit = join(folder, 'r.xml');
+  const { code, out, error } = await gate(changed.url, '--junit', junit).end;
   const listed = await gate(changed.url, '--json').end;
   await changed.close();
   expect([code, error]).toEqual([1, '']);
@@ -81,11 +81,8 @@ test('after a changed instruction those that had it are named, by place, in text
   expect([paths['/request/instruction']?.length, paths['same']?.length]).toEqual([150, 50]);
   const xml = readFileSync(junit, 'utf8');
   expect(xml).toContain('<testsuite name="replay.harness_agent" tests="200" failures="150" errors="0">');
-  const page = readFileSync(html, 'utf8');
-  expect(page).toContain('150 × /request/instruction');
-  expect([page.match(/<script/), page.match(/(src|href)=/)]).toEqual([null, null]);
-  expect(page).toContain('&lt;script&gt;');
-  expect(readFileSync(junit, 'utf8')).not.toContain('<script');
+  expect(xml).toContain('&lt;script&gt;');
+  expect(xml).not.toContain('<script');
 });
 
 test('the same sample each time; a live share asks the model within its budget', async () => {

@@ -30,7 +30,7 @@ const NOT_RUN: Record<string, string> = {
     'it changes the settings of another program, which is not installed here',
   'docs/operations.md: $ docker compose build':
     'it replaces containers that run; a person with an engine tries it before a release',
-  'docs/replay.md: $ npx agent-runtime replay --since 7d --junit replay.xml --html replay.html':
+  'docs/replay.md: $ npx agent-runtime replay --since 7d --junit replay.xml':
     'it needs 200 stored invocations; test/api/replay-gate.test.ts makes them',
   'docs/reliability.md: $ npm run test:fault': 'it is the fault suite, and hours of it',
   'template/README.md: $ npx agent-runtime start           # the service, with a PostgreSQL of its own in .data/':
