@@ -7,7 +7,7 @@ const INTRODUCTION = `# Configuration
 
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. One that is no setting and
-resembles one (\`AUDT\`) is named by a warning at the start and by \`doctor\`. \`MAX_…\` is a maximum;
+resembles one (\`AUDT\`), or was one, is named by a warning at the start and by \`doctor\`. \`MAX_…\` is a maximum;
 \`_MS\` are milliseconds, \`_BYTES\` bytes. Brackets have the default and what is allowed; switches are
 \`true\` or \`false\`. \`npm run docs:config\` makes this page.
 `;

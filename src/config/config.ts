@@ -24,7 +24,10 @@ const SETTINGS = Object.keys(environmentSchema.shape);
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
 /** Settings of earlier versions, with what holds now. */
-const FORMER = new Map([['DATABASE_READ_URL', 'reads go to DATABASE_URL']]);
+const FORMER = new Map([
+  ['DATABASE_READ_URL', 'reads go to DATABASE_URL'],
+  ['OTEL_SEMCONV_STABILITY_OPT_IN', 'traces and metrics have the current names only'],
+]);
 
 /** Names of environment variables whose value is never shown in messages. */
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;

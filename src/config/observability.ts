@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { choiceOr, documented, flag, integer, list, rangeText, textOr, url, whole } from './setting-schemas.ts';
+import { choiceOr, documented, flag, integer, rangeText, textOr, url, whole } from './setting-schemas.ts';
 
 const PORTS: [number, number] = [0, 65_535];
 
@@ -71,10 +71,6 @@ export const OBSERVABILITY = {
     'Name of this service in traces and metrics; `OTEL_RESOURCE_ATTRIBUTES` works too.',
   ),
   OTEL_METRIC_EXPORT_INTERVAL: whole(60_000, [1_000, 3_600_000], 'Milliseconds between two exports of metrics.'),
-  OTEL_SEMCONV_STABILITY_OPT_IN: list(
-    "With `gen_ai/dup`, metrics and spans of model calls have OpenTelemetry's older names too.",
-    'current names only',
-  ),
   OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag(
     false,
     'Whether traces contain what people, models and tools said.',
@@ -86,13 +82,7 @@ export interface OtlpSettings {
   OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
   OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' | 'http/json';
   OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: boolean;
-  OTEL_SEMCONV_STABILITY_OPT_IN: string[];
 }
-
-/** True if traces and metrics have the older names of OpenTelemetry's semantic conventions too. */
-export const hasOldNames = ({
-  OTEL_SEMCONV_STABILITY_OPT_IN: conventions,
-}: Pick<OtlpSettings, 'OTEL_SEMCONV_STABILITY_OPT_IN'>) => conventions.includes('gen_ai/dup');
 
 export const toOtlpOptions = (settings: OtlpSettings, signal: 'traces' | 'metrics') => ({
   url: `${settings.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/$/, '')}/v1/${signal}`,

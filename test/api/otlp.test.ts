@@ -204,27 +204,26 @@ describe('traces', () => {
     const talkative = await start({
       DEV_UI: 'true',
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-      OTEL_SEMCONV_STABILITY_OPT_IN: 'http,gen_ai/dup',
       OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
     });
     await invoke(talkative, 's4', { traceparent: TRACEPARENT });
-    const sent = await vi.waitUntil(
-      () =>
-        collector.exports.find(
-          ({ path, headers }) => path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf',
-        ),
+    const isProtobuf = ({ path, headers }: (typeof collector.exports)[number]) =>
+      path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf';
+    // A slow process sends the spans of an invocation in several requests; the second call of the model is in the last.
+    const answered = '{"role":"tool","parts":[{"type":"tool_call_response"';
+    const text = await vi.waitUntil(
+      () => {
+        const sent = Buffer.concat(collector.exports.filter(isProtobuf).map(({ body }) => body)).toString('latin1');
+        return sent.includes(answered) && sent;
+      },
       { timeout: 60_000 },
     );
-    const text = sent.body.toString('latin1');
     const message = { role: 'user', parts: [{ type: 'text', content: `Look: ${SECRET}` }] };
     expect(text).toContain(JSON.stringify([message]));
     for (const name of ['gen_ai.output.messages', 'gen_ai.tool.call.arguments', 'gen_ai.system_instructions']) {
       expect(text).toContain(name);
     }
     expect(text).toContain('{"type":"function","name":"look"');
-    expect(text).toContain('{"role":"tool","parts":[{"type":"tool_call_response"');
-    // The name of the provider until version 1.36, which the setting asks for.
-    expect(text).toContain('gen_ai.system\u0012');
     // The Web UI still has its own trace, which begins with the invocation.
     const kept = await client(talkative.url).get('/dev/apps/harness_agent/debug/trace/session/s4');
     const roots = (kept.body as { name: string; parent_span_id: string | null }[]).filter(

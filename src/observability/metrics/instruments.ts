@@ -52,11 +52,11 @@ const usedTokens = (tokens: keyof ReturnType<typeof toTokens>, description: stri
   ...counter(`gen_ai.client.inference.usage.${tokens}`, [...MODEL_LABELS, 'gen_ai_token_modality'], description),
   unit: '{token}',
 });
-const tokensOfCalls = (name: string, labels: string[], description: string): Instrument => ({
+const tokensOfCalls = (name: string, description: string): Instrument => ({
   name,
   kind: 'histogram',
   unit: '{token}',
-  labels: [...MODEL_LABELS, ...labels],
+  labels: [...MODEL_LABELS, 'error_type'],
   description,
   buckets: TOKENS,
 });
@@ -66,12 +66,6 @@ export const TOKEN_COUNTERS = {
   'cache_read.input_tokens': usedTokens('cache_read.input_tokens', "Those from a provider's cache."),
   output_tokens: usedTokens('output_tokens', 'Tokens of answers, thoughts included.'),
   'reasoning.output_tokens': usedTokens('reasoning.output_tokens', 'Those of thoughts.'),
-};
-
-/** Metrics under the names of OpenTelemetry's conventions up to 1.41; recorded only if configured. */
-export const OLD_INSTRUMENTS = {
-  modelCall: seconds('gen_ai.client.operation.duration', MODEL_LABELS, 'Model calls of agents.', CALL_SECONDS),
-  tokens: tokensOfCalls('gen_ai.client.token.usage', ['gen_ai_token_type'], 'Tokens of a call: input, output.'),
 };
 
 /** Metrics of agents, models and tools have OpenTelemetry names, all others Prometheus names. */
@@ -125,12 +119,8 @@ export const INSTRUMENTS = {
     'Parts of answers of models that were not understood.',
   ),
   ...TOKEN_COUNTERS,
-  callInput: tokensOfCalls(
-    'gen_ai.client.inference.operation.input_tokens',
-    ['error_type'],
-    'Prompt tokens of a call.',
-  ),
-  callOutput: tokensOfCalls('gen_ai.client.inference.operation.output_tokens', ['error_type'], 'Its output tokens.'),
+  callInput: tokensOfCalls('gen_ai.client.inference.operation.input_tokens', 'Prompt tokens of a call.'),
+  callOutput: tokensOfCalls('gen_ai.client.inference.operation.output_tokens', 'Its output tokens.'),
   toolCall: seconds(
     'gen_ai.execute_tool.duration',
     ['gen_ai_agent_name', 'gen_ai_tool_name', 'gen_ai_tool_type', 'error_type'],

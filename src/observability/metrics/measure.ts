@@ -6,7 +6,7 @@ import type { Event } from '../../core/event.ts';
 import { type Metrics, TURN_REFUSALS } from '../../platform/metrics.ts';
 import type { PoolUse } from '../../platform/db/database.ts';
 import { toProviderName, toTokens } from '../tokens.ts';
-import { INSTRUMENTS, observeValue, OLD_INSTRUMENTS, TOKEN_COUNTERS, toCounter, toRecorder } from './instruments.ts';
+import { INSTRUMENTS, observeValue, TOKEN_COUNTERS, toCounter, toRecorder } from './instruments.ts';
 
 interface Sources {
   pools(): PoolUse[];
@@ -33,8 +33,7 @@ const NANOSECONDS = 1e9;
 /** Label value for names that are not deployed, because a request, a model or a tool server chose them. */
 const OTHER = 'other';
 
-/** Creates all metrics; with `alsoOld`, also under the earlier names of OpenTelemetry's conventions. */
-export function createMeasures(meter: Meter, alsoOld = false): Measures {
+export function createMeasures(meter: Meter): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
   const takeOver = toCounter(meter, INSTRUMENTS.takeOver);
@@ -77,7 +76,7 @@ export function createMeasures(meter: Meter, alsoOld = false): Measures {
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
     scored: (outcome, count) => score({ outcome }, count),
-    observe: createObserver(meter, names, createCallMeasure(meter, alsoOld)),
+    observe: createObserver(meter, names, createCallMeasure(meter)),
     watch(sources, deployed) {
       Object.assign(names, deployed);
       observeValue(meter, INSTRUMENTS.active, () => [[sources.activeInvocations()]]);
@@ -188,17 +187,13 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
 type MeasureCall = (seconds: number, labels: Attributes, event: Event | undefined) => void;
 
 /** Records the duration and tokens of model calls; a failed call counts 0 tokens. */
-function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
+function createCallMeasure(meter: Meter): MeasureCall {
   const duration = toRecorder(meter, INSTRUMENTS.modelCall);
   const input = toRecorder(meter, INSTRUMENTS.callInput);
   const output = toRecorder(meter, INSTRUMENTS.callOutput);
   const counters = Object.entries(TOKEN_COUNTERS).map(
     ([name, instrument]) => [name as keyof typeof TOKEN_COUNTERS, toCounter(meter, instrument, [])] as const,
   );
-  const old = alsoOld && {
-    duration: toRecorder(meter, OLD_INSTRUMENTS.modelCall),
-    tokens: toRecorder(meter, OLD_INSTRUMENTS.tokens),
-  };
   return (seconds, labels, event) => {
     const code = event ? event.errorCode : 'cut_off';
     const withError = { ...labels, ...(code ? { 'error.type': code } : {}) };
@@ -207,10 +202,6 @@ function createCallMeasure(meter: Meter, alsoOld: boolean): MeasureCall {
     input(tokens.input_tokens, withError);
     output(tokens.output_tokens, withError);
     for (const [name, count] of counters) count({ ...labels, 'gen_ai.token.modality': 'unknown' }, tokens[name]);
-    if (!old) return;
-    old.duration(seconds, withError);
-    for (const type of ['input', 'output'] as const)
-      old.tokens(tokens[`${type}_tokens`], { ...labels, 'gen_ai.token.type': type });
   };
 }
 

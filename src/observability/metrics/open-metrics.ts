@@ -11,7 +11,7 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import type { Config } from '../../config/config.ts';
-import { hasOldNames, pairs, toOtlpOptions } from '../../config/observability.ts';
+import { pairs, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
 import { listenAt } from '../../platform/net/network.ts';
 import { toPrometheusName } from './instruments.ts';
@@ -49,7 +49,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
           exporter.getMetricsRequestHandler(request, response),
         )
       : undefined;
-  const measures = createMeasures(provider.getMeter('agent-runtime', version), hasOldNames(config));
+  const measures = createMeasures(provider.getMeter('agent-runtime', version));
   return {
     measures,
     url: server && `${server.url}/metrics`,

@@ -9,7 +9,7 @@ import {
   type SpanProcessor,
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace-base';
-import { hasOldNames, type OtlpSettings, type SamplerName, toOtlpOptions } from '../../config/observability.ts';
+import { type OtlpSettings, type SamplerName, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
 import { type Attributes, SpanKind } from '@opentelemetry/api';
 import type { Content, Part } from '../../core/content.ts';
@@ -43,11 +43,10 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
 /** Exports spans by OpenTelemetry's conventions. Failures are logged without their message, which may quote content. */
 function withConventions(exporter: SpanExporter, settings: OtlpSettings, log: Log): SpanExporter {
   const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
-  const alsoOld = hasOldNames(settings);
   return {
     export(spans: ReadableSpan[], done) {
       exporter.export(
-        spans.map((span) => toGenAiSpan(span, keepsContent, alsoOld)),
+        spans.map((span) => toGenAiSpan(span, keepsContent)),
         ({ error }) => {
           if (error) log.warn({ reason: 'no answer of the collector' }, 'traces could not be exported');
           done({ code: SUCCESS });
@@ -88,7 +87,7 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
 };
 
 /** Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
-function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean): ReadableSpan {
+function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};
   for (const [name, value] of Object.entries(span.attributes)) {
@@ -97,8 +96,6 @@ function toGenAiSpan(span: ReadableSpan, keepsContent: boolean, alsoOld: boolean
     if (content) Object.assign(attributes, content(String(value)));
     else attributes[RENAMED[name] ?? name] = value;
   }
-  // The attribute's name in conventions up to version 1.36.
-  if (isChat && alsoOld) attributes['gen_ai.system'] = attributes['gen_ai.provider.name'];
   return {
     ...toPlain(span),
     attributes,

@@ -34,8 +34,13 @@ test('a variable that resembles a setting and is none is named, others are not',
 });
 
 test('a setting that went is named with what holds now', () => {
-  expect(readConfig({ DATABASE_READ_URL: 'postgres://replica.example/agents' }).misspelt).toEqual([
+  const former = {
+    DATABASE_READ_URL: 'postgres://replica.example/agents',
+    OTEL_SEMCONV_STABILITY_OPT_IN: 'gen_ai/dup',
+  };
+  expect(readConfig(former).misspelt).toEqual([
     'DATABASE_READ_URL is no setting any more and has no effect: reads go to DATABASE_URL.',
+    'OTEL_SEMCONV_STABILITY_OPT_IN is no setting any more and has no effect: traces and metrics have the current names only.',
   ]);
 });
 
