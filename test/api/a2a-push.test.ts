@@ -1,6 +1,5 @@
 import { Message, type Task } from '@a2a-js/sdk';
 import { ClientFactory, ClientFactoryOptions } from '@a2a-js/sdk/client';
-import { LegacyRestTransport } from '@a2a-js/sdk/compat/v0_3/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { getFunctionResponses } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
@@ -116,29 +115,4 @@ test('0.3: an address is told of the task in its words', async () => {
   expect(await rpc('tasks/pushNotificationConfig/get', { id })).toMatchObject({ result: kept });
   expect(await rpc('tasks/pushNotificationConfig/delete', named)).toEqual({ jsonrpc: '2.0', id: 7, result: null });
   expect(await rpc('tasks/pushNotificationConfig/list', { id })).toMatchObject({ result: [again] });
-});
-
-test('0.3 over HTTP+JSON: the official client has an address told, and looks after it', async () => {
-  const client = new LegacyRestTransport({ endpoint: `${app.url}${APP}` });
-  const authentication = { scheme: 'Bearer', credentials: 'secret' };
-  const config = { tenant: '', id: 'c', taskId: '', url: `${receiver.origin}/old-rest`, token: 'mine', authentication };
-  const configuration = { acceptedOutputModes: [], taskPushNotificationConfig: config, returnImmediately: false };
-  const { id: taskId } = (await client.sendMessage({ ...say('Hello'), configuration })) as Task;
-  const [told] = await receiver.until('/old-rest', 1);
-  expect(told?.message).toMatchObject({ kind: 'task', id: taskId, status: { state: 'input-required' } });
-  expect(told?.headers).toMatchObject({ 'x-a2a-notification-token': 'mine', authorization: 'Bearer secret' });
-  const late = { ...config, taskId, id: 'late', url: `${receiver.origin}/old-rest-late` };
-  const made = await client.createTaskPushNotificationConfig(late);
-  expect(made).toEqual({ ...late, authentication: { ...authentication, credentials: '' } });
-  const ofTask = { tenant: '', taskId };
-  expect(await client.getTaskPushNotificationConfig({ ...ofTask, id: 'late' })).toEqual(made);
-  const list = async () => {
-    const { configs } = await client.listTaskPushNotificationConfig({ ...ofTask, pageSize: 0, pageToken: '' });
-    return configs.map(({ id }) => id);
-  };
-  expect(await list()).toEqual(['c', 'late']);
-  await client.deleteTaskPushNotificationConfig({ ...ofTask, id: 'late' });
-  expect(await list()).toEqual(['c']);
-  const inside = { ...late, url: 'http://169.254.169.254/' };
-  await expect(client.createTaskPushNotificationConfig(inside)).rejects.toThrow(/url/);
 });

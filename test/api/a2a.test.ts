@@ -4,7 +4,6 @@ import {
   ClientFactoryOptions,
   DefaultAgentCardResolver,
   JsonRpcTransportFactory,
-  RestTransportFactory,
 } from '@a2a-js/sdk/client';
 import { exportJWK, flattenedVerify, generateKeyPair } from 'jose';
 import {
@@ -250,19 +249,17 @@ test.each(BINDINGS)('%s: a task is cancelled on whatever replica it runs, once',
 
 const legacyCompat = { enabled: true };
 /** Connects a client that knows no version after 0.3. */
-const connectOld = (url: string, factory: typeof JsonRpcTransportFactory | typeof RestTransportFactory) => {
+const connectOld = (url: string) => {
   const fetchImpl: typeof fetch = async (address) => {
     const { supportedInterfaces: _, ...card } = (await (await fetch(address)).json()) as Record<string, unknown>;
     return Response.json(card);
   };
   const cardResolver = new DefaultAgentCardResolver({ legacyCompat, fetchImpl });
-  return new ClientFactory({ transports: [new factory({ legacyCompat })], cardResolver }).createFromUrl(url, CARD);
+  const transports = [new JsonRpcTransportFactory({ legacyCompat })];
+  return new ClientFactory({ transports, cardResolver }).createFromUrl(url, CARD);
 };
 
 test('a client of 0.3 is served in its words', async () => {
-  const client = await connectOld(app.url, JsonRpcTransportFactory);
-  const made = toJson(await client.sendMessage(say('hello')));
-  expect(made).toMatchObject({ status: { state: 'TASK_STATE_COMPLETED' } });
   const rpc = (method: string, params: object, headers = {}) =>
     app.post(APP, { jsonrpc: '2.0', id: 7, method, params }, headers);
   const message = { kind: 'message', messageId: 'old', role: 'user', parts: [{ kind: 'text', text: 'hello' }] };
@@ -276,6 +273,27 @@ test('a client of 0.3 is served in its words', async () => {
       history: [{ kind: 'message', role: 'user', messageId: 'old' }],
     },
   });
+  const file = { name: 'a.png', mimeType: 'image/png', bytes: 'AAAA' };
+  const mixed = [
+    { kind: 'file', file },
+    { kind: 'file', file: { uri: 'https://example.com/b' } },
+    { kind: 'data', data: { callId: 'c', parts: [{ raw: 'kept' }] } },
+  ];
+  expect((await rpc('message/send', { message: { ...message, messageId: 'mixed', parts: mixed } })).body).toMatchObject(
+    {
+      result: {
+        history: [
+          {
+            parts: [
+              { kind: 'file', file },
+              { kind: 'file', file: { uri: 'https://example.com/b' } },
+              { kind: 'text', text: '{"callId":"c","parts":[{"raw":"kept"}]}' },
+            ],
+          },
+        ],
+      },
+    },
+  );
   const calls = spoken.calls.length;
   const parts = [{ kind: 'text', text: 'speak' }];
   const params = { message: { ...message, messageId: 'old stream', parts } };
@@ -317,23 +335,15 @@ test('a client of 0.3 is served in its words', async () => {
   });
 });
 
-test('a client of 0.3 is served over HTTP+JSON', async () => {
-  const asked: string[] = [];
-  const original = fetch;
-  const recording = vi.spyOn(globalThis, 'fetch').mockImplementation(async (...sent) => {
-    const { method, url } = new Request(...sent);
-    asked.push(`${method} ${new URL(url).pathname}`);
-    return original(...sent);
-  });
-  onTestFinished(() => recording.mockRestore());
-  const client = await connectOld(app.url, RestTransportFactory);
+test('the official client of 0.3 sends, follows, answers and cancels', async () => {
+  const client = await connectOld(app.url);
   const made = toJson(await client.sendMessage(say('hello')));
   expect(made).toMatchObject({
     status: { state: 'TASK_STATE_COMPLETED' },
     artifacts: [{ parts: [{ text: 'You said hello' }] }],
     history: [{ role: 'ROLE_USER', parts: [{ text: 'hello' }] }],
   });
-  const elsewhere = await connectOld(other.url, RestTransportFactory);
+  const elsewhere = await connectOld(other.url);
   expect(toJson(await elsewhere.getTask(named(made.id)))).toEqual(made);
   expect(toJson(await elsewhere.getTask({ ...named(made.id), historyLength: 0 }))).not.toHaveProperty('history');
 
@@ -374,70 +384,29 @@ test('a client of 0.3 is served over HTTP+JSON', async () => {
   const wrong = say('', {}, [{ raw: 'AAAA', mediaType: 'application/x-unknown' }]);
   await expect(client.sendMessage(wrong)).rejects.toThrow(ContentTypeNotSupportedError);
   expect(await client.getAgentCard()).toMatchObject({ name: 'harness_agent' });
-  expect(new Set(asked.map((each) => each.replace(/tasks\/[^:]*/, 'tasks/{id}')))).toEqual(
-    new Set([
-      `GET ${CARD}`,
-      ...['message:send', 'message:stream', 'tasks/{id}:cancel'].map((path) => `POST ${APP}/v1/${path}`),
-      ...['tasks/{id}', 'tasks/{id}:subscribe', 'card'].map((path) => `GET ${APP}/v1/${path}`),
-    ]),
-  );
 });
 
-test('0.3 over HTTP+JSON: the names of protocol buffers, and what is wrong', async () => {
-  const send = (body: unknown, headers = {}) => app.post(`${APP}/v1/message:send`, body, headers);
-  const request = { message_id: 'old rest', role: 'ROLE_USER', content: [{ text: 'draw' }] };
-  const made = await send({ request, configuration: { blocking: true, history_length: 0 } });
-  expect(made.headers.get('content-type')).toBe('application/json');
-  const { task } = made.body as { task: { id: string } };
-  expect(task).toMatchObject({
-    artifacts: [
-      { parts: [{ file: { fileWithBytes: 'AAAA', mimeType: 'image/png' } }] },
-      { parts: [{ file: { fileWithUri: 'https://example.com/b' } }] },
-    ],
+test('0.3 is not served over HTTP+JSON, and no card says so', async () => {
+  const message = { messageId: 'old rest', role: 'ROLE_USER', content: [{ text: 'hello' }] };
+  expect(await app.post(`${APP}/v1/message:send`, { request: message })).toMatchObject({
+    status: 404,
+    body: { error: { status: 'NOT_FOUND' } },
   });
-  expect(task).not.toHaveProperty('history');
-  const parts = [
-    { file: { file_with_uri: '', file_with_bytes: 'AAAA', mime_type: 'image/png' } },
-    { data: { data: { callId: 'c', parts: [{ raw: 'kept' }] } } },
-  ];
-  const sent = (await send({ message: { ...request, message_id: 'files', content: parts } })).body;
-  expect(sent).toMatchObject({
-    task: {
-      history: [
-        { content: [{ file: { fileWithBytes: 'AAAA' } }, { text: '{"callId":"c","parts":[{"raw":"kept"}]}' }] },
-      ],
-    },
+  expect(await app.get(`${APP}/tasks/none`, { 'a2a-version': '0.3' })).toMatchObject({
+    status: 400,
+    body: { error: { details: [{ reason: 'VERSION_NOT_SUPPORTED' }] } },
   });
-  const nested = `${'{"content":['.repeat(40_000)}${']}'.repeat(40_000)}`;
-  for (const [body, code] of [
-    ['{', -32_700],
-    [nested, -32_700],
-    ['null', -32_602],
-    ['[1]', -32_602],
-    [{ message: 'm' }, -32_602],
-    [{ message: { ...request, content: 'text' } }, -32_602],
-    [{ message: { ...request, content: [null] } }, -32_602],
-    [{ message: { ...request, content: [{ file: [] }, { data: 1 }] } }, -32_602],
-    [{ message: request, configuration: { push_notification: 'p' } }, -32_602],
-  ] as const) {
-    const { status, body: refused } = await send(body);
-    expect([status, refused]).toEqual([400, { code, message: expect.any(String) }]);
-  }
-  const refused = async (path: string, headers = {}) => {
-    const { status, body } = await app.get(`${APP}${path}`, headers);
-    return [status, (body as { code?: number }).code];
+  const { body } = await app.get(CARD);
+  const { supportedInterfaces, additionalInterfaces } = body as {
+    supportedInterfaces: { protocolBinding: string; protocolVersion: string }[];
+    additionalInterfaces: { transport: string }[];
   };
-  expect(await refused('/v1/tasks/none')).toEqual([404, -32_001]);
-  expect(await refused(`/v1/tasks/${task.id}`, { 'a2a-version': '1.0' })).toEqual([400, -32_009]);
-  expect(await refused(`/v1/tasks/${task.id}`, { 'a2a-version': '0.3.1.2' })).toEqual([400, -32_009]);
-  expect(await refused(`/v1/tasks/${task.id}?historyLength=-1`)).toEqual([400, -32_602]);
-  expect(await refused(`/v1/tasks/${task.id}/pushNotificationConfigs`)).toEqual([400, -32_003]);
-  expect((await app.get(`${APP}/v1/tasks?pageSize=1&historyLength=1`)).body).toMatchObject({
-    tasks: [{ history: [{ content: expect.any(Array) }] }],
-  });
-  expect((await app.get(`${APP}/tasks/${task.id}`, { 'a2a-version': '0.3' })).body).toMatchObject({
-    error: { details: [{ reason: 'VERSION_NOT_SUPPORTED' }] },
-  });
+  expect(supportedInterfaces.map((each) => `${each.protocolBinding} ${each.protocolVersion}`)).toEqual([
+    'JSONRPC 1.0',
+    'HTTP+JSON 1.0',
+    'JSONRPC 0.3',
+  ]);
+  expect(additionalInterfaces.map(({ transport }) => transport)).toEqual(['JSONRPC']);
 });
 
 test('what is wrong is said to a client of 0.3 with one object, which all of its readers take', async () => {
@@ -476,6 +445,11 @@ test('what is wrong is said in the words of the protocol', async () => {
   expect((await app.post(APP, '{}', { 'a2a-version': '1.0', 'content-type': 'text/plain' })).body).toMatchObject({
     error: { code: -32_005 },
   });
+  for (const wrong of ['{', `${'{"a":['.repeat(40_000)}${']}'.repeat(40_000)}`, 'null', '[1]', '{"message":"m"}'])
+    expect(await app.post(`${APP}/message:send`, wrong)).toMatchObject({
+      status: 400,
+      body: { error: { status: 'INVALID_ARGUMENT' } },
+    });
   const absent = await app.get(`${APP}/tasks/none`);
   expect(absent).toMatchObject({
     status: 404,

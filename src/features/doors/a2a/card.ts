@@ -50,7 +50,6 @@ export async function toCard(
       { url, protocolBinding: 'JSONRPC', protocolVersion: VERSION },
       { url, protocolBinding: 'HTTP+JSON', protocolVersion: VERSION },
       { url, protocolBinding: 'JSONRPC', protocolVersion: OLD_VERSION },
-      { url, protocolBinding: 'HTTP+JSON', protocolVersion: OLD_VERSION },
     ],
     capabilities: { streaming: true, pushNotifications: config.WEBHOOKS, extendedAgentCard: true },
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
@@ -61,15 +60,15 @@ export async function toCard(
     ],
     ...(isOpen ? {} : { securitySchemes: { bearer }, securityRequirements: [{ schemes: { bearer: { list: [] } } }] }),
   };
-  const additionalInterfaces = ['JSONRPC', 'HTTP+JSON'].map((transport) => ({ url, transport }));
   const legacyMembers = {
     url,
     preferredTransport: 'JSONRPC',
+    additionalInterfaces: [{ url, transport: 'JSONRPC' }],
     protocolVersion: '0.3.0',
     supportsAuthenticatedExtendedCard: true,
   };
   const security = isOpen ? {} : { security: [{ bearer: [] }] };
-  const fullCard = isPlain ? card : { ...card, ...legacyMembers, additionalInterfaces, ...security };
+  const fullCard = isPlain ? card : { ...card, ...legacyMembers, ...security };
   return config.A2A_CARD_KEY ? sign(config.A2A_CARD_KEY, fullCard) : fullCard;
 }
 

@@ -13,7 +13,7 @@ export class A2aError extends InvalidError {
   }
 }
 
-/** Clients see `status` over HTTP+JSON of A2A 1.0, and `code` over JSON-RPC and over HTTP+JSON of A2A 0.3. */
+/** Clients see `status` over HTTP+JSON, and `code` over JSON-RPC. */
 type ErrorView = { status: number; code: number; message: string; reason: string };
 
 export const refusal = { type: 'object', properties: {}, description: 'An error of JSON-RPC, or of HTTP+JSON.' };
@@ -51,12 +51,9 @@ export function speaksOld({ headers, query }: Partial<Pick<Parameters<ToRefusal>
   return typeof version !== 'string' || !version.startsWith(VERSION);
 }
 
-export const isOldPath = (path: string): boolean => /^\/a2a\/[^/]+\/v1\//.test(path);
-
-export const toRestError = ({ status, code, message, reason }: ErrorView, isOld: boolean) =>
-  isOld
-    ? { code, message }
-    : { error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) } };
+export const toRestError = ({ status, message, reason }: ErrorView) => ({
+  error: { code: status, status: NAMES[status] ?? 'INTERNAL', message, details: toDetails(reason) },
+});
 
 /** Formats an error as JSON-RPC or HTTP+JSON, depending on the path of the request. */
 export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, request) => {
@@ -64,7 +61,7 @@ export const toRefusal: ToRefusal = ({ status: plain, detail, limit }, error, re
   const isOld = speaksOld(request);
   const toBody = (shown: ErrorView) => ({
     status: shown.status,
-    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown, isOld) : toRestError(shown, isOldPath(path)),
+    body: /^\/a2a\/[^/]+\/?$/.test(path) ? toRpcError(null, shown, isOld) : toRestError(shown),
   });
   if (error instanceof A2aError) return toBody(showError(error));
   const status = plain === 422 ? 400 : plain;

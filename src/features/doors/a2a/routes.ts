@@ -68,7 +68,7 @@ const following = {
 } as const;
 const { historyLength } = getParams.shape;
 
-/** Declares a method over HTTP+JSON, by default about one task. Clients of A2A 0.3 find it below `/v1`. */
+/** Declares a method over HTTP+JSON, by default about one task. */
 function rest(
   name: A2aMethod,
   address: string,
@@ -147,7 +147,7 @@ export const a2aOperations: Operation<A2aContext>[] = [
     success: shown('A page of tasks.', { tasks: [task], nextPageToken: '', pageSize: 50, totalSize: 1 }),
   }),
   rest('GetTask', TASK, 'getA2aTask', 'Get a task', {
-    parameters: { path: inTask, query: doorQuery.extend({ historyLength, history_length: historyLength }) },
+    parameters: { path: inTask, query: doorQuery.extend({ historyLength }) },
   }),
   rest('CancelTask', `${TASK}:cancel`, 'cancelA2aTask', 'Cancel a task', {
     description:

@@ -10,10 +10,10 @@ import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
 import { sendEvents, toDoorUser, type TurnCall } from '../start-turn.ts';
 import { readVersion, toCard } from './card.ts';
-import { A2aError, isOldPath, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
+import { A2aError, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
-import { fromOld, toOldJson, toOldResult } from './old-wire.ts';
+import { fromOld, toOldResult } from './old-wire.ts';
 import * as schemas from './params.ts';
 import * as push from './push.ts';
 
@@ -114,7 +114,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...incoming }: 
     requireScope(incoming.principal, { scope, because: 'this method needs it.' });
     // The route has already charged the request as a small read.
     if (load !== 'read') await incoming.countAgain(load);
-    const methodParams = isOld ? fromOld(methodName, toMembers(params), false) : schemas.toCamel(toMembers(params));
+    const methodParams = isOld ? fromOld(methodName, toMembers(params)) : schemas.toCamel(toMembers(params));
     return await answer(context, methodName as A2aMethod, incoming, methodParams, {
       isOld,
       toResult: (value) => ({ jsonrpc: '2.0', id, result: isOld ? toOldResult(value) : value }),
@@ -132,24 +132,17 @@ export async function serveRest(
   name: A2aMethod,
   { body, ...incoming }: A2aRequest,
 ): Promise<Answer> {
-  const isOld = isOldPath(incoming.request.path);
-  const version = readVersion(incoming.request);
-  if (version !== undefined && (version === OLD_VERSION) !== isOld)
-    throw new A2aError('VERSION_NOT_SUPPORTED', `This is not an address of version ${version}.`);
+  if (readVersion(incoming.request) === OLD_VERSION)
+    throw new A2aError('VERSION_NOT_SUPPORTED', `Version ${OLD_VERSION} is spoken over JSON-RPC only.`);
   const { taskId, configId } = incoming.path;
   const ids = name.includes('Push') ? { taskId, ...(configId && { id: configId }) } : taskId && { id: taskId };
-  const members = body === undefined ? {} : readBody(body);
-  const methodParams = {
-    ...(isOld ? fromOld(name, members, true) : members),
-    ...schemas.toCamel(incoming.query),
-    ...ids,
-  };
+  const methodParams = { ...(body === undefined ? {} : readBody(body)), ...incoming.query, ...ids };
   const result = await answer(context, name, incoming, methodParams, {
-    isOld,
-    toResult: isOld ? toOldJson : (value) => value,
-    toError: (shown) => toRestError(shown, isOld),
+    isOld: false,
+    toResult: (value) => value,
+    toError: toRestError,
   });
-  if (isOld || result.kind !== 'value') return result;
+  if (result.kind !== 'value') return result;
   incoming.response.type('application/a2a+json').end(JSON.stringify(result.value));
   return { kind: 'sent' };
 }

@@ -21,17 +21,6 @@ export const ALIASES: Aliases = {
   '/apps/{app_name}/eval_results': ['listEvalResultIds'],
   '/apps/{app_name}/eval_results/{eval_result_id}': ['getEvalResult'],
 
-  // Paths of A2A 0.3 contain the version.
-  '/a2a/{app_name}/v1/message:send': ['sendA2aMessage'],
-  '/a2a/{app_name}/v1/message:stream': ['streamA2aMessage'],
-  '/a2a/{app_name}/v1/tasks': ['listA2aTasks'],
-  '/a2a/{app_name}/v1/tasks/{task_id}': ['getA2aTask'],
-  '/a2a/{app_name}/v1/tasks/{task_id}:cancel': ['cancelA2aTask'],
-  '/a2a/{app_name}/v1/tasks/{task_id}:subscribe': ['subscribeToA2aTask', 'resubscribeToA2aTask'],
-  '/a2a/{app_name}/v1/tasks/{task_id}/pushNotificationConfigs': ['createA2aPushConfig', 'listA2aPushConfigs'],
-  '/a2a/{app_name}/v1/tasks/{task_id}/pushNotificationConfigs/{config_id}': ['getA2aPushConfig', 'deleteA2aPushConfig'],
-  '/a2a/{app_name}/v1/card': ['getExtendedA2aCard'],
-
   // For MCP clients that request the metadata of protected resources (RFC 9728) without the path of the resource.
   '/.well-known/oauth-protected-resource': ['getMcpMetadata'],
 };
