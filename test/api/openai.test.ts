@@ -235,6 +235,9 @@ test('conversations: made with items, gone on with, listed, changed, deleted', a
     items: [{ type: 'message', role: 'user', content: 'more' }],
   });
   expect(added.data).toHaveLength(1);
+  const many = Array.from({ length: 21 }, () => ({ type: 'message' as const, role: 'user' as const, content: 'more' }));
+  await expect(client.conversations.items.create(made.id, { items: many })).rejects.toMatchObject({ status: 400 });
+  await expect(client.conversations.create({ items: many })).rejects.toMatchObject({ status: 400 });
   const changed = await client.conversations.update(made.id, { metadata: { topic: 'words' } });
   expect(changed.metadata).toEqual({ topic: 'words' });
   await client.conversations.delete(made.id);

@@ -117,13 +117,13 @@ export const createResponseSchema = looseObject('A request of the Responses API.
 const metadata = optional(newLabelsSchema, 'Notes, by name: the labels of its session.');
 
 export const conversationSchema = looseObject('A conversation.', {
-  items: optional(bodyList(item).max(20), 'Messages to begin with, 20 at most.'),
+  items: optional(z.array(item).max(20), 'Messages to begin with, 20 at most.'),
   metadata,
   user,
 });
 
 export const itemsSchema = looseObject('Items of a conversation.', {
-  items: bodyList(item).min(1).max(20).describe('Messages, 20 at most.'),
+  items: z.array(item).min(1).max(20).describe('Messages, 20 at most.'),
 });
 
 export const metadataSchema = looseObject('What changes.', { metadata });
