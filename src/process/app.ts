@@ -40,8 +40,9 @@ import type { LiveLimits } from '../invocations/live/live-socket.ts';
 import { replayOperations } from '../invocations/replay/routes.ts';
 import { signalOperations } from '../invocations/waits/signal-routes.ts';
 import { taskOperations } from '../invocations/waits/task-routes.ts';
-import { runLive } from '../invocations/live/run-live.ts';
+import { runLive } from '../features/doors/adk/run-live.ts';
 import { runOperations } from '../features/doors/adk/run-routes.ts';
+import { createSessionWithId } from '../features/doors/adk/session-routes.ts';
 import { sessionEventOperations } from '../invocations/routes/session-events.ts';
 import { createForgetSessions, type ForgetSessions } from './forget-session.ts';
 import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/login-limit.ts';
@@ -117,6 +118,7 @@ function listOperations(mode: {
     ...usageOperations,
     ...userOperations,
     ...sessionOperations,
+    createSessionWithId,
     ...artifactOperations,
     ...memoryOperations,
     ...taskOperations,

@@ -30,7 +30,7 @@ import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
 import { runMemoryJobs, openEmbedders } from '../conversation/memory/embed-memories.ts';
-import { runLive } from '../invocations/live/run-live.ts';
+import { runLive } from '../features/doors/adk/run-live.ts';
 import {
   type DatabaseAccess,
   type DatabaseSource,

@@ -3,15 +3,7 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
-import {
-  createSessionSchema,
-  legacyStateSchema,
-  type SessionKey,
-  sessionNotFound,
-  sessionSchema,
-  toLegacyState,
-  updateSessionSchema,
-} from '../../core/session.ts';
+import { createSessionSchema, type SessionKey, sessionNotFound, updateSessionSchema } from '../../core/session.ts';
 import { sessionTopic } from '../../core/names.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
@@ -47,26 +39,8 @@ const createSession = session.create({
   errors: { 404: 'No such application.', 409: 'The id is taken.' },
   handler: async (context, { path, body, response }) => {
     const key = { ...path, sessionId: body.sessionId?.trim() || context.newId() };
-    return create(context, key, { state: body.state ?? {}, events: body.events ?? [] }, response);
+    return createAndAnswer(context, key, { state: body.state ?? {}, events: body.events ?? [] }, response);
   },
-});
-
-const createSessionWithId = room.operation({
-  method: 'post',
-  path: SESSION_PATH,
-  operationId: 'createSessionWithId',
-  wire: 'ADK',
-  area: 'Compatibility endpoints',
-  summary: 'Create a session with an id',
-  description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
-  demands: ({ body }) => sharedStateDemands(toLegacyState(body ?? {})),
-  parameters: { path: sessionPath },
-  body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
-  success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
-  errors: { 404: 'No such application.', 409: 'The id is taken.' },
-  absent: absentSession,
-  handler: (context, { path, body, response }) =>
-    create(context, path, { state: toLegacyState(body), events: [] }, response),
 });
 
 const updateSession = session.change({
@@ -122,7 +96,6 @@ export const sessionOperations = [
   listSessionsOperation,
   getSession,
   createSession,
-  createSessionWithId,
   updateSession,
   deleteSessionOperation,
   forkSession,
@@ -131,7 +104,8 @@ export const sessionOperations = [
   ...eventOperations,
 ];
 
-async function create(
+/** Creates a session from the body of a request. @returns the session as it is stored */
+export async function createAndAnswer(
   { database, newId, limits }: SessionContext,
   key: SessionKey,
   { state, events }: { state: JsonObject; events: Event[] },

@@ -1,13 +1,13 @@
 import { z } from 'zod';
-import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../core/session.ts';
-import { HARNESS_APP } from '../../core/names.ts';
-import { eventSchema } from '../../core/event.ts';
-import type { Sockets } from '../../platform/http/operation/sockets.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
-import { exampleAnswer } from '../../conversation/sessions/examples.ts';
-import type { InvocationContext } from '../context.ts';
-import { converse } from './converse.ts';
-import type { LiveLimits } from './live-socket.ts';
+import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../../core/session.ts';
+import { HARNESS_APP } from '../../../core/names.ts';
+import { eventSchema } from '../../../core/event.ts';
+import type { Sockets } from '../../../platform/http/operation/sockets.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { exampleAnswer } from '../../../conversation/sessions/examples.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { converse } from '../../../invocations/live/converse.ts';
+import type { LiveLimits } from '../../../invocations/live/live-socket.ts';
 
 interface LiveContext extends InvocationContext {
   sockets: Sockets;
