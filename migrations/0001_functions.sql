@@ -471,7 +471,7 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 --      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
 --      sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). The events of a new session are its whole content, so
---      they are returned.
+--      they are returned; those of another session only with p_returns, for a follower in the claiming process.
 --   8. Charge the budgets, unless the invocation is resumed.
 --
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
@@ -484,14 +484,15 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 -- Database time: 0.9 ms for a new session, 1.1 ms for an existing session, 0.5 ms for a busy session.
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
--- lines and state_text, only for a new session: its events as append_events returns them (null for no events), and its
--- merged state.
+-- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them
+-- (null for no events). state_text: the merged state of a new session. All three are null if an earlier try had already
+-- succeeded.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
-  p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
-  out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
+  p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean default false,
+  out claimed boolean, out over json, out limited boolean, out lines text, out state_text text, out last integer)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -635,7 +636,8 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made or p_returns);
+  last := v_last;
   if v_is_made then
     select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text
@@ -807,19 +809,19 @@ comment on function next_eval_case_version is 'Returns the next version number o
 -- Database time: 0.9 ms.
 --
 -- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
--- 7.
+-- 7. ended: the times (Unix seconds) and counts of the invocation's row, for followers in the finishing process.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
-  out last integer, out lines text, out unknown integer, out is_awaited boolean)
+  out last integer, out lines text, out unknown integer, out is_awaited boolean, out ended json)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
-  v_tool_calls integer;
+  v_row record;
 begin
   -- 1
   update sessions s set
@@ -842,17 +844,22 @@ begin
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
-  returning i.tool_calls into v_tool_calls;
+  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens
+  into v_row;
+  ended := json_build_object(
+    'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
+    'endTime', extract(epoch from v_row.end_time), 'llmCalls', v_row.llm_calls, 'toolCalls', v_row.tool_calls,
+    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens);
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
-  if v_tool_calls > 0 then
-    with ended as (
+  if v_row.tool_calls > 0 then
+    with cut_off as (
       update tool_calls t set
         state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'
       returning t.state)
-    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+    select count(*) filter (where cut_off.state = 'unknown') into unknown from cut_off;
   end if;
   -- 3
   if p_tape is not null then

@@ -1023,7 +1023,7 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1169,7 +1169,8 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made or p_returns);
+  last := v_last;
   if v_is_made then
     select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text
@@ -1434,14 +1435,14 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_remembers boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer, OUT is_awaited boolean)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_remembers boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer, OUT is_awaited boolean, OUT ended json)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
-  v_tool_calls integer;
+  v_row record;
 begin
   -- 1
   update sessions s set
@@ -1464,17 +1465,22 @@ begin
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
-  returning i.tool_calls into v_tool_calls;
+  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens
+  into v_row;
+  ended := json_build_object(
+    'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
+    'endTime', extract(epoch from v_row.end_time), 'llmCalls', v_row.llm_calls, 'toolCalls', v_row.tool_calls,
+    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens);
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
-  if v_tool_calls > 0 then
-    with ended as (
+  if v_row.tool_calls > 0 then
+    with cut_off as (
       update tool_calls t set
         state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'
       returning t.state)
-    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+    select count(*) filter (where cut_off.state = 'unknown') into unknown from cut_off;
   end if;
   -- 3
   if p_tape is not null then
@@ -4815,7 +4821,7 @@ comment on function budget_uses_of_app(text,date) is 'Returns the usage of all u
 comment on function budgets_for(text,text) is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
-comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Starts or resumes an invocation in an idle session, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean) is 'Starts or resumes an invocation in an idle session, with its first events.';
 comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
 comment on function count_event_bytes() is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';

@@ -23,7 +23,7 @@
 --      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
 --      sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). The events of a new session are its whole content, so
---      they are returned.
+--      they are returned; those of another session only with p_returns, for a follower in the claiming process.
 --   8. Charge the budgets, unless the invocation is resumed.
 --
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
@@ -36,14 +36,15 @@
 -- Database time: 0.9 ms for a new session, 1.1 ms for an existing session, 0.5 ms for a busy session.
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
--- lines and state_text, only for a new session: its events as append_events returns them (null for no events), and its
--- merged state.
+-- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them
+-- (null for no events). state_text: the merged state of a new session. All three are null if an earlier try had already
+-- succeeded.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
-  p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
-  out claimed boolean, out over json, out limited boolean, out lines text, out state_text text)
+  p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean default false,
+  out claimed boolean, out over json, out limited boolean, out lines text, out state_text text, out last integer)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
@@ -187,7 +188,8 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made or p_returns);
+  last := v_last;
   if v_is_made then
     select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text

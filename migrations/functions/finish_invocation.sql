@@ -18,19 +18,19 @@
 -- Database time: 0.9 ms.
 --
 -- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
--- 7.
+-- 7. ended: the times (Unix seconds) and counts of the invocation's row, for followers in the finishing process.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
   p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
-  out last integer, out lines text, out unknown integer, out is_awaited boolean)
+  out last integer, out lines text, out unknown integer, out is_awaited boolean, out ended json)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
-  v_tool_calls integer;
+  v_row record;
 begin
   -- 1
   update sessions s set
@@ -53,17 +53,22 @@ begin
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
-  returning i.tool_calls into v_tool_calls;
+  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens
+  into v_row;
+  ended := json_build_object(
+    'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
+    'endTime', extract(epoch from v_row.end_time), 'llmCalls', v_row.llm_calls, 'toolCalls', v_row.tool_calls,
+    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens);
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
-  if v_tool_calls > 0 then
-    with ended as (
+  if v_row.tool_calls > 0 then
+    with cut_off as (
       update tool_calls t set
         state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
         update_time = statement_timestamp()
       where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
         and t.state = 'started'
       returning t.state)
-    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+    select count(*) filter (where cut_off.state = 'unknown') into unknown from cut_off;
   end if;
   -- 3
   if p_tape is not null then

@@ -10,6 +10,7 @@ import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import type { Lease } from './lock-store.ts';
+import type { LocalRun } from './local-run.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
@@ -54,13 +55,19 @@ const MAX_PASSED = 1_000;
  * Settles when the background invocation has its row. If its session is busy, it is queued with its request
  * in the database, and {@link runBackgroundQueue} of any process may run it.
  * @param bytes - size of the request body, which stays in memory after the response
+ * @param localRun - takes the steps of the invocation, if it runs in this process at once
  * @throws the errors that `invoke` throws before an invocation begins
  */
-async function startInBackground(context: InvocationContext, request: InvocationRequest, bytes: number): Promise<void> {
+async function startInBackground(
+  context: InvocationContext,
+  request: InvocationRequest,
+  bytes: number,
+  localRun: LocalRun | undefined,
+): Promise<void> {
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
   const accepted = Promise.withResolvers<void>();
-  const lease = newLease(context, request);
+  const lease: Lease = { ...newLease(context, request), ...(localRun && { isFollowed: true }) };
   const body = toQueuedRequest(request, context.secrets);
   const claim: SessionClaim = { ...toClaim(context, request, lease, stopping), body };
   // The queue stores requests in the database. A request whose credentials cannot be encrypted must not be stored.
@@ -73,10 +80,13 @@ async function startInBackground(context: InvocationContext, request: Invocation
       isRetry = true;
       return waiter && !waiter.isMine ? false : acquireSession(context, claim);
     }, CLAIM_PATIENCE_MS);
+    const { beginning } = lease;
+    if (beginning) localRun?.begin(beginning.before, beginning.stored, claim.events);
     // Free the memory of the request body and events while the invocation runs.
     Object.assign(claim, { body: undefined, events: [] });
+    Object.assign(lease, { beginning: undefined });
     accepted.resolve();
-    if (isHeld) await runClaimed({ context, request, agent, lease, listener: () => undefined }, stopping);
+    if (isHeld) await runFollowed({ context, request, agent, lease }, localRun, stopping);
     else notifications.publish(QUEUE_TOPIC);
   };
   const running = context.admission.admit(request.key.userId, start, bytes);
@@ -84,10 +94,36 @@ async function startInBackground(context: InvocationContext, request: Invocation
   await Promise.race([accepted.promise, running]);
 }
 
-/** Starts an invocation once per idempotency key. @returns the id that the first request with the key started */
-export async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
+/** Runs a claimed invocation, whose steps `localRun` takes. */
+async function runFollowed(
+  claimed: Omit<Parameters<typeof runClaimed>[0], 'listener'>,
+  localRun: LocalRun | undefined,
+  outside: AbortSignal,
+): Promise<void> {
+  if (!localRun) return void (await runClaimed({ ...claimed, listener: () => undefined }, outside));
+  const { addFrame: listener, addDelta: onDelta } = localRun;
+  const request = { ...claimed.request, onDelta, onPrompt: listener };
   try {
-    await startInBackground(context, run, bytes);
+    const { invocation } = await runClaimed({ ...claimed, request, listener }, outside);
+    localRun.end(invocation);
+  } finally {
+    localRun.leave();
+  }
+}
+
+/**
+ * Starts an invocation once per idempotency key.
+ * @param localRun - takes the steps of the invocation, if this request starts it and it runs in this process at once
+ * @returns the id that the first request with the key started
+ */
+export async function startOnce(
+  context: InvocationContext,
+  run: InvocationRequest,
+  bytes: number,
+  localRun?: LocalRun,
+): Promise<string> {
+  try {
+    await startInBackground(context, run, bytes, localRun);
     return run.invocationId;
   } catch (error) {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;

@@ -17,7 +17,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
-import type { BusyPolicy, InvocationError } from './invocation.ts';
+import type { BusyPolicy, Invocation, InvocationError } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { AnswerKind } from './stored-request.ts';
@@ -118,6 +118,8 @@ export interface InvocationRequest {
   signal?: AbortSignal | undefined;
   /** Called with each piece of streamed text after the text was stored. */
   onDelta?: EventListener;
+  /** Called with the user event if it is stored after the claim, because the request was uncertain. */
+  onPrompt?: EventListener;
   /** Called when the invocation has its database row: it is queued or has begun. */
   onAccepted?: () => void;
   /** An agent that the caller has prepared and will close. Absent: the invocation prepares an agent and closes it. */
@@ -132,6 +134,8 @@ export interface InvocationEnd {
   paused?: boolean;
   /** The model's structured output, validated against the agent's output schema. */
   value?: unknown;
+  /** The invocation as it was stored. Absent if the answer to that write was lost. */
+  invocation?: Invocation;
 }
 
 /** An event for a client, with its JSON text. */

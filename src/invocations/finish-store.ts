@@ -17,7 +17,7 @@ import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeText } from '../platform/db/json-escape.ts';
 import type { Metrics } from '../platform/metrics.ts';
-import type { InvocationError, InvocationStatus } from './invocation.ts';
+import type { Invocation, InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { markKept, toTapeParameters } from './tape-store.ts';
 import type { Tape } from './tape.ts';
@@ -47,7 +47,12 @@ export interface InvocationOutcome {
   revokesToken?: boolean;
   /** Called if background invocations are queued for the session, which is free now. */
   onAwaited?: () => void;
+  /** Called with the invocation as the HTTP API returns it from now on. Not called if the answer to the write was lost. */
+  onEnded?: (invocation: Invocation) => void;
 }
+
+/** What only the invocation's row knows of its end. */
+type EndedRow = Required<Pick<Invocation, 'createTime' | 'startTime' | 'endTime' | keyof InvocationCounts>>;
 
 /**
  * Ends an invocation in one SQL statement: stores the last events, the status and the result, and releases the session.
@@ -61,7 +66,7 @@ export async function finishInvocation(
   events: NewEvent[],
   { status, error, answer, tape, uses = [], ...outcome }: InvocationOutcome,
 ): Promise<StoredEvent[]> {
-  type Finished = StoredLines & { unknown: number | null; is_awaited: boolean | null };
+  type Finished = StoredLines & { unknown: number | null; is_awaited: boolean | null; ended: EndedRow };
   const stored = await callFunction<Finished>(db, 'finish_invocation', {
     ...toEventParameters(db, lease.key, events),
     p_invocation: lease.invocationId,
@@ -83,6 +88,14 @@ export async function finishInvocation(
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   outcome.metrics?.unknownCalls(stored.unknown ?? 0);
   if (stored.is_awaited === true) outcome.onAwaited?.();
+  outcome.onEnded?.({
+    id: lease.invocationId,
+    ...lease.key,
+    status,
+    ...stored.ended,
+    ...(lease.version !== undefined && { agentVersion: lease.version }),
+    ...(error && { error: { ...error } }),
+  });
   markKept(db, lease.key, tape);
   return toStoredEvents(stored);
 }

@@ -5,8 +5,9 @@ import type { Delta } from '../conversation/sessions/delta-store.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { currentContext } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
+import type { LocalRun } from './local-run.ts';
 import { OpenText, type Position } from './open-text.ts';
-import type { SessionFeeds } from './session-feed.ts';
+import { LIVE_RUN, type SessionFeeds } from './session-feed.ts';
 
 /** Pause in milliseconds between two reads while the database is not available. */
 const RETRY_PAUSE_MS = 1_000;
@@ -14,8 +15,11 @@ const RETRY_PAUSE_MS = 1_000;
 /** Options of following a session's events. Default: following lasts until the abort signal aborts. */
 export interface FollowOptions {
   withText?: boolean;
-  /** Ends following with this invocation: when `isOver` returns true and all events stored so far have been read. */
-  until?: { invocationId: string; isOver: () => Promise<boolean> };
+  /**
+   * Ends following with this invocation: when `isOver` returns true and all events stored so far have been read. `run`:
+   * the invocation, if this process runs it; its events then come from memory for as long as possible.
+   */
+  until?: { invocationId: string; isOver: () => Promise<boolean>; run?: LocalRun | undefined };
   /** Called if the reader's position no longer exists, before all events follow again. Absent: following ends then. */
   onRestart?: (reason: string) => Promise<void>;
 }
@@ -38,10 +42,16 @@ export type FollowedStep = { position: Position; text: string } & (
 export async function* followSession(
   { feeds }: { feeds: SessionFeeds },
   key: SessionKey,
-  { sequence, delta }: Position,
+  from: Position,
   signal: AbortSignal,
   { withText = false, until, onRestart }: FollowOptions = {},
 ): AsyncGenerator<FollowedStep> {
+  let start: Place = { ...from };
+  if (until?.run) {
+    const { place, hasEnded } = yield* followHere(feeds, key, until.invocationId, until.run, from, signal, withText);
+    if (hasEnded && (await readPatiently(() => until.isOver(), signal)) !== false) return;
+    start = place;
+  }
   const wakeup = new Wakeup();
   const { wake } = wakeup;
   const feed = feeds.follow(key, wake, withText);
@@ -53,10 +63,10 @@ export async function* followSession(
       wake();
     });
   signal.addEventListener('abort', wake);
-  let view: SessionView = {};
-  const open = new OpenText(withText ? delta : 0);
+  let view: SessionView = { lastId: start.lastId };
+  const open = new OpenText(withText ? start.delta : 0);
   try {
-    for (let after = sequence; !signal.aborted; ) {
+    for (let after = start.sequence; !signal.aborted; ) {
       wakeup.reset();
       const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
       const isHere = text?.lastSequence === after && text.createTime === view.createTime;
@@ -97,6 +107,40 @@ export async function* followSession(
   }
 }
 
+/** A position, and the id of the event at it if this follower has read that event. */
+type Place = Position & { lastId?: string | undefined };
+
+/**
+ * Yields the steps of an invocation that this process runs.
+ * @returns the place at which the follower goes on with the session's feed, unless the invocation has ended
+ */
+async function* followHere(
+  feeds: SessionFeeds,
+  key: SessionKey,
+  invocationId: string,
+  run: LocalRun,
+  from: Position,
+  signal: AbortSignal,
+  withText: boolean,
+): AsyncGenerator<FollowedStep, { place: Place; hasEnded: boolean }> {
+  const gone = new AbortController();
+  // A process that stalled, or whose session was deleted, may learn of its loss much later than the database shows it.
+  const unwatch = feeds.watch(key, invocationId, (state) => state !== LIVE_RUN && gone.abort());
+  let place: Place = { ...from };
+  const steps = run.follow(from.sequence, AbortSignal.any([signal, gone.signal]), withText);
+  try {
+    for (;;) {
+      const { value, done } = await steps.next();
+      if (done) return { place, hasEnded: value };
+      place = { ...place, ...value.position, ...(value.kind === 'event' && { lastId: value.id }) };
+      yield value;
+    }
+  } finally {
+    unwatch();
+    await steps.return(false);
+  }
+}
+
 function* takeText(open: OpenText, deltas: readonly Delta[], sequence: number): Generator<FollowedStep> {
   for (const next of open.take(deltas)) yield { kind: 'delta', ...next, position: { sequence, delta: next.number } };
 }
@@ -120,7 +164,7 @@ const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appNam
 interface SessionView {
   createTime?: string;
   /** Id of the event at the reader's position. */
-  lastId?: string;
+  lastId?: string | undefined;
 }
 
 /** Why an event stream's reader must start again. Event ids are compared, as a failover may reuse a sequence. */

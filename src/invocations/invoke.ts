@@ -240,7 +240,10 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
-  for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
+  for (const userEvent of running.userEvents.splice(0)) {
+    const stored = await appendOnce(context.database.db, lease, userEvent);
+    if (running.request.onPrompt) notifyListener(running.request.onPrompt, stored, [userEvent]);
+  }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
@@ -308,11 +311,13 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     hasDeltas: running.deltas !== undefined || request.recovery !== undefined,
     remembers: agent.remember !== undefined && !error && !paused,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
+    onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),
     // A run whose user event is not stored cannot be replayed, so its tape is dropped.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
+  if (request.onPrompt) notifyListener(request.onPrompt, stored, userEvents);
   notifyListener(listener, stored.slice(userEvents.length), events);
   return end;
 }

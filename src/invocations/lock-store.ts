@@ -1,7 +1,13 @@
 import { and, eq, not, sql } from 'drizzle-orm';
 import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
-import { type CallAnswer, toAnswersParameter, toEventParameters } from '../conversation/sessions/append-store.ts';
+import {
+  type CallAnswer,
+  type StoredEvent,
+  toAnswersParameter,
+  toEventParameters,
+  toStoredEvents,
+} from '../conversation/sessions/append-store.ts';
 import { toHistory } from '../conversation/sessions/history-cache.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
@@ -44,6 +50,10 @@ export interface Lease {
   hasBudgets?: boolean;
   /** The session's history, if the claim created the session; it saves a read. */
   history?: SessionHistory;
+  /** True if the claim returns the first events, for a follower in this process. */
+  isFollowed?: true;
+  /** The first events as the claim stored them, and the session's last sequence before them. */
+  beginning?: { before: number; stored: StoredEvent[] };
 }
 
 /**
@@ -84,6 +94,7 @@ async function claim(
     limited: boolean;
     lines: string | null;
     state_text: string | null;
+    last: number | null;
   };
   const call = callFunction<Claimed>(db, 'claim_session', {
     ...toLeaseParameters(lease),
@@ -96,6 +107,7 @@ async function claim(
     p_version: lease.version,
     p_answers: toAnswersParameter(lease.answers),
     p_ends_sleeps: lease.endsSleeps,
+    p_returns: lease.isFollowed === true,
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this claim can have stored the event, and another process has taken the session over since.
@@ -103,6 +115,10 @@ async function claim(
   if (!claimed && over) throw new OverBudgetError(over);
   lease.hasBudgets = limited;
   if (creation.state_text !== null) lease.history = toHistory(creation.lines, creation.state_text);
+  if (lease.isFollowed && creation.last !== null) {
+    const stored = toStoredEvents(creation);
+    lease.beginning = { before: creation.last - stored.length, stored };
+  }
   return claimed;
 }
 

@@ -37,10 +37,14 @@ export interface Feed {
   end(): void;
 }
 
+/** State of an invocation that a living process runs. */
+export const LIVE_RUN = 'running true';
+
 interface Watcher {
   key: SessionKey;
   invocationId: string;
-  wake: () => void;
+  /** Called with the state if it has changed; without it if the streams must look for themselves. */
+  wake: (state?: string) => void;
   /** The invocation's status at the last poll; `undefined` before the first, which therefore always calls `wake`. */
   state?: string;
 }
@@ -88,8 +92,11 @@ export class SessionFeeds {
     });
   }
 
-  /** Calls `wake` when an invocation has changed or its process has died. @returns a function that stops watching */
-  watch(key: SessionKey, invocationId: string, wake: () => void): () => void {
+  /**
+   * Calls `wake` when an invocation has changed or its process has died, with its state: status and whether its process
+   * lives, or `gone`. @returns a function that stops watching
+   */
+  watch(key: SessionKey, invocationId: string, wake: Watcher['wake']): () => void {
     const watcher: Watcher = { key, invocationId, wake };
     this.#watchers.add(watcher);
     void this.#pollWhileFollowed();
@@ -125,7 +132,7 @@ export class SessionFeeds {
     if (!states) return;
     for (const [position, watcher] of watchers.entries()) {
       const state = states[position] ?? 'gone';
-      if (state !== watcher.state) watcher.wake();
+      if (state !== watcher.state) watcher.wake(state);
       watcher.state = state;
     }
   }

@@ -5,12 +5,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic, textTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
+import { notifyListener } from '../../src/invocations/context.ts';
+import { LocalRun } from '../../src/invocations/local-run.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';
 import { type FollowOptions, followSession } from '../../src/invocations/follow.ts';
 import { claimSession } from '../../src/invocations/lock-store.ts';
 import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -141,4 +143,130 @@ test('a follower whose last event was lost in a failover begins anew, though the
   expect(restarts).toEqual(['The session has lost its event 1.']);
   leave.abort();
   await ended;
+});
+
+/** A session with one event, an invocation in it, and its follower in the process that runs it. */
+async function followLocally(onRestart?: FollowOptions['onRestart']) {
+  const key = await createSession();
+  await store.pool.db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+    values (${key.appName}, ${key.userId}, ${key.sessionId}, 'e', 'running', gen_random_uuid(), 'infinity')`);
+  const run = new LocalRun(false);
+  run.begin(1, [], []);
+  const over = { isOver: false };
+  const until = { invocationId: 'e', run, isOver: async () => over.isOver };
+  const options = { until, ...(onRestart && { onRestart }) };
+  const append = async (text: string) => {
+    const event = textEvent(text, { invocationId: 'e' });
+    const stored = await appendEvents(store.pool.db, key, [event]);
+    return { event, stored };
+  };
+  return {
+    key,
+    run,
+    over,
+    follow: () => followAll([key], 1, new AbortController().signal, options),
+    /** Stores an event as the run does. */
+    say: async (text: string) => {
+      const { event, stored } = await append(text);
+      notifyListener(run.addFrame, stored, [event]);
+    },
+    /** Stores an event as another client, or another process, does. */
+    sayElsewhere: async (text: string) => {
+      await append(text);
+      notifications.publish(sessionTopic(key));
+    },
+    end: () => {
+      over.isOver = true;
+      run.end(undefined);
+    },
+  };
+}
+
+test('who follows an invocation in its process reads nothing from the database', async () => {
+  const { follow, say, end } = await followLocally();
+  await say('two');
+  await say('three');
+  const sent = await statementsOf(async () => {
+    const { seen, ended } = await follow();
+    await expect.poll(() => seen).toEqual([2, 3]);
+    end();
+    await ended;
+  });
+  expect(sent.filter((text) => text.includes('events'))).toEqual([]);
+});
+
+test('behind an event of another client it reads on from the database, each event once', async () => {
+  const { follow, say, sayElsewhere, end } = await followLocally();
+  const { seen, ended } = await follow();
+  await say('two');
+  await expect.poll(() => seen).toEqual([2]);
+  await sayElsewhere('three');
+  await say('four');
+  await expect.poll(() => seen).toEqual([2, 3, 4]);
+  await say('five');
+  end();
+  await ended;
+  expect(seen).toEqual([2, 3, 4, 5]);
+});
+
+test('a follower that was not let read for long gets what is not kept from the database, each event once', async () => {
+  const { follow, say, end } = await followLocally();
+  for (let event = 2; event <= 31; event++) await say('x'.repeat(100_000));
+  end();
+  const { seen, ended } = await follow();
+  await ended;
+  expect(seen).toEqual(Array.from({ length: 30 }, (_, place) => place + 2));
+});
+
+test('where the run leaves the process, the follower goes on with what another process stores', async () => {
+  const { follow, say, sayElsewhere, run, over } = await followLocally();
+  const { seen, ended } = await follow();
+  await say('two');
+  run.leave();
+  await sayElsewhere('three');
+  await expect.poll(() => seen).toEqual([2, 3]);
+  over.isOver = true;
+  await sayElsewhere('four');
+  await ended;
+  expect(seen).toEqual([2, 3, 4]);
+});
+
+test('another event at its place, after a failover, is a restart', async () => {
+  const restarts: string[] = [];
+  const { follow, say, run, key, over } = await followLocally(async (reason) => void restarts.push(reason));
+  const { seen, ended } = await follow();
+  await say('two');
+  await expect.poll(() => seen).toEqual([2]);
+  await store.pool.db.execute(
+    sql`update events set id = 'another' where session_id = ${key.sessionId} and sequence = 2`,
+  );
+  over.isOver = true;
+  run.leave();
+  await ended;
+  expect([seen, restarts]).toEqual([[2, 1, 2], ['The session has lost its event 2.']]);
+});
+
+test('a process that does not notice that it lost the invocation does not keep its followers', async () => {
+  const { follow, sayElsewhere, key, over } = await followLocally();
+  const { seen, ended } = await follow();
+  await store.pool.db.execute(
+    sql`update invocations set lease_expire_time = '-infinity' where session_id = ${key.sessionId}`,
+  );
+  await sayElsewhere('two');
+  await expect.poll(() => seen, { timeout: 30_000 }).toEqual([2]);
+  over.isOver = true;
+  await sayElsewhere('three');
+  await ended;
+  expect(seen).toEqual([2, 3]);
+});
+
+test('a follower in memory ends with its session', async () => {
+  const { follow, say, key } = await followLocally();
+  const { seen, ended } = await follow();
+  await say('two');
+  await expect.poll(() => seen).toEqual([2]);
+  await deleteSession(store.pool.db, key);
+  await ended;
+  expect(seen).toEqual([2]);
 });

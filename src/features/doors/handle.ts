@@ -1,4 +1,5 @@
 import { type SessionKey, storedIdentifierSchema } from '../../core/session.ts';
+import type { LocalRun } from '../../invocations/local-run.ts';
 
 /** An invocation, or only the part of an invocation that follows the answer to a call for which it had paused. */
 export interface InvocationRef {
@@ -6,6 +7,8 @@ export interface InvocationRef {
   invocationId: string;
   /** Id of the answered call after which the part begins. Absent: the whole invocation is meant. */
   answeredCallId?: string | undefined;
+  /** The invocation in memory, if the request that has this reference started it and it runs in this process. */
+  run?: LocalRun | undefined;
 }
 
 /**

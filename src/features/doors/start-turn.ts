@@ -12,6 +12,7 @@ import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
 import { requestCancel } from '../../invocations/fence.ts';
+import { LocalRun } from '../../invocations/local-run.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 
 /** The ADK Web UI's default user: in the mode `local`, and for API keys for all users if the request names none. */
@@ -137,7 +138,9 @@ export async function startTurn(
 ): Promise<InvocationRef & { isNew: boolean }> {
   const run = toRun(context, key, turn, headers);
   const signal = disconnectSignal(context, response);
-  const invocationId = await startOnce(context, run, getBodyBytes(request));
+  const localRun = new LocalRun(run.resumes === true);
+  response.once('close', () => localRun.drop());
+  const invocationId = await startOnce(context, run, getBodyBytes(request), localRun);
   const cancel = () =>
     requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
@@ -145,5 +148,10 @@ export async function startTurn(
   if (signal?.aborted) await cancel();
   else signal?.addEventListener('abort', () => void cancel(), { once: true });
   if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
-  return { key, invocationId, isNew: invocationId === run.invocationId };
+  return {
+    key,
+    invocationId,
+    isNew: invocationId === run.invocationId,
+    run: localRun.before === undefined ? undefined : localRun,
+  };
 }

@@ -18,14 +18,14 @@ export type TurnStep =
   | { kind: 'void'; eventId: string; after: number }
   | { kind: 'end'; invocation: Invocation };
 
-interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
+interface Turn extends Pick<InvocationRef, 'key' | 'invocationId' | 'run'> {
   /** Sequence number of the last event to skip; default: start with the invocation's first event. */
   after?: number | undefined;
   /** True: read only the complete events that are already stored, and do not wait for more. */
   isSoFar?: boolean;
   /** True (default): also yield pieces of text. False: yield complete events only. */
   withText?: boolean;
-  /** True: keep reading while the invocation is paused. */
+  /** True: keep reading while the invocation is paused. `run` must be absent then. */
   throughPauses?: boolean;
 }
 
@@ -36,25 +36,32 @@ interface Turn extends Pick<InvocationRef, 'key' | 'invocationId'> {
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
-  { key, invocationId, after, isSoFar = false, withText = true, throughPauses = false }: Turn,
+  { key, invocationId, after, isSoFar = false, withText = true, throughPauses = false, run }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
-  const sequence = after ?? (isSoFar ? 0 : await findPlaceBefore(context.database.reads, key, invocationId));
+  const { reads } = context.database;
+  let sequence = after ?? (isSoFar || run ? 0 : await findPlaceBefore(reads, key, invocationId));
   const activeStatuses = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
   const isActive = ({ status }: Invocation) => activeStatuses.has(status);
   let last: Invocation | undefined;
   if (isSoFar) {
     // The status is read before the events, because all events of an invocation are stored before its end.
     last = await context.feeds.readInvocation(key, invocationId);
-    yield* readStored(context.database.reads, { key, invocationId, after: sequence }, signal);
+    yield* readStored(reads, { key, invocationId, after: sequence }, signal);
     if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
     return;
   }
+  if (run?.before !== undefined) {
+    // Only a resumed invocation has events before its run.
+    if (run.isResumed && sequence < run.before)
+      sequence = yield* readStored(reads, { key, invocationId, after: sequence }, signal, run.before);
+    sequence = Math.max(sequence, run.before);
+  }
   const isOver = async () => {
-    last = await context.feeds.readInvocation(key, invocationId);
+    last = run?.invocation ?? (await context.feeds.readInvocation(key, invocationId));
     return !last || !isActive(last);
   };
-  const options = { withText, until: { invocationId, isOver } };
+  const options = { withText, until: { invocationId, isOver, run } };
   let open: OpenEvent | undefined;
   for await (const step of followSession(context, key, { sequence, delta: 0 }, signal, options)) {
     const { kind, position } = step;
@@ -80,18 +87,25 @@ export async function* readTurn(
   if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
-/** Yields the stored events of an invocation, without events of other invocations of the same session. */
+/**
+ * Yields the stored events of an invocation, without events of other invocations of the same session.
+ * @param upTo - ends when an event with this sequence, or a later one, has been read
+ * @returns sequence of the last event
+ */
 async function* readStored(
   db: Database,
   { key, invocationId, after }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number },
   signal: AbortSignal,
-): AsyncGenerator<TurnStep> {
-  for (let place = after; !signal.aborted; ) {
+  upTo = Infinity,
+): AsyncGenerator<TurnStep, number> {
+  let place = after;
+  while (!signal.aborted && place < upTo) {
     const page = await listNextInvocationEvents(db, key, invocationId, place);
-    if (page.length === 0) return;
+    if (page.length === 0) break;
     for (const { sequence, text } of page) yield* takeEvent(parseExactJson(text) as Event, sequence);
     place = page.at(-1)?.sequence ?? place;
   }
+  return place;
 }
 
 /** An incomplete event: partial text of it has come, but not the event. */

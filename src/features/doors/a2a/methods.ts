@@ -49,16 +49,16 @@ export interface A2aCall extends TurnCall {
   isOld: boolean;
 }
 
-async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<Task> {
+async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<InvocationRef> {
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
-  const task = await start(call, message);
-  if (push) await createPush(call, { ...push, taskId: toHandle(task) });
-  return task;
+  const ref = await start(call, message);
+  if (push) await createPush(call, { ...push, taskId: toHandle(ref) });
+  return ref;
 }
 
 /** Sends a message, which starts a task or answers a paused one. */
-async function start(call: A2aCall, message: A2aMessage): Promise<Task> {
+async function start(call: A2aCall, message: A2aMessage): Promise<InvocationRef> {
   const { context, appName, userId } = call;
   const { messageId, contextId, taskId, metadata: _, ...comparable } = message;
   const parts = toParts(message);
@@ -69,10 +69,10 @@ async function start(call: A2aCall, message: A2aMessage): Promise<Task> {
   const content = { role: 'user', parts };
   const turn = { content, ...toLimits(message), identity: [key, comparable] };
   const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
-  return readTask(call, await startTurn(context, key, turn, { ...call, headers }));
+  return startTurn(context, key, turn, { ...call, headers });
 }
 
-async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, parts: Part[]): Promise<Task> {
+async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, parts: Part[]): Promise<InvocationRef> {
   const task = await findTask(call, taskId);
   const { key, invocation, events } = task;
   if (message.contextId !== undefined && message.contextId !== key.sessionId)
@@ -87,7 +87,7 @@ async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, pa
   const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
   const turn = { content, resumedId: invocation.id, ...toLimits(message) };
   // Without headers and their key, because the task's row keeps that of the message that started it.
-  return readTask(call, await startTurn(call.context, key, turn, { ...call, headers: {} }));
+  return startTurn(call.context, key, turn, { ...call, headers: {} });
 }
 
 /** The chain of agents that wait for this task and must not be called again, and limits of calls, tokens and time. */
@@ -172,20 +172,29 @@ const isActive = ({ invocation: { status } }: Task) => status === 'running' || s
 const isOver = (task: Task) => !isActive(task) && task.invocation.status !== 'paused';
 
 /** Waits until a task ends or pauses, or until `signal` aborts. */
-async function wait(call: A2aCall, ref: InvocationRef, signal: AbortSignal, view = ALL): Promise<Task> {
-  for await (const _ of readTurn(call.context, { ...ref, withText: false }, signal));
-  return readTask(call, ref, view);
+async function wait(call: A2aCall, { key, invocationId, run }: InvocationRef, signal: AbortSignal): Promise<Task> {
+  const events: Event[] = [];
+  let sequence: number | undefined;
+  for await (const step of readTurn(call.context, { key, invocationId, run, withText: false }, signal)) {
+    if (step.kind === 'end')
+      return { key, invocationId, invocation: step.invocation, events, sequence, base: call.base };
+    if (step.kind !== 'event') continue;
+    events.push(step.event);
+    sequence = step.sequence;
+  }
+  return readTask(call, { key, invocationId });
 }
 
 /** Sends a message and waits for the end of its task, unless the client asks to return immediately. */
 export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
-  const { historyLength: length, returnImmediately } = params.configuration ?? {};
-  let task = await begin(call, params);
-  if (isActive(task) && returnImmediately !== true) {
-    const disconnect = new AbortController();
-    call.response.once('close', () => disconnect.abort());
-    task = await wait(call, task, AbortSignal.any([disconnect.signal, call.context.draining]));
-  }
+  const { historyLength: length, returnImmediately = false } = params.configuration ?? {};
+  const ref = await begin(call, params);
+  // A task that has just begun here need not be read before the wait.
+  const now = ref.run && !returnImmediately ? undefined : await readTask(call, ref);
+  const disconnect = new AbortController();
+  call.response.once('close', () => disconnect.abort());
+  const signal = AbortSignal.any([disconnect.signal, call.context.draining]);
+  const task = now && (returnImmediately || !isActive(now)) ? now : await wait(call, ref, signal);
   return { task: toTask(toOwnPart(call, task, params.message), { historyLength: length }) };
 }
 
@@ -193,7 +202,8 @@ export async function sendMessage(call: A2aCall, params: z.output<typeof sendPar
 export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
-  const task = await begin(call, params);
+  const ref = await begin(call, params);
+  const task = { ...(await readTask(call, ref)), run: ref.run };
   return follow(call, toOwnPart(call, task, params.message), params.configuration ?? {});
 }
 
@@ -211,7 +221,7 @@ const follow = (
   { historyLength, fromAnswer = false }: TaskView & { fromAnswer?: boolean },
 ): Updates =>
   async function* updates(signal) {
-    const { key, invocationId } = task;
+    const { key, invocationId, run } = task;
     let { sequence: after } = task;
     yield { task: toTask(task, { historyLength }) };
     const toWait = { key, invocationId, withText: false, throughPauses: true };
@@ -221,8 +231,11 @@ const follow = (
         break;
       }
     if (!isActive(task) && !fromAnswer) return;
-    yield* toUpdates(readTurn(call.context, { key, invocationId, after }, signal), task);
-    if (!signal.aborted) yield toStatusUpdate(await readTask(call, task));
+    const end = yield* toUpdates(readTurn(call.context, { key, invocationId, after, run }, signal), task);
+    if (signal.aborted) return;
+    // The status of a paused task contains its questions, which are in its events.
+    const isKnown = end && end.status !== 'paused';
+    yield toStatusUpdate(isKnown ? { ...task, invocation: end } : await readTask(call, task));
   };
 
 export async function getTask(call: A2aCall, { id, ...view }: z.output<typeof getParams>): Promise<JsonObject> {

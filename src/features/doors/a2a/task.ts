@@ -166,8 +166,14 @@ function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObj
   });
 }
 
-/** Converts steps to updates for a client that already has the task's snapshot. The final status is not included. */
-export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): AsyncGenerator<JsonObject> {
+/**
+ * Converts steps to updates for a client that already has the task's snapshot. The final status is not included.
+ * @returns the invocation at its end; `undefined` if the steps end earlier
+ */
+export async function* toUpdates(
+  steps: AsyncIterable<TurnStep>,
+  task: Task,
+): AsyncGenerator<JsonObject, Invocation | undefined> {
   const ids = toIds(task);
   const toText = (artifactId: string, text: string, append: boolean) => ({
     artifactUpdate: { ...ids, artifact: { artifactId, parts: [{ text }] }, append, lastChunk: false },
@@ -175,7 +181,8 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): As
   let isQueued = task.invocation.status === 'queued';
   let current: string | undefined;
   for await (const step of steps) {
-    if (isQueued && step.kind !== 'end') {
+    if (step.kind === 'end') return step.invocation;
+    if (isQueued) {
       isQueued = false;
       const status = { state: STATES.running, timestamp: new Date().toISOString() };
       yield { statusUpdate: { ...ids, status } };
@@ -191,6 +198,7 @@ export async function* toUpdates(steps: AsyncIterable<TurnStep>, task: Task): As
       for (const artifact of toArtifacts(step.event, task))
         yield { artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } };
   }
+  return undefined;
 }
 
 /** Builds an update with a task's current status, which also ends a stream. */

@@ -12,6 +12,7 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
+import type { InvocationRef } from '../handle.ts';
 import type { ExternalCall } from '../open-calls.ts';
 import { findPaused, sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
@@ -27,6 +28,7 @@ interface Run {
   history: SessionHistory | undefined;
   /** The run's invocation; `undefined` if there is only history to send. */
   invocationId: string | undefined;
+  run?: InvocationRef['run'];
   /** False if the client already has all messages of the thread and so needs no snapshot. */
   isRestored: boolean;
   /** True if the client may read the whole thread; otherwise it sees only this run. */
@@ -47,7 +49,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
   const paused = await findPaused(context, key, history);
   const clientIds = new Set(inputMessages.map(({ id }) => id));
   let isRestored = toNewest(messages).newest.some(({ id, role }) => role !== 'reasoning' && !clientIds.has(id));
-  let invocation: { invocationId: string } | undefined;
+  let invocation: Pick<InvocationRef, 'invocationId' | 'run'> | undefined;
   try {
     const newContent = toNewContent(input, messages, paused, context.log);
     const clientTools = toClientTools(tools);
@@ -60,11 +62,8 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
     isRestored = true;
   }
   const mayRead = call.principal.scopes.has('read');
-  return send(
-    context,
-    { key, runId, history, invocationId: invocation.invocationId, isRestored, mayRead },
-    call.response,
-  );
+  const { invocationId, run } = invocation;
+  return send(context, { key, runId, history, invocationId, run, isRestored, mayRead }, call.response);
 }
 
 /** Sends the thread's history, then events until its invocation ends. @throws {NotFoundError} without history */
@@ -93,8 +92,8 @@ const send = (context: InvocationContext, run: Run, response: Response) =>
 const findHistory = ({ histories, database }: InvocationContext, key: SessionKey) => histories.find(database.db, key);
 
 /** Yields the events of a run. If none of them is terminal, the run continues and the client can reconnect. */
-async function* toFrames(context: InvocationContext, run: Run, signal: AbortSignal): AsyncGenerator<Frame> {
-  const { key, runId, history, invocationId, isRestored, mayRead } = run;
+async function* toFrames(context: InvocationContext, source: Run, signal: AbortSignal): AsyncGenerator<Frame> {
+  const { key, runId, history, invocationId, run, isRestored, mayRead } = source;
   const ids = { threadId: key.sessionId, runId };
   const writer = new Writer();
   yield { type: 'RUN_STARTED', ...ids, protocolVersion: '1.0' };
@@ -107,7 +106,7 @@ async function* toFrames(context: InvocationContext, run: Run, signal: AbortSign
   // A client that may not read the thread gets no snapshot; it gets the run's earlier events again instead.
   const firstOwn = isRestored && !mayRead ? earlierEvents.findIndex(isOwn) : -1;
   const after = firstOwn < 0 ? earlierEvents.length : firstOwn;
-  const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after }, signal);
+  const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after, run }, signal);
   for await (const step of steps) {
     // The answer to a call starts another run. This run therefore ended when the invocation paused.
     if (step.kind === 'end') end = step.invocation;

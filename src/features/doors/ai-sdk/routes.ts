@@ -79,7 +79,8 @@ const sendChat = operation({
     if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
     const started = content && (await startTurn(context, key, { content, resumedId, overrides: {} }, call));
     const invocationId = started?.invocationId ?? resumedId ?? '';
-    return sendRun(context, { key, invocationId, answeredCallId }, call.query, call.response);
+    const ref = { key, invocationId, answeredCallId, run: started ? started.run : undefined };
+    return sendRun(context, ref, call.query, call.response);
   },
 });
 

@@ -103,9 +103,9 @@ async function answer(
   const task = await findTask(call, state);
   if (task?.key.appName !== appName)
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
-  const missing = await resumeTask(call, task, answers);
+  const { missing, run } = await resumeTask(call, task, answers);
   const { key, invocationId, invocation } = task;
-  return missing.length > 0 ? task : { key, invocationId, isOwn: invocation.status === 'paused' };
+  return missing.length > 0 ? task : { key, invocationId, run, isOwn: invocation.status === 'paused' };
 }
 
 const toInputRequired = (task: Task) =>

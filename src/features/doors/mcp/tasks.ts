@@ -59,16 +59,20 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
 /**
  * Resumes a paused invocation if every open call has an answer. Otherwise no answer is stored. The resuming request has
  * no idempotency key, because the invocation's row keeps the key of the tool call that started it.
- * @returns ids of calls without an answer
+ * @returns ids of calls without an answer; the run, if the invocation was resumed in this process
  */
-export async function resumeTask(call: McpCall, task: Task, answers: JsonObject): Promise<string[]> {
+export async function resumeTask(
+  call: McpCall,
+  task: Task,
+  answers: JsonObject,
+): Promise<{ missing: string[]; run?: InvocationRef['run'] }> {
   const { key, invocationId, invocation, events } = task;
-  if (invocation.status !== 'paused') return [];
+  if (invocation.status !== 'paused') return { missing: [] };
   const { parts, missing } = toAnswers(events, answers);
-  if (missing.length > 0) return missing;
+  if (missing.length > 0) return { missing };
   const turn = { content: { role: 'user', parts }, resumedId: invocationId, overrides: {}, streaming: false };
-  await startTurn(call.context, key, turn, { ...call, headers: {} });
-  return [];
+  const { run } = await startTurn(call.context, key, turn, { ...call, headers: {} });
+  return { missing, run };
 }
 
 export function toResult({ key, invocationId, invocation: { status, error }, events }: Task): CallToolResult {
@@ -139,7 +143,7 @@ export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObj
 
 /** Answers the open calls of a task; answers to other calls are ignored. */
 export async function updateTask(call: McpCall, taskId: string, answers: JsonObject): Promise<JsonObject> {
-  const missing = await resumeTask(call, await requireTask(call, taskId), answers);
+  const { missing } = await resumeTask(call, await requireTask(call, taskId), answers);
   if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);
   return {};
 }

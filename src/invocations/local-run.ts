@@ -1,0 +1,118 @@
+import { currentContext } from '../platform/context.ts';
+import { Wakeup } from '../platform/work/poll-loop.ts';
+import type { NewEvent } from '../core/event.ts';
+import type { StoredEvent } from '../conversation/sessions/append-store.ts';
+import { type EventFrame, notifyListener } from './context.ts';
+import type { FollowedStep } from './follow.ts';
+import type { Invocation } from './invocation.ts';
+
+/** Maximum length of the steps that a run keeps for its follower, in characters. */
+const MAX_KEPT = 1_048_576;
+
+type LocalStep = Exclude<FollowedStep, { kind: 'void' }>;
+
+/**
+ * An invocation that this process runs, as its follower in this process reads it: from memory, not from the database.
+ * A step is added only after its commit was confirmed, so the follower never sees more than followers elsewhere. Memory
+ * knows no row-level security, so only the request that started the invocation may have this object.
+ */
+export class LocalRun {
+  /** True if the invocation was paused, so that its first events are older than this run. */
+  readonly isResumed: boolean;
+  /** The session's last sequence before this run; `undefined` if another process runs the invocation. */
+  before: number | undefined;
+  /** The invocation's row at its end; `undefined` if the answer to the last write was lost. */
+  invocation: Invocation | undefined;
+  /** `left`: the run ended in this process without an end of the invocation, which another process may resume. */
+  #state: 'running' | 'left' | 'ended' = 'running';
+  #steps: LocalStep[] = [];
+  /** Number of all steps so far; the first of them may have been dropped from `#steps`. */
+  #count = 0;
+  #length = 0;
+  #isDropped = false;
+  #wake: (() => void) | undefined;
+
+  constructor(isResumed: boolean) {
+    this.isResumed = isResumed;
+  }
+
+  /** Takes the first events, as the claim stored them. */
+  begin(before: number, stored: StoredEvent[], events: NewEvent[]): void {
+    this.before = before;
+    notifyListener(this.addFrame, stored, events);
+  }
+
+  /** Takes a frame of the run. A partial event that is not stored is ignored. */
+  readonly addFrame = ({ text, event, sequence, delta = 0 }: EventFrame): void => {
+    if (sequence === undefined) return;
+    const { id, invocationId } = { id: event.id ?? '', invocationId: event.invocationId ?? '' };
+    this.#add({ kind: 'event', sequence, text, id, invocationId, position: { sequence, delta } });
+  };
+
+  /** Takes a piece of streamed text. */
+  readonly addDelta = ({ text, event, sequence = 0, delta: number = 0 }: EventFrame): void =>
+    this.#add({ kind: 'delta', number, text, eventId: event.id ?? '', position: { sequence, delta: number } });
+
+  end(invocation: Invocation | undefined): void {
+    this.invocation = invocation;
+    this.#state = 'ended';
+    this.#wake?.();
+  }
+
+  /** Does nothing after {@link end}. */
+  leave(): void {
+    if (this.#state === 'running') this.#state = 'left';
+    this.#wake?.();
+  }
+
+  /**
+   * Yields the steps after a sequence as they are added, for one follower. Ends with the run, when `signal` aborts, and
+   * when the follower has lost its place: another client appended an event, or the follower is too far behind.
+   * @returns true if the run has ended and all its steps were yielded
+   */
+  async *follow(after: number, signal: AbortSignal, withText: boolean): AsyncGenerator<LocalStep, boolean, void> {
+    const wakeup = new Wakeup();
+    this.#wake = wakeup.wake;
+    signal.addEventListener('abort', wakeup.wake);
+    let place = after;
+    try {
+      for (let next = 0; !signal.aborted; ) {
+        wakeup.reset();
+        // Read before the steps, because the last steps are added before the end.
+        const state = this.#state;
+        for (; next < this.#count && !signal.aborted; next++) {
+          const step = this.#steps[next - this.#count + this.#steps.length];
+          if (!step) return false;
+          const { sequence } = step.position;
+          const isEvent = step.kind === 'event';
+          if (isEvent ? sequence <= place : !withText) continue;
+          if (sequence !== (isEvent ? place + 1 : place)) return false;
+          place = sequence;
+          yield step;
+        }
+        if (state !== 'running') return state === 'ended' && next === this.#count;
+        currentContext().hasRead?.();
+        await wakeup.wait();
+      }
+      return false;
+    } finally {
+      signal.removeEventListener('abort', wakeup.wake);
+      this.drop();
+    }
+  }
+
+  /** Frees the memory, because there is no follower any more. */
+  drop(): void {
+    this.#isDropped = true;
+    this.#steps = [];
+    this.#wake = undefined;
+  }
+
+  #add(step: LocalStep): void {
+    this.#count += 1;
+    this.#length += step.text.length;
+    if (!this.#isDropped) this.#steps.push(step);
+    while (this.#length > MAX_KEPT && this.#steps.length > 0) this.#length -= this.#steps.shift()?.text.length ?? 0;
+    this.#wake?.();
+  }
+}
