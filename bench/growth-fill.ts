@@ -73,11 +73,12 @@ const FEATURES = [
   `insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
    select '${APP}', 'u' || n * 10, 'w' || n, 'https://hook.example/x', 'hook.example', false, ''
    from generate_series(1, {users} / 10) n`,
-  `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time,
-                                   next_attempt_time)
+  `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
    select app_name, user_id, id || '-' || n, id, host, '{}', case when n = 1 then 'pending' else 'delivered' end, now(),
-     case when n > 1 then now() end, case when n = 1 then now() + interval '1 day' end
+     case when n > 1 then now() end
    from webhooks, generate_series(1, 5) n where user_id <> 'measured'`,
+  `update jobs set due_time = now() + interval '1 day' where user_id <> 'measured'`,
+  `update job_lanes set turn_time = now() + interval '1 day' where user_id <> 'measured'`,
   `insert into eval_sets (app_name, id, owner_id)
    select '${APP}', 'other' || n, 'u' || n from generate_series(1, {users} / 100) n`,
   `insert into eval_cases (app_name, eval_set_id, id, version, owner_id)

@@ -193,6 +193,33 @@ CREATE TABLE "cronjobs" (
 	CONSTRAINT "cronjobs_disabled_reason_check" CHECK (not enabled or disabled_reason is null)
 );
 --> statement-breakpoint
+CREATE TABLE "job_lanes" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"kind" text collate "C" NOT NULL,
+	"lane" text collate "C" NOT NULL,
+	"turn_time" timestamp (6) with time zone NOT NULL,
+	"blocked_by" text collate "C",
+	"half_open" boolean DEFAULT false NOT NULL,
+	CONSTRAINT "job_lanes_pkey" PRIMARY KEY("app_name","user_id","kind","lane")
+);
+--> statement-breakpoint
+CREATE TABLE "jobs" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"kind" text collate "C" NOT NULL,
+	"id" text collate "C" NOT NULL,
+	"lane" text collate "C" NOT NULL,
+	"due_time" timestamp (6) with time zone NOT NULL,
+	"attempt" integer DEFAULT 0 NOT NULL,
+	"losses" smallint DEFAULT 0 NOT NULL,
+	"lease_token" uuid,
+	"lease_expire_time" timestamp (6) with time zone,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "jobs_pkey" PRIMARY KEY("app_name","user_id","kind","id"),
+	CONSTRAINT "jobs_lease_check" CHECK ((lease_token is null) = (lease_expire_time is null))
+);
+--> statement-breakpoint
 CREATE TABLE "memory_jobs" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -635,9 +662,6 @@ CREATE TABLE "webhook_deliveries" (
 	"payload" text NOT NULL,
 	"status" text NOT NULL,
 	"attempt" integer DEFAULT 0 NOT NULL,
-	"next_attempt_time" timestamp (6) with time zone,
-	"lease_token" uuid,
-	"losses" smallint DEFAULT 0 NOT NULL,
 	"retry_end_time" timestamp (6) with time zone NOT NULL,
 	"answers" jsonb DEFAULT '[]'::jsonb NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -645,8 +669,6 @@ CREATE TABLE "webhook_deliveries" (
 	CONSTRAINT "webhook_deliveries_pkey" PRIMARY KEY("app_name","user_id","id"),
 	CONSTRAINT "webhook_deliveries_attempt_check" CHECK (attempt >= 0),
 	CONSTRAINT "webhook_deliveries_status_check" CHECK (status in ('pending', 'delivered', 'failed')),
-	CONSTRAINT "webhook_deliveries_wait_check" CHECK ((status = 'pending') = (next_attempt_time is not null)),
-	CONSTRAINT "webhook_deliveries_lease_check" CHECK (lease_token is null or status = 'pending'),
 	CONSTRAINT "webhook_deliveries_end_check" CHECK ((status = 'pending') = (end_time is null))
 );
 --> statement-breakpoint
@@ -692,6 +714,11 @@ CREATE INDEX "cronjob_runs_running_idx" ON "cronjob_runs" USING btree ("lease_ex
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
 CREATE UNIQUE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
+CREATE INDEX "job_lanes_turn_idx" ON "job_lanes" USING btree ("kind","app_name","turn_time") WHERE blocked_by is null;--> statement-breakpoint
+CREATE INDEX "job_lanes_blocked_idx" ON "job_lanes" USING btree ("kind","blocked_by","turn_time") WHERE blocked_by is not null;--> statement-breakpoint
+CREATE INDEX "jobs_lane_idx" ON "jobs" USING btree ("kind","app_name","user_id","lane","due_time","id") WHERE lease_token is null;--> statement-breakpoint
+CREATE INDEX "jobs_due_idx" ON "jobs" USING btree ("kind","due_time") WHERE lease_token is null;--> statement-breakpoint
+CREATE INDEX "jobs_running_idx" ON "jobs" USING btree ("kind","lease_expire_time") WHERE lease_token is not null;--> statement-breakpoint
 CREATE INDEX "memory_jobs_due_idx" ON "memory_jobs" USING btree ("due_time");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_owner_idx" ON "eval_case_versions" USING btree ("app_name","owner_id");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_quoted_idx" ON "eval_case_versions" USING hash ((payload #>> '{sessionInput,userId}'));--> statement-breakpoint
@@ -738,7 +765,6 @@ CREATE INDEX "tasks_user_idx" ON "tasks" USING btree ("user_id","app_name","stat
 CREATE INDEX "tool_calls_unknown_idx" ON "tool_calls" USING btree ("app_name","user_id","create_time","call_id") WHERE state = 'unknown';--> statement-breakpoint
 CREATE UNIQUE INDEX "user_credentials_state_idx" ON "user_credentials" USING btree ("consent_state_hash");--> statement-breakpoint
 CREATE INDEX "user_erasures_age_idx" ON "user_erasures" USING btree ("update_time");--> statement-breakpoint
-CREATE INDEX "webhook_deliveries_due_idx" ON "webhook_deliveries" USING btree ("next_attempt_time") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_pending_idx" ON "webhook_deliveries" USING btree ("app_name","user_id") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_list_idx" ON "webhook_deliveries" USING btree ("app_name","user_id","webhook_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
 CREATE UNIQUE INDEX "webhooks_url_key" ON "webhooks" USING btree ("app_name","user_id","url") WHERE push is null;--> statement-breakpoint
@@ -1079,6 +1105,26 @@ comment on column memories.event_time is 'Timestamp of the event.';
 comment on column memories.search_vector is 'Words for full-text search, configuration simple.';
 comment on column memories.embedding is 'Embedding vector; null if not embedded yet, or the model refused the text.';
 comment on column memories.embedding_model is 'Model and dimensions of the vector, or of the model that refused the text.';
+comment on table job_lanes is 'Lanes that have waiting jobs: a lane is the queue of a user''s jobs of one kind that take turns with those of other lanes.';
+comment on column job_lanes.app_name is 'Application.';
+comment on column job_lanes.user_id is 'User.';
+comment on column job_lanes.kind is 'Kind of the jobs.';
+comment on column job_lanes.lane is 'Name of the lane; the host of a delivery.';
+comment on column job_lanes.turn_time is 'When the lane has its next turn.';
+comment on column job_lanes.blocked_by is 'Full limit that the lane waits behind: user:…, lane:… or pair:….';
+comment on column job_lanes.half_open is 'The last job got no answer; one job runs at a time.';
+comment on table jobs is 'Jobs that wait or run: work that the processes share. An ended job has no row.';
+comment on column jobs.app_name is 'Application.';
+comment on column jobs.user_id is 'User.';
+comment on column jobs.kind is 'delivery.';
+comment on column jobs.id is 'What the job is about, unique within its kind; the delivery.';
+comment on column jobs.lane is 'Name of its lane.';
+comment on column jobs.due_time is 'Earliest time of the next attempt.';
+comment on column jobs.attempt is 'Number of attempts.';
+comment on column jobs.losses is 'Number of processes that crashed while holding it; given up after two.';
+comment on column jobs.lease_token is 'Lease token of the process that runs it; null while it waits.';
+comment on column jobs.lease_expire_time is 'Lease expiry.';
+comment on column jobs.create_time is 'Creation.';
 comment on table memory_jobs is 'Pending memory jobs: users whose memories need embeddings, and invocations to remember.';
 comment on column memory_jobs.app_name is 'Application.';
 comment on column memory_jobs.user_id is 'User.';
@@ -1214,10 +1260,7 @@ comment on column webhook_deliveries.webhook_id is 'Target webhook.';
 comment on column webhook_deliveries.host is 'Host and port of the webhook, for the limit per host.';
 comment on column webhook_deliveries.payload is 'Signed JSON text.';
 comment on column webhook_deliveries.status is 'pending, delivered or failed.';
-comment on column webhook_deliveries.attempt is 'Number of attempts.';
-comment on column webhook_deliveries.next_attempt_time is 'Next attempt; while sending, the lease''s expiry. Null after the end.';
-comment on column webhook_deliveries.lease_token is 'Lease token of the process that sends it; null if none does.';
-comment on column webhook_deliveries.losses is 'Number of processes that crashed while holding it; given up after two.';
+comment on column webhook_deliveries.attempt is 'Number of attempts, written at the end; the job of a pending delivery counts them.';
 comment on column webhook_deliveries.retry_end_time is 'No more attempts after this time.';
 comment on column webhook_deliveries.answers is 'Answers to the attempts, newest last: time, and status with the start of the body, or error.';
 comment on column webhook_deliveries.create_time is 'Time of the reported event.';

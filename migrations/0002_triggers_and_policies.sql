@@ -244,15 +244,13 @@ begin
       select from webhook_deliveries
       where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
     insert into webhook_deliveries
-      (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers,
-       create_time, end_time)
+      (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, answers, create_time, end_time)
     values
       (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host,
        case when hook.push is not null then push_payload(hook.push, data, now_time)
        else json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data',
               case when hook.includes_output then data else data - 'output' - 'outputTruncated' end) end,
-       case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
-       now_time + interval '24 hours',
+       case when is_full then 'failed' else 'pending' end, now_time + interval '24 hours',
        case when is_full then jsonb_build_array(jsonb_build_object(
          'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
        else '[]' end,
@@ -261,6 +259,27 @@ begin
   end loop;
 end $$;
 comment on function insert_webhook_delivery is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
+-- A pending delivery has a job, whichever statement makes or deletes it.
+create function add_delivery_job() returns trigger language plpgsql as $$
+begin
+  perform add_job('delivery', new.app_name, new.user_id, new.id, new.host, (
+    select w.is_silent from webhooks w
+    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id));
+  return null;
+end $$;
+comment on function add_delivery_job is 'Trigger function: a delivery is to be sent; adds its job.';
+create trigger webhook_deliveries_job_insert after insert on webhook_deliveries for each row
+when (new.status = 'pending') execute function add_delivery_job();
+create trigger webhook_deliveries_job_update after update of status on webhook_deliveries for each row
+when (new.status = 'pending' and old.status <> 'pending') execute function add_delivery_job();
+create function delete_delivery_job() returns trigger language plpgsql as $$
+begin
+  delete from jobs where app_name = old.app_name and user_id = old.user_id and kind = 'delivery' and id = old.id;
+  return null;
+end $$;
+comment on function delete_delivery_job is 'Trigger function: a pending delivery was deleted; deletes its job.';
+create trigger webhook_deliveries_job_delete after delete on webhook_deliveries for each row
+when (old.status = 'pending') execute function delete_delivery_job();
 create function insert_delivery_of_invocation() returns trigger language plpgsql as $$
 begin
   perform insert_webhook_delivery(
@@ -363,7 +382,7 @@ declare
 begin
   foreach name in array array[
     'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'memory_jobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
     'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);

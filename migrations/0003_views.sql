@@ -527,11 +527,13 @@ comment on column inspect.version.version is 'Increases when a column is dropped
 --> statement-breakpoint
 create view inspect.webhook_deliveries as
 select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d.payload::json) ->> 'type' as type,
-       (d.payload::json) -> 'data' ->> 'status' as ended_as, d.status, d.attempt, d.next_attempt_time,
+       (d.payload::json) -> 'data' ->> 'status' as ended_as, d.status, coalesce(j.attempt, d.attempt) as attempt,
+       coalesce(j.lease_expire_time, j.due_time) as next_attempt_time,
        d.answers -> -1 ->> 'status' as last_status, d.answers -> -1 ->> 'error' as last_error, d.create_time, d.end_time,
        d.end_time - d.create_time as duration
 from webhook_deliveries d
-join webhooks w on w.app_name = d.app_name and w.user_id = d.user_id and w.id = d.webhook_id;
+join webhooks w on w.app_name = d.app_name and w.user_id = d.user_id and w.id = d.webhook_id
+left join jobs j on j.app_name = d.app_name and j.user_id = d.user_id and j.kind = 'delivery' and j.id = d.id;
 comment on view inspect.webhook_deliveries is 'Webhook deliveries, with the receivers'' last answers.';
 comment on column inspect.webhook_deliveries.app_name is 'Application.';
 comment on column inspect.webhook_deliveries.attempt is 'Number of attempts.';

@@ -349,6 +349,30 @@ create table invocations (
   end_time timestamp(6) with time zone
 );
 
+create table job_lanes (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  kind text collate "C" not null,
+  lane text collate "C" not null,
+  turn_time timestamp(6) with time zone not null,
+  blocked_by text collate "C",
+  half_open boolean default false not null
+);
+
+create table jobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  kind text collate "C" not null,
+  id text collate "C" not null,
+  lane text collate "C" not null,
+  due_time timestamp(6) with time zone not null,
+  attempt integer default 0 not null,
+  losses smallint default 0 not null,
+  lease_token uuid,
+  lease_expire_time timestamp(6) with time zone,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table legal_holds (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -565,9 +589,6 @@ create table webhook_deliveries (
   payload text not null,
   status text not null,
   attempt integer default 0 not null,
-  next_attempt_time timestamp(6) with time zone,
-  lease_token uuid,
-  losses smallint default 0 not null,
   retry_end_time timestamp(6) with time zone not null,
   answers jsonb default '[]'::jsonb not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
@@ -588,6 +609,52 @@ create table webhooks (
   push jsonb,
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
+
+CREATE OR REPLACE FUNCTION public.add_delivery_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform add_job('delivery', new.app_name, new.user_id, new.id, new.host, (
+    select w.is_silent from webhooks w
+    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, v_now, p_half_open);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, v_now);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamp with time zone, p_half_open boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_turn timestamptz;
+begin
+  loop
+    insert into job_lanes (kind, app_name, user_id, lane, turn_time, half_open)
+    values (p_kind, p_app, p_user, p_lane, p_due, p_half_open) on conflict do nothing;
+    select l.turn_time into v_turn from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
+    exit when found;  -- else a claim has just deleted the empty lane
+  end loop;
+  if v_turn > p_due then
+    update job_lanes l set turn_time = p_due
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.turn_time > p_due;
+  end if;
+  if not p_half_open then
+    update job_lanes l set half_open = false
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.half_open;
+  end if;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
  RETURNS void
@@ -1023,6 +1090,148 @@ begin
   where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = p_id;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb, OUT claimed jsonb, OUT pause_ms double precision)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_now timestamptz;
+  v_free integer := p_slots;
+  v_running jsonb;  -- number of running jobs by limit
+  v_full text[];
+  v_key text;
+  v_taken jsonb;
+  v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
+  v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
+begin
+  claimed := '[]';
+  pause_ms := job_pause(p_kind, p_apps);
+  if pause_ms is null or pause_ms > 0 or p_slots <= 0 then return; end if;  -- 1
+  perform pg_advisory_xact_lock(hashtextextended('jobs ' || p_kind, 0));
+  v_now := clock_timestamp();
+  with expired as materialized (  -- 2
+    select j.app_name, j.user_id, j.id from jobs j
+    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < v_now
+      and (p_apps is null or j.app_name = any(p_apps))
+    order by j.lease_expire_time limit p_slots for update skip locked),
+  taken as (
+    update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + 1,
+                      lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
+    from expired e where j.kind = p_kind and j.app_name = e.app_name and j.user_id = e.user_id and j.id = e.id
+    returning j.*)
+  select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
+                                               'losses', losses, 'token', lease_token)), '[]')
+  into claimed from taken;
+  for v_round in 1 .. 2 * p_slots + 8 loop
+    v_free := p_slots - jsonb_array_length(claimed);
+    exit when v_free <= 0;
+    v_now := clock_timestamp();
+    select coalesce(jsonb_object_agg(key, n), '{}') into v_running from (
+      select key, count(*) as n from jobs j, unnest(job_keys(j.user_id, j.lane)) key
+      where j.kind = p_kind and j.lease_token is not null group by key) counted;
+    select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
+    where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
+    if v_round = 1 then  -- 3
+      for v_key in
+        with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
+          (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null
+           order by l.blocked_by limit 1)
+          union all
+          select (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by > b.key
+                  order by l.blocked_by limit 1)
+          from blocking b where b.key is not null)
+        select key from blocking where key is not null and key <> all(v_full)
+      loop
+        with back as materialized (
+          select l.app_name, l.user_id, l.lane from job_lanes l
+          where l.kind = p_kind and l.blocked_by = v_key
+            and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+          order by l.turn_time limit job_places(p_limits, v_key) - coalesce((v_running ->> v_key)::integer, 0)
+          for no key update skip locked)
+        update job_lanes l set blocked_by = null
+        from back b where l.kind = p_kind and l.app_name = b.app_name and l.user_id = b.user_id and l.lane = b.lane;
+      end loop;
+    end if;
+    v_apps := job_apps(p_kind, p_apps);
+    if v_full <> '{}' then  -- 4
+      with due as materialized (
+        select due.app_name, due.user_id, due.lane, key from unnest(v_apps) app(name) cross join lateral (
+          select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
+          where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+          order by l.turn_time limit 500) due
+        cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key where key is not null),
+      locked as materialized (
+        select l.app_name, l.user_id, l.lane, d.key from job_lanes l join due d
+          on l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane
+        for no key update of l skip locked)
+      update job_lanes l set blocked_by = d.key
+      from locked d where l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane;
+    end if;
+    with due as materialized (  -- 5
+      select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
+      from (select l.* from unnest(v_apps) app(name) cross join lateral (
+              select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
+              where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+                and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+              order by l.turn_time limit v_free for no key update skip locked) l
+            order by l.turn_time limit v_free) l),
+    ranked as (
+      select d.place, key,
+             coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
+             case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
+      from due d, unnest(job_keys(d.user_id, d.lane)) key)
+    select array_agg(d.app_name), array_agg(d.user_id), array_agg(d.lane) into v_apps, v_users, v_lanes from due d
+    where not exists (
+      select from ranked r where r.place = d.place and (
+        r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1));
+    exit when v_lanes is null;
+    with first as materialized (  -- 6
+      select l.app_name, l.user_id, j.id from unnest(v_apps, v_users, v_lanes) l(app_name, user_id, lane)
+      cross join lateral (
+        select j.id from jobs j
+        where j.kind = p_kind and j.app_name = l.app_name and j.user_id = l.user_id and j.lane = l.lane
+          and j.lease_token is null and j.due_time <= v_now
+        order by j.due_time, j.id limit 1 for update skip locked) j),
+    taken as (
+      update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1,
+                        lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
+      from first f where j.kind = p_kind and j.app_name = f.app_name and j.user_id = f.user_id and j.id = f.id
+      returning j.*)
+    select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
+                                                 'losses', losses, 'token', lease_token)), '[]')
+    into v_taken from taken;
+    claimed := claimed || v_taken;
+    update job_lanes l set turn_time = clock_timestamp()  -- 7
+    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
+    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane and exists (
+      select from jobs j
+      where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
+        and j.lease_token is null and j.due_time <= v_now);
+    select array_agg(app_name), array_agg(user_id), array_agg(lane) into v_gone_apps, v_gone_users, v_gone_lanes from (
+      select l.app_name, l.user_id, l.lane
+      from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane) join job_lanes l
+        on l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
+      where l.turn_time <= v_now for update of l skip locked) locked;
+    with later as materialized (
+      select c.*, (select min(j.due_time) from jobs j
+                   where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
+                     and j.lease_token is null) as next_time
+      from unnest(v_gone_apps, v_gone_users, v_gone_lanes) c(app_name, user_id, lane)),
+    gone as (
+      delete from job_lanes l using later c
+      where c.next_time is null
+        and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane)
+    update job_lanes l set turn_time = c.next_time from later c
+    where c.next_time is not null
+      and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane;
+    update job_lanes l set turn_time = clock_timestamp() + interval '50 milliseconds'
+    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
+    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
+      and l.turn_time <= v_now;
+  end loop;
+  pause_ms := job_pause(p_kind, p_apps);
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
  RETURNS record
  LANGUAGE plpgsql
@@ -1363,6 +1572,15 @@ begin
   left join user_states u on u.app_name = p_app and u.user_id = p_user;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.delete_delivery_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  delete from jobs where app_name = old.app_name and user_id = old.user_id and kind = 'delivery' and id = old.id;
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.delete_old_audit_entries()
  RETURNS boolean
  LANGUAGE plpgsql
@@ -1391,6 +1609,16 @@ begin
   end if;
   perform set_config('agent_runtime.audit_deletes', 'off', true);
   return deleted > 0;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+begin
+  delete from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
@@ -1613,15 +1841,13 @@ begin
       select from webhook_deliveries
       where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
     insert into webhook_deliveries
-      (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers,
-       create_time, end_time)
+      (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, answers, create_time, end_time)
     values
       (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host,
        case when hook.push is not null then push_payload(hook.push, data, now_time)
        else json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data',
               case when hook.includes_output then data else data - 'output' - 'outputTruncated' end) end,
-       case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
-       now_time + interval '24 hours',
+       case when is_full then 'failed' else 'pending' end, now_time + interval '24 hours',
        case when is_full then jsonb_build_array(jsonb_build_object(
          'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
        else '[]' end,
@@ -1646,6 +1872,53 @@ CREATE OR REPLACE FUNCTION public.is_sampled(rule text, id text, share double pr
  LANGUAGE sql
  IMMUTABLE
 RETURN ((((('x'::text || "left"(md5(((rule || ''::text) || id)), 8)))::bit(32))::bigint)::double precision < (share * ('4294967296'::bigint)::double precision));
+
+CREATE OR REPLACE FUNCTION public.job_apps(p_kind text, p_apps text[])
+ RETURNS text[]
+ LANGUAGE sql
+ STABLE
+AS $function$
+  with recursive app(name) as (  -- a step for each application, however many lanes it has
+    (select l.app_name from job_lanes l where l.kind = p_kind and l.blocked_by is null order by l.app_name limit 1)
+    union all
+    select (select l.app_name from job_lanes l where l.kind = p_kind and l.blocked_by is null and l.app_name > app.name
+            order by l.app_name limit 1)
+    from app where app.name is not null)
+  select coalesce(p_apps, array(select app.name from app where app.name is not null))
+$function$;
+
+CREATE OR REPLACE FUNCTION public.job_block(p_user text, p_lane text, p_half_open boolean, p_running jsonb, p_full text[])
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+RETURN CASE WHEN (('user:'::text || p_user) = ANY (p_full)) THEN ('user:'::text || p_user) WHEN (('lane:'::text || p_lane) = ANY (p_full)) THEN ('lane:'::text || p_lane) WHEN ((((('pair:'::text || p_user) || ''::text) || p_lane) = ANY (p_full)) OR (p_half_open AND (p_running ? ((('pair:'::text || p_user) || ''::text) || p_lane)))) THEN ((('pair:'::text || p_user) || ''::text) || p_lane) ELSE NULL::text END;
+
+CREATE OR REPLACE FUNCTION public.job_keys(p_user text, p_lane text)
+ RETURNS text[]
+ LANGUAGE sql
+ IMMUTABLE
+RETURN ARRAY[('user:'::text || p_user), ('lane:'::text || p_lane), ((('pair:'::text || p_user) || ''::text) || p_lane)];
+
+CREATE OR REPLACE FUNCTION public.job_pause(p_kind text, p_apps text[])
+ RETURNS double precision
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select (1000 * extract(epoch from least(
+    (select min(l.turn_time) from unnest(job_apps(p_kind, p_apps)) app(name) cross join lateral (
+       select l.turn_time from job_lanes l where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null
+       order by l.turn_time limit 1) l),
+    (select min(j.lease_expire_time) from jobs j
+     where j.kind = p_kind and j.lease_token is not null and (p_apps is null or j.app_name = any(p_apps))),
+    (select clock_timestamp() from job_lanes l where l.kind = p_kind and l.blocked_by is not null limit 1))
+    - clock_timestamp()))::float8
+$function$;
+
+CREATE OR REPLACE FUNCTION public.job_places(p_limits jsonb, p_key text)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE
+RETURN COALESCE(((p_limits ->> split_part(p_key, ':'::text, 1)))::integer, 2147483647);
 
 CREATE OR REPLACE FUNCTION public.keep_answer(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint, OUT held boolean, OUT earlier text)
  RETURNS record
@@ -1963,6 +2236,22 @@ begin
     json_build_object('state', 'TASK_STATE_' || state, 'timestamp', webhook_time(moment))));
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer, p_half_open boolean)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
+  v_lane text;
+begin
+  update jobs j set lease_token = null, lease_expire_time = null, due_time = v_due
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+  returning j.lane into v_lane;
+  if not found then return false; end if;
+  perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
+  return true;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -2113,8 +2402,10 @@ begin
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
-      union all (select 'webhook deliveries', next_attempt_time from webhook_deliveries
-        where status = 'pending' and (lease_token is null or next_attempt_time <= now()) order by 2 limit 1001)
+      union all (select 'webhook deliveries', due_time from jobs
+        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
+      union all (select 'webhook deliveries', lease_expire_time from jobs
+        where kind = 'delivery' and lease_expire_time <= now() limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
@@ -2125,9 +2416,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A webhook delivery that is being sent becomes due again when its lease ends, which is in less than a minute.
-      union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
-        where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
+      union all select 'webhook deliveries', (select count(*) from jobs where kind = 'delivery' and lease_expire_time > now())
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
       union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
@@ -2528,6 +2817,12 @@ alter table invocations add constraint invocations_status_check CHECK ((status =
 
 alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
 
+alter table job_lanes add constraint job_lanes_pkey PRIMARY KEY (app_name, user_id, kind, lane);
+
+alter table jobs add constraint jobs_lease_check CHECK (((lease_token IS NULL) = (lease_expire_time IS NULL)));
+
+alter table jobs add constraint jobs_pkey PRIMARY KEY (app_name, user_id, kind, id);
+
 alter table legal_holds add constraint legal_holds_pkey PRIMARY KEY (app_name, user_id, session_id);
 
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
@@ -2584,13 +2879,9 @@ alter table webhook_deliveries add constraint webhook_deliveries_attempt_check C
 
 alter table webhook_deliveries add constraint webhook_deliveries_end_check CHECK (((status = 'pending'::text) = (end_time IS NULL)));
 
-alter table webhook_deliveries add constraint webhook_deliveries_lease_check CHECK (((lease_token IS NULL) OR (status = 'pending'::text)));
-
 alter table webhook_deliveries add constraint webhook_deliveries_pkey PRIMARY KEY (app_name, user_id, id);
 
 alter table webhook_deliveries add constraint webhook_deliveries_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])));
-
-alter table webhook_deliveries add constraint webhook_deliveries_wait_check CHECK (((status = 'pending'::text) = (next_attempt_time IS NOT NULL)));
 
 alter table webhooks add constraint webhooks_old_secret_check CHECK (((old_secret IS NULL) = (old_secret_expire_time IS NULL)));
 
@@ -2694,6 +2985,16 @@ CREATE INDEX invocations_time_idx ON public.invocations USING btree (create_time
 
 CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NULL));
 
+CREATE INDEX job_lanes_blocked_idx ON public.job_lanes USING btree (kind, blocked_by, turn_time) WHERE (blocked_by IS NOT NULL);
+
+CREATE INDEX job_lanes_turn_idx ON public.job_lanes USING btree (kind, app_name, turn_time) WHERE (blocked_by IS NULL);
+
+CREATE INDEX jobs_due_idx ON public.jobs USING btree (kind, due_time) WHERE (lease_token IS NULL);
+
+CREATE INDEX jobs_lane_idx ON public.jobs USING btree (kind, app_name, user_id, lane, due_time, id) WHERE (lease_token IS NULL);
+
+CREATE INDEX jobs_running_idx ON public.jobs USING btree (kind, lease_expire_time) WHERE (lease_token IS NOT NULL);
+
 CREATE INDEX memories_embedding_idx ON public.memories USING btree (app_name, user_id, event_time) WHERE (embedding IS NOT NULL);
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
@@ -2737,8 +3038,6 @@ CREATE INDEX tool_calls_unknown_idx ON public.tool_calls USING btree (app_name, 
 CREATE UNIQUE INDEX user_credentials_state_idx ON public.user_credentials USING btree (consent_state_hash);
 
 CREATE INDEX user_erasures_age_idx ON public.user_erasures USING btree (update_time);
-
-CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (next_attempt_time) WHERE (status = 'pending'::text);
 
 CREATE INDEX webhook_deliveries_list_idx ON public.webhook_deliveries USING btree (app_name, user_id, webhook_id, create_time DESC, id DESC);
 
@@ -2858,6 +3157,12 @@ CREATE TRIGGER user_states_hold BEFORE DELETE ON public.user_states FOR EACH ROW
 
 CREATE TRIGGER webhook_deliveries_hold BEFORE DELETE ON public.webhook_deliveries FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
 
+CREATE TRIGGER webhook_deliveries_job_delete AFTER DELETE ON public.webhook_deliveries FOR EACH ROW WHEN ((old.status = 'pending'::text)) EXECUTE FUNCTION delete_delivery_job();
+
+CREATE TRIGGER webhook_deliveries_job_insert AFTER INSERT ON public.webhook_deliveries FOR EACH ROW WHEN ((new.status = 'pending'::text)) EXECUTE FUNCTION add_delivery_job();
+
+CREATE TRIGGER webhook_deliveries_job_update AFTER UPDATE OF status ON public.webhook_deliveries FOR EACH ROW WHEN (((new.status = 'pending'::text) AND (old.status <> 'pending'::text))) EXECUTE FUNCTION add_delivery_job();
+
 CREATE TRIGGER webhooks_erasure BEFORE INSERT ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER webhooks_hold BEFORE DELETE ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
@@ -2927,6 +3232,14 @@ create policy of_user on invocation_tapes using (((user_id = ( SELECT current_se
 alter table invocations enable row level security;
 alter table invocations force row level security;
 create policy of_user on invocations using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table job_lanes enable row level security;
+alter table job_lanes force row level security;
+create policy of_user on job_lanes using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table jobs enable row level security;
+alter table jobs force row level security;
+create policy of_user on jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table legal_holds enable row level security;
 alter table legal_holds force row level security;
@@ -3436,15 +3749,16 @@ create view inspect.webhook_deliveries as
     d.payload::json ->> 'type'::text AS type,
     (d.payload::json -> 'data'::text) ->> 'status'::text AS ended_as,
     d.status,
-    d.attempt,
-    d.next_attempt_time,
+    COALESCE(j.attempt, d.attempt) AS attempt,
+    COALESCE(j.lease_expire_time, j.due_time) AS next_attempt_time,
     (d.answers -> '-1'::integer) ->> 'status'::text AS last_status,
     (d.answers -> '-1'::integer) ->> 'error'::text AS last_error,
     d.create_time,
     d.end_time,
     d.end_time - d.create_time AS duration
    FROM webhook_deliveries d
-     JOIN webhooks w ON w.app_name = d.app_name AND w.user_id = d.user_id AND w.id = d.webhook_id;
+     JOIN webhooks w ON w.app_name = d.app_name AND w.user_id = d.user_id AND w.id = d.webhook_id
+     LEFT JOIN jobs j ON j.app_name = d.app_name AND j.user_id = d.user_id AND j.kind = 'delivery'::text AND j.id = d.id;
 
 create view inspect_outline.artifacts as
  SELECT app_name,
@@ -4620,6 +4934,24 @@ comment on column invocations.stop_requested_as is 'Requested stop, and the stat
 comment on column invocations.tool_calls is 'Tool calls made.';
 comment on column invocations.user_id is 'Owner of the session.';
 comment on column invocations.webhook_url is 'Address of the webhook for the result; empty if only A2A push clients are notified, null for none.';
+comment on column job_lanes.app_name is 'Application.';
+comment on column job_lanes.blocked_by is 'Full limit that the lane waits behind: user:…, lane:… or pair:….';
+comment on column job_lanes.half_open is 'The last job got no answer; one job runs at a time.';
+comment on column job_lanes.kind is 'Kind of the jobs.';
+comment on column job_lanes.lane is 'Name of the lane; the host of a delivery.';
+comment on column job_lanes.turn_time is 'When the lane has its next turn.';
+comment on column job_lanes.user_id is 'User.';
+comment on column jobs.app_name is 'Application.';
+comment on column jobs.attempt is 'Number of attempts.';
+comment on column jobs.create_time is 'Creation.';
+comment on column jobs.due_time is 'Earliest time of the next attempt.';
+comment on column jobs.id is 'What the job is about, unique within its kind; the delivery.';
+comment on column jobs.kind is 'delivery.';
+comment on column jobs.lane is 'Name of its lane.';
+comment on column jobs.lease_expire_time is 'Lease expiry.';
+comment on column jobs.lease_token is 'Lease token of the process that runs it; null while it waits.';
+comment on column jobs.losses is 'Number of processes that crashed while holding it; given up after two.';
+comment on column jobs.user_id is 'User.';
 comment on column legal_holds.app_name is 'The application.';
 comment on column legal_holds.create_time is 'When it was set.';
 comment on column legal_holds.reason is 'Reason, a free text.';
@@ -4778,14 +5110,11 @@ comment on column user_storage.shard is 'Shard; each connection uses one.';
 comment on column user_storage.user_id is 'User.';
 comment on column webhook_deliveries.answers is 'Answers to the attempts, newest last: time, and status with the start of the body, or error.';
 comment on column webhook_deliveries.app_name is 'Application.';
-comment on column webhook_deliveries.attempt is 'Number of attempts.';
+comment on column webhook_deliveries.attempt is 'Number of attempts, written at the end; the job of a pending delivery counts them.';
 comment on column webhook_deliveries.create_time is 'Time of the reported event.';
 comment on column webhook_deliveries.end_time is 'When it was delivered or given up.';
 comment on column webhook_deliveries.host is 'Host and port of the webhook, for the limit per host.';
 comment on column webhook_deliveries.id is 'Delivery identifier, the header webhook-id of every attempt.';
-comment on column webhook_deliveries.lease_token is 'Lease token of the process that sends it; null if none does.';
-comment on column webhook_deliveries.losses is 'Number of processes that crashed while holding it; given up after two.';
-comment on column webhook_deliveries.next_attempt_time is 'Next attempt; while sending, the lease''s expiry. Null after the end.';
 comment on column webhook_deliveries.payload is 'Signed JSON text.';
 comment on column webhook_deliveries.retry_end_time is 'No more attempts after this time.';
 comment on column webhook_deliveries.status is 'pending, delivered or failed.';
@@ -4803,6 +5132,9 @@ comment on column webhooks.push is 'A2A push configuration: the task and the hea
 comment on column webhooks.secret is 'Signing secret; starts with whsec_. Shown only once, and in no view.';
 comment on column webhooks.url is 'Normalised URL; requests and cronjobs refer to it.';
 comment on column webhooks.user_id is 'Owner.';
+comment on function add_delivery_job() is 'Trigger function: a delivery is to be sent; adds its job.';
+comment on function add_job(text,text,text,text,text,boolean) is 'Inserts a job that is due now, in the transaction that makes it necessary.';
+comment on function add_job_lane(text,text,text,text,timestamp with time zone,boolean) is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 comment on function answer_calls(text,text,text,jsonb) is 'Closes the tasks of the calls that a message of the session''s user answers, or refuses the message.';
@@ -4821,6 +5153,7 @@ comment on function budget_uses_of_app(text,date) is 'Returns the usage of all u
 comment on function budgets_for(text,text) is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
+comment on function claim_jobs(text,text[],integer,integer,jsonb) is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean) is 'Starts or resumes an invocation in an idle session, with its first events.';
 comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
@@ -4833,7 +5166,9 @@ comment on function count_use(text,text,bigint,jsonb) is 'Adds invocations, toke
 comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds usage to an application''s totals of today and of this month.';
 comment on function counted_request(text,jsonb) is 'Bytes of a stored request that count for its user.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
+comment on function delete_delivery_job() is 'Trigger function: a pending delivery was deleted; deletes its job.';
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
+comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job; false if another process has claimed it.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
@@ -4845,6 +5180,11 @@ comment on function insert_score_jobs() is 'Trigger function: an invocation has 
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
 comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
 comment on function is_sampled(text,text,double precision) is 'True if an id is in a rule''s sample; deterministic.';
+comment on function job_apps(text,text[]) is 'Returns the applications of p_apps, or those with lanes if it is null.';
+comment on function job_block(text,text,boolean,jsonb,text[]) is 'Returns the full limit that blocks a lane; null if none does.';
+comment on function job_keys(text,text) is 'Returns the limits that a lane counts for.';
+comment on function job_pause(text,text[]) is 'Milliseconds until a lane is due or a lease expires; not positive if lanes are due or blocked; null if nothing waits.';
+comment on function job_places(jsonb,text) is 'Returns the maximum number of running jobs of a limit.';
 comment on function keep_answer(text,text,text,text,uuid,jsonb,bigint) is 'Stores the response of a transactional tool within the tool''s own transaction.';
 comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes tool calls whose event is already stored into the ledger, under the session''s lease.';
 comment on function keep_invocation_key() is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
@@ -4865,6 +5205,7 @@ comment on function next_time(timestamp with time zone,timestamp with time zone)
 comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
+comment on function put_back_job(text,text,text,text,uuid,integer,boolean) is 'Puts a claimed job back for another attempt after a pause; false if another process has claimed it.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
 comment on function refuse_on_hold() is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
@@ -4912,6 +5253,8 @@ comment on table events is 'Events of conversations. Order by sequence, never by
 comment on table idempotency_keys is 'Stored answers to requests with an Idempotency-Key, for a day; those of invocations are in invocations.';
 comment on table invocation_tapes is 'Replay inputs that are not in the events, one row per run of an invocation.';
 comment on table invocations is 'Invocations: one prompt up to its final answer.';
+comment on table job_lanes is 'Lanes that have waiting jobs: a lane is the queue of a user''s jobs of one kind that take turns with those of other lanes.';
+comment on table jobs is 'Jobs that wait or run: work that the processes share. An ended job has no row.';
 comment on table legal_holds is 'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.';
 comment on table memories is 'Memories of users: events of sessions, searchable by words.';
 comment on table memory_jobs is 'Pending memory jobs: users whose memories need embeddings, and invocations to remember.';

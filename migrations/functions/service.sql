@@ -17,8 +17,10 @@ begin
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
-      union all (select 'webhook deliveries', next_attempt_time from webhook_deliveries
-        where status = 'pending' and (lease_token is null or next_attempt_time <= now()) order by 2 limit 1001)
+      union all (select 'webhook deliveries', due_time from jobs
+        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
+      union all (select 'webhook deliveries', lease_expire_time from jobs
+        where kind = 'delivery' and lease_expire_time <= now() limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
@@ -29,9 +31,7 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      -- A webhook delivery that is being sent becomes due again when its lease ends, which is in less than a minute.
-      union all select 'webhook deliveries', (select count(lease_token) from webhook_deliveries
-        where status = 'pending' and next_attempt_time between now() and now() + interval '1 minute')
+      union all select 'webhook deliveries', (select count(*) from jobs where kind = 'delivery' and lease_expire_time > now())
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
       union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,

@@ -76,10 +76,9 @@ test('of a long queue the first 1,000 are counted, and work under way beside the
     insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form)
     select app_name, user_id, session_id, 't' || n, id, 'c', 'ask', 'call', '{}'
     from invocations, generate_series(1, 1001) n;
-    insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time,
-                                    lease_token, next_attempt_time)
-    select 'a', 'u', 'd' || n, 'w', 'h', '', 'pending', now(),
-      case when n > 1 then gen_random_uuid() end, now() + (n - 3) * interval '10 seconds'
+    insert into jobs (app_name, user_id, kind, id, lane, due_time, lease_token, lease_expire_time)
+    select 'a', 'u', 'delivery', 'd' || n, 'h', now() - interval '1 minute', case when n > 1 then gen_random_uuid() end,
+      case when n > 1 then now() + (n - 3) * interval '10 seconds' end
     from generate_series(1, 5) n`);
   const { queues } = (await get('/service')).body as { queues: { name: string }[] };
   const find = (name: string) => queues.find((queue) => queue.name === name);

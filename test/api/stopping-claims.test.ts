@@ -52,7 +52,7 @@ async function insertEvaluation(): Promise<void> {
 
 test.each([
   ['cronjob run', insertCronjobRun, { CRONJOBS: 'true' }, 'cronjob_runs', 'status, attempt', ['queued', 0]],
-  ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'webhook_deliveries', 'status, attempt', ['pending', 0]],
+  ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'jobs', 'kind, attempt', ['delivery', 0]],
   ['case of an evaluation run', insertEvaluation, { DEV_UI: 'true' }, 'eval_run_cases', 'status', ['waiting']],
 ])('that claims a %s while it begins to stop begins nothing', async (_, insert, setting, table, columns, untouched) => {
   await insert();

@@ -81,8 +81,12 @@ const deliveryOnce = async (hook: Hook, expected: Partial<Delivery>) => {
 /** Makes a waiting delivery due. */
 const hurry = ({ webhookId }: Hook) =>
   sql.query(
-    `with due as (update webhook_deliveries set next_attempt_time = clock_timestamp()
-                  where webhook_id = $1 and status = 'pending' returning 1)
+    `with due as (
+       update jobs set due_time = clock_timestamp() where lease_token is null and kind = 'delivery'
+         and id in (select id from webhook_deliveries where webhook_id = $1) returning jobs.*),
+     lanes as (
+       update job_lanes l set turn_time = due.due_time from due
+       where (l.app_name, l.user_id, l.kind, l.lane) = (due.app_name, due.user_id, due.kind, due.lane))
      select pg_notify('agent_runtime', '["webhooks"]') from due`,
     [webhookId],
   );

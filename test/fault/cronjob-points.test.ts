@@ -20,8 +20,8 @@ const POINTS: [name: string, statement: RegExp][] = [
   ['start of the invocation', /from claim_session\(/],
   ['end of the invocation', /from finish_invocation\(/],
   ['end of the run', /ended as .*update "cronjob_runs"/s],
-  ['claim of the delivery', /update "webhook_deliveries" set\s+attempt/],
-  ['answer to the delivery', /^update "webhook_deliveries" set "status" = /],
+  ['claim of the delivery', / from "webhook_deliveries" inner join "webhooks" /],
+  ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
 ];
 const PLACES = (['before', 'after'] as const).flatMap((when) => POINTS.map(([name, sql]) => ({ when, name, sql })));
 const KILLS = either(PLACES.length, 50);

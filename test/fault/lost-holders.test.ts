@@ -117,7 +117,7 @@ test('a receiver whose answer ends the process is sent to twice, then the delive
   for (let start = 1; start <= 2; start += 1) {
     await receiver.until('/deadly', start);
     await server.exited;
-    await here.sql.query(`update webhook_deliveries set next_attempt_time = now() where user_id = 'deadly'`);
+    await here.sql.query(`update jobs set lease_expire_time = now() where user_id = 'deadly'`);
     server = await startServer(here.databaseUrl, environment);
   }
   await eventually('the delivery has ended', WITHIN_MS, async () => (await find())?.status === 'failed');

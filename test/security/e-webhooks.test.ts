@@ -3,14 +3,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  claimDeliveries,
-  type ClaimedDelivery,
-  endDelivery,
-  postponeDelivery,
-} from '../../src/invocations/webhooks/delivery-store.ts';
+import { type ClaimedDelivery, endDelivery, postponeDelivery } from '../../src/invocations/webhooks/delivery-store.ts';
 import { insertWebhook, setSilent } from '../../src/invocations/webhooks/webhook-store.ts';
 import { startApp, type TestApp } from '../support/app.ts';
+import { claimDeliveries } from '../support/jobs.ts';
 import { testPool } from '../support/store.ts';
 
 /** The places for sending are shared: hosts that do not answer take few of them, whoever named them. */
@@ -90,14 +86,11 @@ async function register(userId: string, host: string, count: number, isSilent = 
     insertWebhook(tx, { appName: 'a', userId, id, url, host, includesOutput: false, secret: 'whsec_', isSilent }, 100),
   );
   await store.pool.db.execute(sql`
-    insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time,
-                                    retry_end_time)
-    select 'a', ${userId}, ${id} || '-' || n, ${id}, ${host}, '{}', 'pending', clock_timestamp() - interval '1 minute',
-           clock_timestamp() + interval '24 hours'
+    insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time)
+    select 'a', ${userId}, ${id} || '-' || n, ${id}, ${host}, '{}', 'pending', clock_timestamp() + interval '24 hours'
     from generate_series(1, ${count}::int) n`);
 }
-const claim = (limits: Partial<typeof LIMITS> = {}) =>
-  store.pool.transaction((tx) => claimDeliveries(tx, { ...LIMITS, ...limits }));
+const claim = (limits: Partial<typeof LIMITS> = {}) => claimDeliveries(store.pool, { ...LIMITS, ...limits });
 const countOf = (claimed: ClaimedDelivery[]) =>
   Object.fromEntries(
     Object.entries(Object.groupBy(claimed, ({ delivery }) => `${delivery.userId} ${delivery.host}`)).map(
@@ -110,19 +103,19 @@ test('A10: a host that does not answer gets one place until it does, and others 
   const [first, ...none] = await claim();
   if (!first) throw new Error('nothing was claimed');
   expect([none, await claim()]).toEqual([[], []]);
-  await endDelivery(store.pool.db, first.delivery, 'delivered', []);
+  await endDelivery(store.pool.db, first, 'delivered', []);
   await setSilent(store.pool.db, first.webhook, false);
   const second = await claim();
   expect(countOf(second)).toEqual({ 'bob hangs.example': 3 });
   // All of them run into their limit of time.
   await setSilent(store.pool.db, first.webhook, true);
-  for (const { delivery } of second) await postponeDelivery(store.pool.db, delivery, 0, []);
+  for (const each of second) await postponeDelivery(store.pool.db, each, 0, []);
   await register('bob', 'answers.example', 20, false);
   const third = await claim();
   expect(countOf(third)).toEqual({ 'bob hangs.example': 1, 'bob answers.example': 3 });
   // It answers: from now on it has as many places as others.
   await setSilent(store.pool.db, first.webhook, false);
-  for (const { delivery } of third) await endDelivery(store.pool.db, delivery, 'delivered', []);
+  for (const each of third) await endDelivery(store.pool.db, each, 'delivered', []);
   expect(countOf(await claim())).toEqual({ 'bob hangs.example': 2, 'bob answers.example': 2 });
 });
 

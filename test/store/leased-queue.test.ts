@@ -20,41 +20,41 @@ const query = async <Row extends Record<string, unknown>>(text: ReturnType<typeo
   (await store.pool.db.execute<Row>(text)).rows;
 
 beforeAll(async () => {
-  await query(sql`create table jobs (id text primary key, token uuid, lease_end timestamptz, ended_by text,
+  await query(sql`create table sample_jobs (id text primary key, token uuid, lease_end timestamptz, ended_by text,
     due timestamptz not null default clock_timestamp(), attempts int not null default 0, is_cancelled boolean)`);
 });
 
 const claimJobs = (slots: number) =>
   query<Job>(sql`
-    update jobs set token = gen_random_uuid(), lease_end = clock_timestamp() + interval '1 hour',
+    update sample_jobs set token = gen_random_uuid(), lease_end = clock_timestamp() + interval '1 hour',
                     attempts = attempts + 1
-    from (select id from jobs where ended_by is null and due <= clock_timestamp()
+    from (select id from sample_jobs where ended_by is null and due <= clock_timestamp()
             and (token is null or lease_end < clock_timestamp())
           order by id limit ${slots} for update skip locked) chosen
-    where jobs.id = chosen.id returning jobs.id, token`);
+    where sample_jobs.id = chosen.id returning sample_jobs.id, token`);
 
 const renewJobs = (tokens: string[]) =>
   query<{ token: string; is_cancelled: boolean | null }>(sql`
-    update jobs set lease_end = clock_timestamp() + interval '2 hours'
+    update sample_jobs set lease_end = clock_timestamp() + interval '2 hours'
     where token = any(${sql.param(tokens)}::uuid[]) and ended_by is null returning token, is_cancelled`);
 
 async function finishJob({ id, token }: Job, worker: string): Promise<void> {
   const ended = await query(sql`
-    update jobs set ended_by = ${worker}, token = null where id = ${id} and token = ${token} returning id`);
+    update sample_jobs set ended_by = ${worker}, token = null where id = ${id} and token = ${token} returning id`);
   if (ended.length === 0) throw new LeaseLostError(`${worker} lost ${id}.`);
 }
 
 const postponeJob = ({ id, token }: Job) =>
-  query(sql`update jobs set token = null, due = clock_timestamp() + interval '1 hour'
+  query(sql`update sample_jobs set token = null, due = clock_timestamp() + interval '1 hour'
             where id = ${id} and token = ${token}`);
 
 const insertJobs = async (...ids: string[]) => {
-  for (const id of ids) await query(sql`insert into jobs (id) values (${id})`);
+  for (const id of ids) await query(sql`insert into sample_jobs (id) values (${id})`);
 };
 const findJob = async (id: string) =>
   (
     await query(sql`select token is not null as held, ended_by, attempts, due > clock_timestamp() as later,
-                   lease_end > clock_timestamp() + interval '90 minutes' as renewed from jobs where id = ${id}`)
+                   lease_end > clock_timestamp() + interval '90 minutes' as renewed from sample_jobs where id = ${id}`)
   )[0];
 
 /** Topics within this process: what is published is there at once. */
@@ -127,7 +127,7 @@ function startWorker(name: string, maxJobs: number, more: Partial<LeasedQueue<Jo
   return worker;
 }
 
-beforeEach(() => query(sql`truncate jobs`));
+beforeEach(() => query(sql`truncate sample_jobs`));
 afterEach(async () => {
   for (const { drain, running } of workers) {
     drain();
@@ -153,7 +153,7 @@ test('two workers share the jobs: each runs once, and no worker has more than it
     }
   }
   expect(ended.toSorted()).toEqual(ids);
-  await expect.poll(() => query(sql`select id from jobs where ended_by is null or attempts <> 1`)).toEqual([]);
+  await expect.poll(() => query(sql`select id from sample_jobs where ended_by is null or attempts <> 1`)).toEqual([]);
 });
 
 test('a job that comes later is claimed when its topic is published', async () => {
@@ -176,7 +176,7 @@ test('a cancelled job is told why, and ends as its owner says', async () => {
   await insertJobs('a', 'b');
   const worker = startWorker('one', 2);
   await expect.poll(() => worker.running.size).toBe(2);
-  await query(sql`update jobs set is_cancelled = true where id = 'a'`);
+  await query(sql`update sample_jobs set is_cancelled = true where id = 'a'`);
   publish('jobs:cancel');
   await expect.poll(() => worker.running.get('a')?.signal.reason).toMatchObject({ code: 'cancelled' });
   expect(worker.running.get('b')?.signal.aborted).toBe(false);
@@ -188,7 +188,7 @@ test('a job whose lease was over goes to another worker; the first writes nothin
   await insertJobs('a');
   const first = startWorker('first', 1);
   await expect.poll(() => first.running.size).toBe(1);
-  await query(sql`update jobs set lease_end = clock_timestamp() - interval '1 second'`);
+  await query(sql`update sample_jobs set lease_end = clock_timestamp() - interval '1 second'`);
   const second = startWorker('second', 1);
   await expect.poll(() => second.running.size).toBe(1);
   publish('jobs:cancel');
@@ -212,7 +212,7 @@ test('a worker that lives takes its loss back, once; a job with two losses is gi
   };
   const first = startWorker('first', 2, { losses });
   await expect.poll(() => [first.running.size, ended]).toEqual([1, ['gave b up']]);
-  await query(sql`update jobs set lease_end = clock_timestamp() - interval '1 second' where id = 'a'`);
+  await query(sql`update sample_jobs set lease_end = clock_timestamp() - interval '1 second' where id = 'a'`);
   const second = startWorker('second', 1, { losses });
   await expect.poll(() => second.running.size).toBe(1);
   publish('jobs:cancel');

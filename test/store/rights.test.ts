@@ -29,6 +29,8 @@ const OF_USERS = [
   'idempotency_keys',
   'invocation_tapes',
   'invocations',
+  'job_lanes',
+  'jobs',
   'legal_holds',
   'memories',
   'score_jobs',

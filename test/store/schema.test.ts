@@ -45,6 +45,9 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     'event_deltas',
     // Copies of answers for a day.
     'idempotency_keys',
+    // What is to be done about other rows.
+    'job_lanes',
+    'jobs',
     'legal_holds',
     // What is to be done about memories.
     'memory_jobs',

@@ -13,17 +13,16 @@ import { claimSession, enqueueInvocation, type Lease } from '../../src/invocatio
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import {
-  claimDeliveries,
   deleteOldDeliveries,
   type DeliveryRow,
   endDelivery,
   findDelivery,
-  findNextDueMs,
   postponeDelivery,
   replayDelivery,
 } from '../../src/invocations/webhooks/delivery-store.ts';
 import { newSecret } from '../../src/invocations/webhooks/webhook.ts';
 import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
+import { claimDeliveries } from '../support/jobs.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -231,17 +230,17 @@ describe('a delivery', () => {
   /** So many deliveries that wait, each of an invocation of its own. */
   const waiting = async (count: number, webhook: WebhookRow) => {
     await store.pool.db.execute(sql`
-      insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time,
-                                      retry_end_time)
+      insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time)
       select ${webhook.appName}, ${webhook.userId}, ${webhook.id} || '-' || n, ${webhook.id}, ${webhook.host}, '{}',
-             'pending', clock_timestamp(), clock_timestamp() + interval '24 hours'
+             'pending', clock_timestamp() + interval '24 hours'
       from generate_series(1, ${count}::int) n`);
   };
   const claim = async (webhook: WebhookRow, limits: Partial<typeof LIMITS> = {}) => {
-    const claimed = await store.pool.transaction((tx) => claimDeliveries(tx, { ...LIMITS, ...limits }));
-    return claimed.filter((each) => each.webhook.userId === webhook.userId).map(({ delivery }) => delivery);
+    const claimed = await claimDeliveries(store.pool, { ...LIMITS, ...limits });
+    return claimed.filter((each) => each.webhook.userId === webhook.userId);
   };
-  const rowOf = async (webhook: WebhookRow, { id }: DeliveryRow) => findDelivery(store.pool.db, webhook, id);
+  const rowOf = async (webhook: WebhookRow, { delivery }: { delivery: DeliveryRow }) =>
+    findDelivery(store.pool.db, webhook, delivery.id);
   const answer = { at: '2026-01-01T00:00:00.000Z', status: 500 };
 
   test('is claimed once by ten senders, again when its lease is over, and the late one writes nothing', async () => {
@@ -250,9 +249,10 @@ describe('a delivery', () => {
     const claimed = (await Promise.all(Array.from({ length: 10 }, () => claim(webhook, { leaseMs: 0 })))).flat();
     expect(claimed.length).toBeGreaterThanOrEqual(20);
     await store.pool.db.execute(sql`
-      update webhook_deliveries set next_attempt_time = clock_timestamp(), lease_token = null, attempt = 0`);
+      update jobs set lease_expire_time = clock_timestamp(), attempt = 0 where kind = 'delivery'`);
     const once = (await Promise.all(Array.from({ length: 10 }, () => claim(webhook)))).flat();
-    expect(once.map(({ id }) => id).toSorted()).toEqual([...new Set(claimed.map(({ id }) => id))].toSorted());
+    const idOf = ({ delivery }: { delivery: DeliveryRow }) => delivery.id;
+    expect(once.map(idOf).toSorted()).toEqual([...new Set(claimed.map(idOf))].toSorted());
     const [late] = claimed;
     if (!late) throw new Error('nothing was claimed');
     await expect(endDelivery(store.pool.db, late, 'delivered', [answer])).rejects.toThrow(LeaseLostError);
@@ -266,7 +266,7 @@ describe('a delivery', () => {
     const hooks = await Promise.all(users.map((user) => register(user, host)));
     for (const hook of hooks) await waiting(5, hook);
     const taken = async (limits: Partial<typeof LIMITS>) =>
-      (await store.pool.transaction((tx) => claimDeliveries(tx, { ...LIMITS, ...limits })))
+      (await claimDeliveries(store.pool, { ...LIMITS, ...limits }))
         .filter((each) => each.webhook.host === host)
         .map(({ webhook }) => webhook.userId);
     const first = await taken({ perHost: 3 });
@@ -282,11 +282,11 @@ describe('a delivery', () => {
     if (!first || !second) throw new Error('nothing was claimed');
     await postponeDelivery(store.pool.db, first, 3_600_000, [answer]);
     await postponeDelivery(store.pool.db, second, 90_000_000, [answer]);
-    expect(await rowOf(webhook, first)).toMatchObject({ status: 'pending', leaseToken: null, answers: [answer] });
+    expect(await rowOf(webhook, first)).toMatchObject({ status: 'pending', attempt: 1, answers: [answer] });
     expect(await rowOf(webhook, second)).toMatchObject({ status: 'failed', nextAttemptTime: null, answers: [answer] });
-    await store.pool.transaction((tx) => replayDelivery(tx, second));
+    await store.pool.transaction((tx) => replayDelivery(tx, second.delivery));
     expect(await rowOf(webhook, second)).toMatchObject({ status: 'pending', attempt: 0, endTime: null });
-    expect(await findNextDueMs(store.pool.db)).toBeLessThanOrEqual(0);
+    expect(await claim(webhook)).toMatchObject([{ delivery: { id: second.delivery.id } }]);
   });
 
   test('beyond those of a user that may wait is kept and not sent', async () => {
@@ -301,6 +301,8 @@ describe('a delivery', () => {
       where webhook_id = ${webhook.id} and payload <> '{}'`);
     expect(rows).toEqual([{ status: 'failed', error: 'Not sent: 1000 deliveries of the user wait already.' }]);
     await deleteWebhook(store.pool.db, webhook);
+    const left = await store.pool.db.execute(sql`select id from jobs where user_id = ${key.userId}`);
+    expect(left.rows).toEqual([]);
   });
 
   test('that has ended is deleted by age and by count, one that waits is not', async () => {
@@ -314,7 +316,7 @@ describe('a delivery', () => {
     await store.pool.db.execute(sql`
       update webhook_deliveries set end_time = end_time - interval '8 days' where webhook_id = ${webhook.id}`);
     await deleteOldDeliveries(store.pool.db, 7, 5, 1_000);
-    expect([await left(), oldest?.status]).toEqual([['pending'], 'pending']);
+    expect([await left(), oldest?.delivery.status]).toEqual([['pending'], 'pending']);
   });
   const deliveriesLeft = async ({ id }: WebhookRow) => {
     const { rows } = await store.pool.db.execute<{ status: string }>(
@@ -330,9 +332,9 @@ test('inspect.webhook_deliveries shows what receivers answered, and no secret', 
   const lease = { key, invocationId: 'e-1', token: randomUUID(), durationMs: 60_000, webhookUrl: webhook.url };
   await claimSession(store.pool.db, lease, [textEvent('hi')], true);
   await finishInvocation(store.pool.db, lease, [], { status: 'succeeded' });
-  const [claimed] = await store.pool.transaction((tx) => claimDeliveries(tx, LIMITS));
+  const claimed = (await claimDeliveries(store.pool, LIMITS)).find((each) => each.webhook.id === webhook.id);
   if (!claimed) throw new Error('nothing was claimed');
-  await endDelivery(store.pool.db, claimed.delivery, 'failed', [{ at: '2026-01-01T00:00:00.000Z', status: 410 }]);
+  await endDelivery(store.pool.db, claimed, 'failed', [{ at: '2026-01-01T00:00:00.000Z', status: 410 }]);
   const { rows } = await store.pool.db.execute(sql`
     select * from inspect.webhook_deliveries where user_id = ${key.userId}`);
   expect(rows).toEqual([

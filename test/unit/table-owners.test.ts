@@ -59,6 +59,8 @@ const OWNERS: Record<string, string> = {
   budgetUses: 'conversation/budgets',
   modelPrices: 'conversation/budgets',
   legalHolds: 'conversation/holds',
+  jobLanes: 'platform/jobs',
+  jobs: 'platform/jobs',
   userErasures: 'features/users',
 };
 

@@ -7,6 +7,7 @@ import { ConflictError } from '../../core/errors.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
 import { type CredentialContext, deleteGrants } from '../../conversation/credentials/credentials.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { deleteUserJobs } from '../../platform/jobs/job-store.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
@@ -93,6 +94,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
     isClean = rows === 0;
   }
   await runAsSystem(() => deleteUserStorage(database.db, user));
+  await deleteUserJobs(database.db, user);
   const end = async (tx: Database) => {
     const erasure = await endErasure(tx, user);
     const webhook = erasure.webhookId === null ? undefined : await findWebhook(tx, erasure.webhookId, undefined);

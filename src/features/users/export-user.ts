@@ -42,9 +42,9 @@ const VERSION = 1;
  * the operator; credentials are secrets of this service; scores and embeddings can be computed again.
  */
 const LEFT_OUT = new Set([
-  'memory_jobs',
   'event_deltas',
   'idempotency_keys',
+  'memory_jobs',
   'score_jobs',
   'user_credentials',
   ...OPERATORS_TABLES,

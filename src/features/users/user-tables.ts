@@ -16,9 +16,14 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Tables that export and erasure skip. Legal holds prevent an erasure; its end deletes the rows of the other two. */
+/**
+ * Tables that export and erasure skip. Jobs are about rows of other tables and stay with this service. Legal holds
+ * prevent an erasure; the rows of the other tables are deleted at the end of the erasure.
+ */
 const MARKS: ReadonlySet<string> = new Set(
-  [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
+  [schema.jobLanes, schema.jobs, schema.legalHolds, schema.userErasures, schema.userStorage].map((table) =>
+    getTableName(table),
+  ),
 );
 
 /** Tables of the operator: an import must not write them, and statements of a user must not delete them. */
@@ -150,9 +155,6 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   webhook_deliveries: {
     status: `case when r.status = 'pending' then 'failed' else r.status end`,
     end_time: 'coalesce(r.end_time, clock_timestamp())',
-    next_attempt_time: 'null',
-    lease_token: 'null',
-    losses: '0',
   },
 };
 

@@ -1,4 +1,4 @@
-import { type SQL, and, eq, getTableColumns, gt, inArray, or, sql } from 'drizzle-orm';
+import { and, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import { LeaseLostError } from '../../core/errors.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import type { SessionKey } from '../../core/session.ts';
@@ -7,16 +7,18 @@ import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
+import { endsJob, type Job, type JobLimits, jobOf, putsBackJob } from '../../platform/jobs/job-store.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
 import type { DeliveryAnswer } from './webhook.ts';
-import type { WebhookKey, WebhookRow } from './webhook-store.ts';
+import { DELIVERY_JOB, type WebhookKey, type WebhookRow } from './webhook-store.ts';
 
 /** Channel that is notified when a delivery is due. The triggers that fill the outbox use the same name. */
 export const WEBHOOKS_TOPIC = 'webhooks';
 
-export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
+/** A delivery. Its job counts the attempts, and knows the next one, as long as the delivery waits. */
+export type DeliveryRow = typeof webhookDeliveries.$inferSelect & { nextAttemptTime: Date | null };
 
 const d = webhookDeliveries;
 const now = sql`statement_timestamp()`;
@@ -27,6 +29,12 @@ const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =
 const isItsWebhook = and(eq(webhooks.appName, d.appName), eq(webhooks.userId, d.userId), eq(webhooks.id, d.webhookId));
 const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
+const job = jobOf(DELIVERY_JOB, d);
+const deliveryColumns = {
+  ...getTableColumns(d),
+  attempt: sql`coalesce(${job.attempt}, ${d.attempt})`.mapWith(d.attempt),
+  nextAttemptTime: job.nextTime,
+};
 
 export async function insertDelivery(
   tx: Database,
@@ -39,153 +47,97 @@ export async function insertDelivery(
   await callFunction(tx, 'insert_webhook_delivery', { app, owner, address, type, data: escapeJson(data) });
 }
 
-/** Milliseconds until a delivery is due, by the database's clock; `undefined` if none waits. */
-export async function findNextDueMs(db: Database): Promise<number | undefined> {
-  const { rows } = await db.execute<{ ms: string | null }>(sql`
-    select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
-    where ${d.status} = 'pending'`);
-  const ms = rows[0]?.ms;
-  return ms == null ? undefined : Number(ms);
-}
-
-export interface SendLimits {
-  slots: number;
-  /** Maximum number of concurrent deliveries per host, over all processes. */
-  perHost: number;
-  /** Maximum number of concurrent deliveries per user, over all processes. */
-  perUser: number;
-  /** Time in milliseconds after which the process of a delivery attempt counts as dead. */
-  leaseMs: number;
-}
-
 export interface ClaimedDelivery {
+  job: Job;
   delivery: DeliveryRow;
   webhook: WebhookRow;
   /** Time of the claim by the database's clock. */
   now: Date;
 }
 
-/**
- * Claims due deliveries. Must run in a transaction. An advisory lock, taken by its own statement, lets only one process
- * claim at a time, because a process could not see the uncommitted claims of others for the same host.
- */
-export async function claimDeliveries(tx: Database, limits: SendLimits): Promise<ClaimedDelivery[]> {
-  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('webhook deliveries', 0))`);
-  const rows = await takeDue(tx, limits);
-  if (rows.length === 0) return [];
-  const column = (of: (row: TakenRow) => string) => sql.param(rows.map(of));
-  return tx
-    .select({ delivery: d, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
+/** Limits per host and per user, over all processes. No host gets all slots of a user. */
+export const toJobLimits = ({ perHost, perUser }: { perHost: number; perUser: number }): JobLimits => ({
+  user: perUser,
+  lane: perHost,
+  pair: Math.max(1, perUser - 1),
+});
+
+/** Reads claimed deliveries with their webhooks. */
+export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<ClaimedDelivery[]> {
+  const column = (of: (job: Job) => string) => sql.param(claimedJobs.map(of));
+  const rows = await tx
+    .select({ delivery: deliveryColumns, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
     .from(d)
     .innerJoin(webhooks, isItsWebhook)
+    .leftJoin(job.table, job.on)
     .where(
       sql`(${d.appName}, ${d.userId}, ${d.id}) in (
-        select * from unnest(${column(({ app }) => app)}::text[], ${column(({ owner }) => owner)}::text[],
+        select * from unnest(${column(({ appName }) => appName)}::text[], ${column(({ userId }) => userId)}::text[],
                              ${column(({ id }) => id)}::text[]))`,
     );
+  const byId = new Map(claimedJobs.map((each) => [each.id, each]));
+  return rows.flatMap((row) => {
+    const itsJob = byId.get(row.delivery.id);
+    return itsJob ? [{ ...row, job: itsJob }] : [];
+  });
 }
 
-interface TakenRow extends Record<string, unknown> {
-  app: string;
-  owner: string;
-  id: string;
-}
-
-/**
- * Claims deliveries, fair among hosts and users. `n` numbers a user's to one host; `user_n` the others of a user,
- * alternating between hosts; `host_n` those to a host, alternating between users; deliveries in progress come first. A
- * host that did not respond to the last attempt gets one slot. No host gets all slots of a user, and no user more than
- * are left for all others. An expired lease is claimed again, because its process has died.
- */
-async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
-  const lease = sql`${leaseMs} * interval '1 millisecond'`;
-  const isKey = (row: SQL) =>
-    sql`${d.appName} = ${row}.app_name and ${d.userId} = ${row}.user_id and ${d.id} = ${row}.id`;
-  const { rows } = await tx.execute<TakenRow>(sql`
-    with open as (
-      select ${d.appName}, ${d.userId}, ${d.id}, ${d.host}, ${d.nextAttemptTime} as due, ${webhooks.isSilent},
-             ${d.leaseToken} is not null and ${d.nextAttemptTime} > ${now} as is_sent
-      from ${d} join ${webhooks} on ${isItsWebhook}
-      where ${d.status} = 'pending' and ${d.nextAttemptTime} <= ${now} + ${lease}
-        and (${d.leaseToken} is not null or ${d.nextAttemptTime} <= ${now})),
-    for_host as (
-      select *, row_number() over (partition by user_id, host order by is_sent desc, due, id) as n,
-             bool_and(is_silent) over (partition by user_id, host) as owes_answer from open),
-    of_user as (
-      select *, row_number() over (partition by user_id order by is_sent desc, n, due, id) as user_n
-      from for_host where is_sent or n <= case when owes_answer then 1 else ${perUser}::int - 1 end),
-    to_host as (
-      select *, row_number() over (partition by host order by is_sent desc, user_n, due, id) as host_n
-      from of_user where is_sent or user_n <= ${perUser}),
-    in_turn as (
-      select *, row_number() over (order by user_n, due, id) as turn
-      from to_host where not is_sent and host_n <= ${perHost}),
-    chosen as (
-      select ${d.appName}, ${d.userId}, ${d.id} from in_turn join ${d} on ${isKey(sql`in_turn`)}
-      where turn + user_n <= ${slots}::int + 1 order by turn for update of ${d} skip locked)
-    update ${d} set
-      attempt = ${d.attempt} + 1, losses = ${d.losses} + (${d.leaseToken} is not null)::int,
-      lease_token = gen_random_uuid(), next_attempt_time = ${now} + ${lease}
-    from chosen where ${isKey(sql`chosen`)}
-    returning ${d.appName} as app, ${d.userId} as owner, ${d.id} as id`);
-  return rows;
-}
-
-const hasToken = (delivery: DeliveryRow) => eq(d.leaseToken, delivery.leaseToken ?? '');
-const isHeld = (delivery: DeliveryRow) => and(isDelivery(delivery), eq(d.status, 'pending'), hasToken(delivery));
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/** Ends a delivery. @throws {LeaseLostError} if another process has claimed it; then it stays unchanged */
+/**
+ * Ends a claimed delivery and its job.
+ * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
+ */
 export async function endDelivery(
   db: Database,
-  delivery: DeliveryRow,
+  { delivery, job: held }: Claimed,
   status: 'delivered' | 'failed',
   answers: DeliveryAnswer[],
 ): Promise<void> {
-  const rows = await db
-    .update(d)
-    .set({ status, answers: answersColumn(answers), endTime: now, nextAttemptTime: null, leaseToken: null })
-    .where(isHeld(delivery))
-    .returning({ id: d.id });
-  if (rows.length === 0) throw lost();
-}
-
-/** Undoes one increment of the crash counter, because the process was only slow and did not die. */
-export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow): Promise<void> {
-  const isCounted = or(hasToken(delivery), gt(d.losses, 0));
-  await db
-    .update(d)
-    .set({ losses: sql`${d.losses} - 1` })
-    .where(and(isDelivery(delivery), eq(d.status, 'pending'), isCounted));
+  const { rowCount } = await db.execute(sql`
+    with locked as materialized (${lockDelivery(delivery)}),
+    ended as materialized (select ${endsJob(DELIVERY_JOB, held)} as is_held from locked)
+    update ${d} set status = ${status}, attempt = ${held.attempt}, answers = ${answersColumn(answers)}, end_time = ${now}
+    from ended where ended.is_held and ${isDelivery(delivery)}`);
+  if (rowCount === 0) throw lost();
 }
 
 /**
- * Postpones a delivery, or fails it if its time for retries would be over by then.
+ * Puts the job of a claimed delivery back for the next attempt. Ends the delivery as failed if its time for retries
+ * would be over by then.
  * @throws {LeaseLostError} if another process has claimed the delivery, which then stays unchanged
  */
 export async function postponeDelivery(
   db: Database,
-  delivery: DeliveryRow,
+  { delivery, job: held }: Claimed,
   pauseMs: number,
   answers: DeliveryAnswer[],
 ): Promise<'postponed' | 'failed'> {
-  const next = sql`${now} + ${pauseMs} * interval '1 millisecond'`;
-  const isOver = sql`${next} > ${d.retryEndTime}`;
-  const [row] = await db
-    .update(d)
-    .set({
-      answers: answersColumn(answers),
-      status: sql`case when ${isOver} then 'failed' else 'pending' end`,
-      nextAttemptTime: sql`case when not ${isOver} then ${next} end`,
-      endTime: sql`case when ${isOver} then ${now} end`,
-      leaseToken: null,
-    })
-    .where(isHeld(delivery))
-    .returning({ status: d.status });
+  const isOver = sql`${now} + ${pauseMs} * interval '1 millisecond' > locked.retry_end_time`;
+  const { rows } = await db.execute<{ status: string }>(sql`
+    with locked as materialized (${lockDelivery(delivery)}),
+    put_back as materialized (
+      select ${isOver} as is_over,
+             case when ${isOver} then ${endsJob(DELIVERY_JOB, held)}
+                  else ${putsBackJob(DELIVERY_JOB, held, pauseMs, sql`locked.is_silent`)} end as is_held
+      from locked)
+    update ${d} set
+      answers = ${answersColumn(answers)}, status = case when is_over then 'failed' else 'pending' end,
+      attempt = ${held.attempt}, end_time = case when is_over then ${now} end
+    from put_back where put_back.is_held and ${isDelivery(delivery)}
+    returning ${d.status} as status`);
+  const [row] = rows;
   if (!row) throw lost();
   return row.status === 'failed' ? 'failed' : 'postponed';
 }
+
+type Claimed = Pick<ClaimedDelivery, 'delivery' | 'job'>;
+
+/** Locks a delivery before its job, in the order of a deletion. */
+const lockDelivery = (delivery: DeliveryRow) => sql`
+  select ${d.retryEndTime}, ${webhooks.isSilent} from ${d} join ${webhooks} on ${isItsWebhook}
+  where ${isDelivery(delivery)} for update of ${d}`;
 
 /** Returns a page of a webhook's deliveries after a position. The newest comes first; equal times are ordered by id. */
 export async function listDeliveries(
@@ -198,8 +150,9 @@ export async function listDeliveries(
   const fits = fitsPage(order, d.payload);
   const payload = sql<string>`case when ${fits} then ${d.payload} else '{}' end`;
   return db
-    .select({ ...getTableColumns(d), payload, place: { time: exactTime(d.createTime), id: d.id }, fits })
+    .select({ ...deliveryColumns, payload, place: { time: exactTime(d.createTime), id: d.id }, fits })
     .from(d)
+    .leftJoin(job.table, job.on)
     .where(
       and(isForWebhook(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)),
     )
@@ -209,8 +162,9 @@ export async function listDeliveries(
 
 export async function findDelivery(db: Database, webhook: WebhookKey, id: string): Promise<DeliveryRow | undefined> {
   const [delivery] = await db
-    .select()
+    .select(deliveryColumns)
     .from(d)
+    .leftJoin(job.table, job.on)
     .where(and(isForWebhook(webhook), eq(d.id, id)));
   return delivery;
 }
@@ -225,8 +179,6 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
     .set({
       status: 'pending',
       attempt: 0,
-      losses: 0,
-      nextAttemptTime: now,
       retryEndTime: sql`${now} + ${RETRY_TIME}`,
       endTime: null,
     })

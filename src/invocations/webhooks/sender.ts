@@ -1,21 +1,20 @@
 import type { Log } from '../../platform/log.ts';
 import type { Metrics } from '../../platform/metrics.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
-import { type Claim, type ClaimRequest, pauseUntil, runLeasedQueue } from '../../platform/work/leased-queue.ts';
+import { runJobs } from '../../platform/jobs/run-jobs.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { retryPauseMs, withAnswer, getBody } from './delivery.ts';
 import {
   type ClaimedDelivery,
-  claimDeliveries,
   deleteOldDeliveries,
   endDelivery,
-  findNextDueMs,
+  loadDeliveries,
   postponeDelivery,
-  takeBackDeliveryLoss,
+  toJobLimits,
   WEBHOOKS_TOPIC,
 } from './delivery-store.ts';
-import { setSilent } from './webhook-store.ts';
+import { DELIVERY_JOB, setSilent } from './webhook-store.ts';
 import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { DeliveryAnswer } from './webhook.ts';
@@ -51,44 +50,27 @@ export interface SenderContext {
   metrics?: Metrics | undefined;
 }
 
-/**
- * Each delivery's row is claimed, so that several replicas can send.
- * @returns a promise that settles after the last attempt
- */
+/** Sends deliveries until the process drains. @returns a promise that settles after the last attempt */
 export async function sendDeliveries(context: SenderContext, settings: SenderSettings): Promise<void> {
-  const { database, draining } = context;
-  const { perHost, perUser, timeoutMs } = settings;
+  const { database } = context;
+  const { timeoutMs } = settings;
   const egress = createEgress(settings.policy);
-  const claim = async ({ slots }: ClaimRequest<ClaimedDelivery>): Promise<Claim<ClaimedDelivery>> => {
-    const dueMs = await findNextDueMs(database.db);
-    // Without a free slot, the end of an attempt wakes this loop.
-    if (dueMs === undefined || slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
-    if (dueMs > 0) return { jobs: [], pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs) };
-    const jobs = await database.transaction(async (tx) => {
-      const deliveries = await claimDeliveries(tx, { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS });
-      // If shutdown has begun meanwhile, roll the claim back, so that another process claims these deliveries.
-      draining.throwIfAborted();
-      return deliveries;
-    });
-    return { jobs, pauseMs: jobs.length > 0 ? 0 : pauseUntil(MAX_PAUSE_MS, dueMs) };
-  };
-  await runLeasedQueue<ClaimedDelivery>(context, {
+  await runJobs<ClaimedDelivery>(context, {
+    kind: DELIVERY_JOB,
     name: 'webhook deliveries',
     topic: WEBHOOKS_TOPIC,
     maxJobs: settings.maxSending,
-    claim,
+    leaseMs: timeoutMs + LEASE_SLACK_MS,
+    limits: toJobLimits(settings),
+    maxPauseMs: MAX_PAUSE_MS,
+    load: loadDeliveries,
     run: (claimed) => deliver(context, egress, claimed, timeoutMs),
-    losses: {
-      count: ({ delivery }) => delivery.losses,
-      giveUp: async ({ delivery, now }, error) => {
-        const { attempt } = delivery;
-        const answers = withAnswer(delivery, { at: now.toISOString(), attempt, error, durationMs: 0 });
-        await endDelivery(database.db, delivery, 'failed', answers);
-        context.metrics?.delivered('failed');
-      },
-      takeBack: ({ delivery }) => takeBackDeliveryLoss(database.db, delivery),
+    giveUp: async (claimed, error) => {
+      const { delivery, job, now } = claimed;
+      const answers = withAnswer(delivery, { at: now.toISOString(), attempt: job.attempt, error, durationMs: 0 });
+      await endDelivery(database.db, claimed, 'failed', answers);
+      context.metrics?.delivered('failed');
     },
-    toLogFields: ({ delivery }) => ({ deliveryId: delivery.id }),
     deleteOld: () => deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
   });
   await egress.close();
@@ -100,7 +82,7 @@ async function deliver(
   claimed: ClaimedDelivery,
   timeoutMs: number,
 ): Promise<void> {
-  const { delivery, webhook } = claimed;
+  const { delivery, job, webhook } = claimed;
   const answer = await sendOnce(egress, claimed, timeoutMs, stopping);
   const answers = withAnswer(delivery, answer);
   const { status = 0 } = answer;
@@ -109,11 +91,11 @@ async function deliver(
   const isDelivered = status >= 200 && status < 300;
   if (isDelivered || status === GONE) {
     const outcome = isDelivered ? 'delivered' : 'failed';
-    await endDelivery(database.db, delivery, outcome, answers);
+    await endDelivery(database.db, claimed, outcome, answers);
     metrics?.delivered(outcome);
   } else {
-    const pauseMs = stopping.aborted ? 0 : retryPauseMs(delivery.attempt);
-    const outcome = await postponeDelivery(database.db, delivery, pauseMs, answers);
+    const pauseMs = stopping.aborted ? 0 : retryPauseMs(job.attempt);
+    const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
     metrics?.delivered(outcome);
   }
 }
@@ -128,14 +110,14 @@ async function sendOnce(
   timeoutMs: number,
   stopping: AbortSignal,
 ): Promise<DeliveryAnswer> {
-  const { delivery, webhook, now } = claimed;
+  const { job, webhook, now } = claimed;
   const startedAt = performance.now();
   const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopping]);
   const outcome = await post(egress, claimed, webhook.url, signal).catch((error: unknown) => ({
     error: signal.aborted && !stopping.aborted ? `No answer within ${timeoutMs} ms.` : toReason(error),
   }));
   const durationMs = Math.round(performance.now() - startedAt);
-  return { at: now.toISOString(), attempt: delivery.attempt, ...outcome, durationMs };
+  return { at: now.toISOString(), attempt: job.attempt, ...outcome, durationMs };
 }
 
 async function post(egress: Egress, claimed: ClaimedDelivery, url: string, signal: AbortSignal) {

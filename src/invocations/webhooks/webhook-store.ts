@@ -2,6 +2,10 @@ import { and, desc, eq, isNull, ne, sql } from 'drizzle-orm';
 import { ConflictError } from '../../core/errors.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { webhooks } from '../../platform/db/schema/schema.ts';
+import { setHalfOpen } from '../../platform/jobs/job-store.ts';
+
+/** Kind of the jobs that send deliveries, as in `add_delivery_job`. A lane is a host. */
+export const DELIVERY_JOB = 'delivery';
 
 /** A row of a webhook, including its secrets. */
 export type WebhookRow = typeof webhooks.$inferSelect;
@@ -108,10 +112,14 @@ export async function replaceSecret(
   return updated;
 }
 
-/** Records for all webhooks of the user at this host whether the last attempt got no HTTP response. */
+/**
+ * Records for all webhooks of the user at this host whether the last attempt got no HTTP response; then their lane is
+ * half-open.
+ */
 export async function setSilent(db: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
   const isOther = and(eq(webhooks.userId, userId), eq(webhooks.host, host), ne(webhooks.isSilent, isSilent));
   await db.update(webhooks).set({ isSilent }).where(isOther);
+  await setHalfOpen(db, DELIVERY_JOB, { userId, lane: host, isHalfOpen: isSilent });
 }
 
 export async function deleteWebhook(db: Database, key: WebhookKey): Promise<void> {

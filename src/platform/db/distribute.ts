@@ -12,6 +12,8 @@ import * as tables from './schema/schema.ts';
 const ON_COORDINATOR = new Set([
   'cronjobs',
   'cronjob_runs',
+  'job_lanes',
+  'jobs',
   'memory_jobs',
   'score_jobs',
   'user_credentials',

@@ -26,7 +26,8 @@ export interface Claim<Job> {
 }
 
 /**
- * One kind of job shared by the processes of a deployment. The statements belong to the store that owns the rows.
+ * One kind of job shared by the processes of a deployment. The statements belong to the store that owns the rows; a
+ * kind of the table `jobs` needs none of its own (`platform/jobs`).
  *
  * ```
  *            claim             run stores the result

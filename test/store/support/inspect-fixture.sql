@@ -52,10 +52,10 @@ values ('a', 'u', 'j1', 'r1', '2026-01-01 08:00Z', false, 'success', 1, 's1', 'i
         '2026-01-02 08:00:30Z', '2026-01-02 08:00:40Z');
 insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
 values ('a', 'u', 'w1', 'https://hook.example/SECRET', 'hook.example', false, 'whsec');
-insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, attempt, next_attempt_time, retry_end_time,
-                                answers, create_time, end_time)
-values ('a', 'u', 'd1', 'w1', 'hook.example', '{"type": "run.ended", "data": {"status": "success", "output": "SECRET"}}', 'pending', 1,
-        '2026-01-01 09:00Z', '2026-01-02Z', '[{"status": 500, "error": "SECRET answer"}]', '2026-01-01 08:00Z', null);
+insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, answers, create_time, end_time)
+values ('a', 'u', 'd1', 'w1', 'hook.example', '{"type": "run.ended", "data": {"status": "success", "output": "SECRET"}}', 'pending',
+        '2026-01-02Z', '[{"status": 500, "error": "SECRET answer"}]', '2026-01-01 08:00Z', null);
+update jobs set attempt = 1, due_time = '2026-01-01 09:00Z';
 insert into audit_log (time, caller_kind, caller, address, operation, resource, decision, reason, request_id, left_out)
 overriding system value
 values ('2026-01-01 10:00Z', 'key', 'k1', '127.0.0.1', 'getArtifact',

@@ -34,5 +34,6 @@ export {
   sessionVerdicts,
 } from './evals.ts';
 export { agentPrompts, agentVersions, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
+export { jobLanes, jobs } from './jobs.ts';
 export { signals, tasks } from './waits.ts';
 export { webhookDeliveries, webhooks } from './webhooks.ts';

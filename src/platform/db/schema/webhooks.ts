@@ -39,7 +39,10 @@ export const webhooks = pgTable(
   ],
 );
 
-/** Outbox of webhooks. Triggers insert rows in the statement that ends an invocation or a run. */
+/**
+ * Outbox of webhooks. Triggers insert rows in the statement that ends an invocation or a run. A pending delivery has a
+ * job of the same id, which says when it is sent next, and by whom.
+ */
 export const webhookDeliveries = pgTable(
   'webhook_deliveries',
   (c) => ({
@@ -50,9 +53,6 @@ export const webhookDeliveries = pgTable(
     payload: c.text('payload').notNull(),
     status: c.text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
     attempt: c.integer('attempt').notNull().default(0),
-    nextAttemptTime: time('next_attempt_time'),
-    leaseToken: c.uuid('lease_token'),
-    losses: c.smallint('losses').notNull().default(0),
     retryEndTime: time('retry_end_time').notNull(),
     answers: c.jsonb('answers').notNull().default(sql`'[]'::jsonb`),
     createTime: timeOfChange('create_time'),
@@ -62,10 +62,7 @@ export const webhookDeliveries = pgTable(
     primaryKey({ name: 'webhook_deliveries_pkey', columns: [t.appName, t.userId, t.id] }),
     check('webhook_deliveries_attempt_check', sql`attempt >= 0`),
     check('webhook_deliveries_status_check', sql`status in ('pending', 'delivered', 'failed')`),
-    check('webhook_deliveries_wait_check', sql`(status = 'pending') = (next_attempt_time is not null)`),
-    check('webhook_deliveries_lease_check', sql`lease_token is null or status = 'pending'`),
     check('webhook_deliveries_end_check', sql`(status = 'pending') = (end_time is null)`),
-    index('webhook_deliveries_due_idx').on(t.nextAttemptTime).where(sql`status = 'pending'`),
     index('webhook_deliveries_pending_idx').on(t.appName, t.userId).where(sql`status = 'pending'`),
     index('webhook_deliveries_list_idx').on(
       t.appName,

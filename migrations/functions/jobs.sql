@@ -1,0 +1,270 @@
+-- Jobs: work that the processes of a deployment share. Only these functions claim, put back and end a job; the loop is
+-- src/platform/jobs/run-jobs.ts.
+--
+-- A lane is a queue of one user's jobs of one kind, for instance the deliveries to one host. The lanes of a kind take
+-- turns, a job a turn, so that a flood in one lane delays no other. A claim reads due lanes in the order of their
+-- turns, never the jobs behind them, so that its cost does not grow with the backlog.
+--
+-- Limits on the jobs that run hold over all processes: per user, per lane name (over users), and per pair of user and
+-- lane. Running jobs are counted, because a stored counter could drift. The lanes behind a full limit leave the set that
+-- is read (blocked_by), and one returns for each free place. A half-open lane, whose last job got no answer, runs one
+-- job at a time.
+
+-- The limits of a lane, each as the text of `blocked_by`.
+create function job_keys(p_user text, p_lane text) returns text[] language sql immutable
+return array['user:' || p_user, 'lane:' || p_lane, 'pair:' || p_user || E'\x01' || p_lane];
+comment on function job_keys is 'Returns the limits that a lane counts for.';
+
+create function job_places(p_limits jsonb, p_key text) returns integer language sql immutable
+return coalesce((p_limits ->> split_part(p_key, ':', 1))::integer, 2147483647);
+comment on function job_places is 'Returns the maximum number of running jobs of a limit.';
+
+create function job_block(p_user text, p_lane text, p_half_open boolean, p_running jsonb, p_full text[]) returns text
+language sql immutable
+return case
+  when 'user:' || p_user = any(p_full) then 'user:' || p_user
+  when 'lane:' || p_lane = any(p_full) then 'lane:' || p_lane
+  when 'pair:' || p_user || E'\x01' || p_lane = any(p_full)
+    or p_half_open and p_running ? ('pair:' || p_user || E'\x01' || p_lane) then 'pair:' || p_user || E'\x01' || p_lane
+end;
+comment on function job_block is 'Returns the full limit that blocks a lane; null if none does.';
+
+-- p_apps: the applications that the process serves; null: all.
+create function job_apps(p_kind text, p_apps text[]) returns text[] language sql stable as $$
+  with recursive app(name) as (  -- a step for each application, however many lanes it has
+    (select l.app_name from job_lanes l where l.kind = p_kind and l.blocked_by is null order by l.app_name limit 1)
+    union all
+    select (select l.app_name from job_lanes l where l.kind = p_kind and l.blocked_by is null and l.app_name > app.name
+            order by l.app_name limit 1)
+    from app where app.name is not null)
+  select coalesce(p_apps, array(select app.name from app where app.name is not null))
+$$;
+comment on function job_apps is 'Returns the applications of p_apps, or those with lanes if it is null.';
+
+create function job_pause(p_kind text, p_apps text[]) returns float8 language sql stable as $$
+  select (1000 * extract(epoch from least(
+    (select min(l.turn_time) from unnest(job_apps(p_kind, p_apps)) app(name) cross join lateral (
+       select l.turn_time from job_lanes l where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null
+       order by l.turn_time limit 1) l),
+    (select min(j.lease_expire_time) from jobs j
+     where j.kind = p_kind and j.lease_token is not null and (p_apps is null or j.app_name = any(p_apps))),
+    (select clock_timestamp() from job_lanes l where l.kind = p_kind and l.blocked_by is not null limit 1))
+    - clock_timestamp()))::float8
+$$;
+comment on function job_pause is 'Milliseconds until a lane is due or a lease expires; not positive if lanes are due or blocked; null if nothing waits.';
+
+-- Announces that a lane has a job that is due at p_due. Writers of a lane do not wait for each other: they share a row
+-- lock (key share), which only conflicts with a claim that empties or postpones the lane. A lane that is due already is
+-- not updated.
+create function add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamptz, p_half_open boolean)
+returns void language plpgsql as $$
+declare
+  v_turn timestamptz;
+begin
+  loop
+    insert into job_lanes (kind, app_name, user_id, lane, turn_time, half_open)
+    values (p_kind, p_app, p_user, p_lane, p_due, p_half_open) on conflict do nothing;
+    select l.turn_time into v_turn from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
+    exit when found;  -- else a claim has just deleted the empty lane
+  end loop;
+  if v_turn > p_due then
+    update job_lanes l set turn_time = p_due
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.turn_time > p_due;
+  end if;
+  if not p_half_open then
+    update job_lanes l set half_open = false
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.half_open;
+  end if;
+end $$;
+comment on function add_job_lane is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
+
+create function add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean)
+returns void language plpgsql as $$
+declare
+  v_now timestamptz := clock_timestamp();
+begin
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, v_now, p_half_open);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, v_now);
+end $$;
+comment on function add_job is 'Inserts a job that is due now, in the transaction that makes it necessary.';
+
+-- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
+-- that a concurrent claim starts cannot be counted before it commits.
+--   1. Nothing is due: return without the lock.
+--   2. Jobs whose lease has expired, because their process died: losses + 1. They keep the places that they had.
+--   3. Lanes return from behind limits that have free places.
+-- then in rounds, until the slots are used or no lane fits:
+--   4. Due lanes behind a full limit leave.
+--   5. Lanes in turn, as long as each of their limits has a place. If users are limited, the last slots of a process
+--      are left to others: a user's nth running job needs n free slots.
+--   6. The first job of each of these lanes. The rows to change are always chosen in a materialized query, because
+--      `update … from (select … limit n for update skip locked)` may run the subquery again and take more than n.
+--   7. A lane with further due jobs goes to the end. A lane without leaves, or waits for its next job, but only under a
+--      lock that no writer shares; else it is looked at again soon. Its next job is read by a later statement than the
+--      one that locks, because the snapshot of that one may be older than a job which was committed before the lock.
+create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
+                           out claimed jsonb, out pause_ms float8) language plpgsql as $$
+declare
+  v_now timestamptz;
+  v_free integer := p_slots;
+  v_running jsonb;  -- number of running jobs by limit
+  v_full text[];
+  v_key text;
+  v_taken jsonb;
+  v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
+  v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
+begin
+  claimed := '[]';
+  pause_ms := job_pause(p_kind, p_apps);
+  if pause_ms is null or pause_ms > 0 or p_slots <= 0 then return; end if;  -- 1
+  perform pg_advisory_xact_lock(hashtextextended('jobs ' || p_kind, 0));
+  v_now := clock_timestamp();
+  with expired as materialized (  -- 2
+    select j.app_name, j.user_id, j.id from jobs j
+    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < v_now
+      and (p_apps is null or j.app_name = any(p_apps))
+    order by j.lease_expire_time limit p_slots for update skip locked),
+  taken as (
+    update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + 1,
+                      lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
+    from expired e where j.kind = p_kind and j.app_name = e.app_name and j.user_id = e.user_id and j.id = e.id
+    returning j.*)
+  select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
+                                               'losses', losses, 'token', lease_token)), '[]')
+  into claimed from taken;
+  for v_round in 1 .. 2 * p_slots + 8 loop
+    v_free := p_slots - jsonb_array_length(claimed);
+    exit when v_free <= 0;
+    v_now := clock_timestamp();
+    select coalesce(jsonb_object_agg(key, n), '{}') into v_running from (
+      select key, count(*) as n from jobs j, unnest(job_keys(j.user_id, j.lane)) key
+      where j.kind = p_kind and j.lease_token is not null group by key) counted;
+    select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
+    where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
+    if v_round = 1 then  -- 3
+      for v_key in
+        with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
+          (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null
+           order by l.blocked_by limit 1)
+          union all
+          select (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by > b.key
+                  order by l.blocked_by limit 1)
+          from blocking b where b.key is not null)
+        select key from blocking where key is not null and key <> all(v_full)
+      loop
+        with back as materialized (
+          select l.app_name, l.user_id, l.lane from job_lanes l
+          where l.kind = p_kind and l.blocked_by = v_key
+            and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+          order by l.turn_time limit job_places(p_limits, v_key) - coalesce((v_running ->> v_key)::integer, 0)
+          for no key update skip locked)
+        update job_lanes l set blocked_by = null
+        from back b where l.kind = p_kind and l.app_name = b.app_name and l.user_id = b.user_id and l.lane = b.lane;
+      end loop;
+    end if;
+    v_apps := job_apps(p_kind, p_apps);
+    if v_full <> '{}' then  -- 4
+      with due as materialized (
+        select due.app_name, due.user_id, due.lane, key from unnest(v_apps) app(name) cross join lateral (
+          select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
+          where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+          order by l.turn_time limit 500) due
+        cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key where key is not null),
+      locked as materialized (
+        select l.app_name, l.user_id, l.lane, d.key from job_lanes l join due d
+          on l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane
+        for no key update of l skip locked)
+      update job_lanes l set blocked_by = d.key
+      from locked d where l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane;
+    end if;
+    with due as materialized (  -- 5
+      select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
+      from (select l.* from unnest(v_apps) app(name) cross join lateral (
+              select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
+              where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+                and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+              order by l.turn_time limit v_free for no key update skip locked) l
+            order by l.turn_time limit v_free) l),
+    ranked as (
+      select d.place, key,
+             coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
+             case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
+      from due d, unnest(job_keys(d.user_id, d.lane)) key)
+    select array_agg(d.app_name), array_agg(d.user_id), array_agg(d.lane) into v_apps, v_users, v_lanes from due d
+    where not exists (
+      select from ranked r where r.place = d.place and (
+        r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1));
+    exit when v_lanes is null;
+    with first as materialized (  -- 6
+      select l.app_name, l.user_id, j.id from unnest(v_apps, v_users, v_lanes) l(app_name, user_id, lane)
+      cross join lateral (
+        select j.id from jobs j
+        where j.kind = p_kind and j.app_name = l.app_name and j.user_id = l.user_id and j.lane = l.lane
+          and j.lease_token is null and j.due_time <= v_now
+        order by j.due_time, j.id limit 1 for update skip locked) j),
+    taken as (
+      update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1,
+                        lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
+      from first f where j.kind = p_kind and j.app_name = f.app_name and j.user_id = f.user_id and j.id = f.id
+      returning j.*)
+    select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
+                                                 'losses', losses, 'token', lease_token)), '[]')
+    into v_taken from taken;
+    claimed := claimed || v_taken;
+    update job_lanes l set turn_time = clock_timestamp()  -- 7
+    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
+    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane and exists (
+      select from jobs j
+      where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
+        and j.lease_token is null and j.due_time <= v_now);
+    select array_agg(app_name), array_agg(user_id), array_agg(lane) into v_gone_apps, v_gone_users, v_gone_lanes from (
+      select l.app_name, l.user_id, l.lane
+      from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane) join job_lanes l
+        on l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
+      where l.turn_time <= v_now for update of l skip locked) locked;
+    with later as materialized (
+      select c.*, (select min(j.due_time) from jobs j
+                   where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
+                     and j.lease_token is null) as next_time
+      from unnest(v_gone_apps, v_gone_users, v_gone_lanes) c(app_name, user_id, lane)),
+    gone as (
+      delete from job_lanes l using later c
+      where c.next_time is null
+        and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane)
+    update job_lanes l set turn_time = c.next_time from later c
+    where c.next_time is not null
+      and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane;
+    update job_lanes l set turn_time = clock_timestamp() + interval '50 milliseconds'
+    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
+    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
+      and l.turn_time <= v_now;
+  end loop;
+  pause_ms := job_pause(p_kind, p_apps);
+end $$;
+comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
+
+-- The three below check the token, so that a process that lost the job changes nothing and gets false.
+create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+language plpgsql as $$
+begin
+  delete from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
+end $$;
+comment on function end_job is 'Ends a claimed job; false if another process has claimed it.';
+
+create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer,
+                             p_half_open boolean) returns boolean language plpgsql as $$
+declare
+  v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
+  v_lane text;
+begin
+  update jobs j set lease_token = null, lease_expire_time = null, due_time = v_due
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+  returning j.lane into v_lane;
+  if not found then return false; end if;
+  perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
+  return true;
+end $$;
+comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; false if another process has claimed it.';

@@ -1,0 +1,105 @@
+import { and, eq, gt, or, sql } from 'drizzle-orm';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import type { Database } from '../db/database.ts';
+import { jobLanes, jobs } from '../db/schema/schema.ts';
+import { callFunction } from '../db/statement.ts';
+
+/** A job of the table `jobs` that this process has claimed. */
+export interface Job {
+  appName: string;
+  userId: string;
+  id: string;
+  /** Number of this attempt, from 1. */
+  attempt: number;
+  /** Number of processes that crashed while they held it. */
+  losses: number;
+  token: string;
+}
+
+/** Maximum numbers of concurrent jobs of a kind, over all processes. Default: unlimited. */
+export interface JobLimits {
+  user?: number;
+  /** Per name of a lane, over all users. */
+  lane?: number;
+  /** Per user and lane. A half-open lane has one place, whatever this says. */
+  pair?: number;
+}
+
+export interface JobsClaim {
+  kind: string;
+  slots: number;
+  leaseMs: number;
+  limits: JobLimits;
+}
+
+type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
+
+/**
+ * Claims due jobs. The transaction should be short, because claims of a kind wait for each other.
+ * @returns the jobs, and the milliseconds until the next one is due: not positive if a limit blocks it, `null` if no
+ *   job waits
+ */
+export async function claimJobs(
+  db: Database,
+  { kind, slots, leaseMs, limits }: JobsClaim,
+): Promise<{ claimed: Job[]; pause_ms: number | null }> {
+  return callFunction(db, 'claim_jobs', {
+    p_kind: kind,
+    p_apps: null,
+    p_slots: slots,
+    p_lease_ms: leaseMs,
+    p_limits: JSON.stringify(limits),
+  });
+}
+
+const keyOf = (kind: string, { appName, userId, id, token }: Job) =>
+  sql`${kind}, ${appName}, ${userId}, ${id}, ${token}::uuid`;
+
+export async function deleteUserJobs(
+  db: Database,
+  { appName, userId }: Pick<Job, 'appName' | 'userId'>,
+): Promise<void> {
+  for (const table of [jobs, jobLanes])
+    await db.delete(table).where(and(eq(table.appName, appName), eq(table.userId, userId)));
+}
+
+/** For statements about what jobs are about: the join with the job of a row, and when it is due or its lease expires. */
+export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', AnyPgColumn>) => ({
+  table: jobs,
+  on: and(eq(jobs.appName, row.appName), eq(jobs.userId, row.userId), eq(jobs.kind, kind), eq(jobs.id, row.id)),
+  attempt: jobs.attempt,
+  nextTime: sql`coalesce(${jobs.leaseExpireTime}, ${jobs.dueTime})`.mapWith(jobs.dueTime),
+});
+
+/** SQL expression that ends a claimed job; false if another process has claimed it. */
+export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
+
+/** SQL expression that puts a claimed job back for another attempt; false if another process has claimed it. */
+export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = sql`false`) =>
+  sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::integer, ${halfOpen})`;
+
+/** Undoes one increment of the crash counter, because the process was only slow and did not die. */
+export async function takeBackLoss(db: Database, kind: string, job: Job): Promise<void> {
+  // Counted already, or about to be, because the job was not put back.
+  const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, 0));
+  await db
+    .update(jobs)
+    .set({ losses: sql`${jobs.losses} - 1` })
+    .where(and(isJob(kind, job), isCounted));
+}
+
+/** Opens a user's lane, or half-opens it: after a job without an answer it runs one job at a time. */
+export async function setHalfOpen(
+  db: Database,
+  kind: string,
+  { userId, lane, isHalfOpen }: { userId: string; lane: string; isHalfOpen: boolean },
+): Promise<void> {
+  const isLane = and(eq(jobLanes.kind, kind), eq(jobLanes.userId, userId), eq(jobLanes.lane, lane));
+  await db
+    .update(jobLanes)
+    .set({ halfOpen: isHalfOpen })
+    .where(and(isLane, eq(jobLanes.halfOpen, !isHalfOpen)));
+}
+
+const isJob = (kind: string, { appName, userId, id }: JobKey) =>
+  and(eq(jobs.appName, appName), eq(jobs.userId, userId), eq(jobs.kind, kind), eq(jobs.id, id));

@@ -1,0 +1,283 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'drizzle-orm';
+import pino from 'pino';
+import { Client } from 'pg';
+import { beforeEach, expect, test } from 'vitest';
+import {
+  claimJobs,
+  endsJob,
+  type Job,
+  type JobLimits,
+  putsBackJob,
+  setHalfOpen,
+  takeBackLoss,
+} from '../../src/platform/jobs/job-store.ts';
+import { runJobs } from '../../src/platform/jobs/run-jobs.ts';
+import { testPool } from '../support/store.ts';
+
+/** The table `jobs`: claims of several processes, each with a kind of its own. */
+
+const store = testPool(20);
+const HOUR_MS = 3_600_000;
+let kind = '';
+beforeEach(() => {
+  kind = randomUUID();
+});
+
+const add = (user: string, lane: string, count = 1, isHalfOpen = false) =>
+  store.pool.db.execute(sql`
+    select add_job(${kind}, 'a', ${user}, ${randomUUID()} || n, ${lane}, ${isHalfOpen})
+    from generate_series(1, ${count}::int) n`);
+const claim = async (slots: number, limits: JobLimits = {}, leaseMs = HOUR_MS) =>
+  (await claimJobs(store.pool.db, { kind, slots, leaseMs, limits })).claimed;
+const pause = async () => (await claimJobs(store.pool.db, { kind, slots: 1, leaseMs: 1, limits: {} })).pause_ms;
+const end = async (job: Job) =>
+  (await store.pool.db.execute<{ held: boolean }>(sql`select ${endsJob(kind, job)} as held`)).rows[0]?.held;
+const putBack = async (job: Job, pauseMs: number) =>
+  (await store.pool.db.execute<{ held: boolean }>(sql`select ${putsBackJob(kind, job, pauseMs)} as held`)).rows[0]
+    ?.held;
+const countBy = (jobs: Job[], of: (job: Job) => string) =>
+  Object.fromEntries([...Map.groupBy(jobs, of)].map(([name, list]) => [name, list.length]));
+const userOf = ({ userId }: Job) => userId;
+const rowsOf = async () =>
+  (
+    await store.pool.db.execute<{ user_id: string; lane: string; losses: number; running: boolean }>(
+      sql`select user_id, lane, losses, lease_token is not null as running from jobs where kind = ${kind}`,
+    )
+  ).rows;
+const lanesOf = async () =>
+  (await store.pool.db.execute<{ lane: string }>(sql`select lane from job_lanes where kind = ${kind}`)).rows;
+/** A connection of its own, which adds a job in a transaction that is left open. */
+async function addInTransaction(user: string, lane: string) {
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  await client.query('begin');
+  await client.query('select add_job($1, $2, $3, $4, $5, false)', [kind, 'a', user, randomUUID(), lane]);
+  return async () => {
+    await client.query('commit');
+    await client.end();
+  };
+}
+
+test('lanes take turns: a flood in one delays no other', async () => {
+  await add('flood', 'l', 500);
+  await add('one', 'l');
+  await add('two', 'l', 2);
+  expect(countBy(await claim(4), userOf)).toEqual({ flood: 2, one: 1, two: 1 });
+  expect(countBy(await claim(4), userOf)).toEqual({ flood: 3, two: 1 });
+});
+
+test('limits hold over all processes, and every place that is free again goes to a lane that waits for it', async () => {
+  const limits = { user: 3, lane: 4, pair: 2 };
+  const users = ['u1', 'u2', 'u3', 'u4'];
+  for (const user of users) for (const lane of ['x', 'y', 'z']) await add(user, lane, 3);
+  const seen = new Set<string>();
+  for (let left = 36; left > 0; ) {
+    const claimed = (await Promise.all([8, 1, 8, 3, 8].map((slots) => claim(slots, limits)))).flat();
+    const running = (await rowsOf()).filter((row) => row.running);
+    const most = (of: (row: (typeof running)[number]) => string) =>
+      Math.max(...[...Map.groupBy(running, of).values()].map((list) => list.length));
+    expect(most(({ user_id }) => user_id)).toBeLessThanOrEqual(3);
+    expect(most(({ lane }) => lane)).toBeLessThanOrEqual(4);
+    expect(most(({ user_id, lane }) => `${user_id} ${lane}`)).toBeLessThanOrEqual(2);
+    expect(claimed.length).toBeGreaterThan(0);
+    for (const job of claimed) {
+      expect(seen.has(job.id)).toBe(false);
+      seen.add(job.id);
+      expect(await end(job)).toBe(true);
+    }
+    left -= claimed.length;
+  }
+  expect([await rowsOf(), await pause()]).toEqual([[], null]);
+  expect(await lanesOf()).toEqual([]);
+});
+
+test('a claim fills what the limits allow, whatever lanes are behind full ones', async () => {
+  for (let n = 0; n < 30; n++) await add('many', `lane-${n}`);
+  await add('other', 'l');
+  expect(countBy(await claim(10, { user: 4 }), userOf)).toEqual({ many: 4, other: 1 });
+  await add('third', 'l');
+  expect(countBy(await claim(10, { user: 4 }), userOf)).toEqual({ third: 1 });
+});
+
+test('the last slots of a process are left to other users', async () => {
+  await add('u', 'l', 9);
+  expect(await claim(3, { user: 4 })).toHaveLength(2);
+  expect(await claim(1, { user: 4 })).toEqual([]);
+  await add('v', 'l');
+  expect(countBy(await claim(1, { user: 4 }), userOf)).toEqual({ v: 1 });
+  expect(countBy(await claim(9, { user: 4 }), userOf)).toEqual({ u: 2 });
+});
+
+test('a half-open lane runs one job at a time until it is opened', async () => {
+  await add('u', 'l', 5, true);
+  const [first, ...more] = await claim(9, { pair: 3 });
+  expect([more, await claim(9, { pair: 3 })]).toEqual([[], []]);
+  await setHalfOpen(store.pool.db, kind, { userId: 'u', lane: 'l', isHalfOpen: false });
+  expect(await claim(9, { pair: 3 })).toHaveLength(2);
+  expect(first && (await end(first))).toBe(true);
+  await setHalfOpen(store.pool.db, kind, { userId: 'u', lane: 'l', isHalfOpen: true });
+  expect(await claim(9, { pair: 3 })).toEqual([]);
+});
+
+test('a job whose lease has expired goes to another process, and the first one changes nothing', async () => {
+  await add('u', 'l', 5);
+  const lost = await claim(5, {}, 0);
+  await sleep(2);
+  const taken = [...(await claim(2)), ...(await claim(9))];
+  expect(taken.map(({ attempt, losses }) => [attempt, losses])).toEqual(taken.map(() => [2, 1]));
+  expect(taken.map(({ id }) => id).toSorted()).toEqual(lost.map(({ id }) => id).toSorted());
+  const [first] = lost;
+  if (!first) throw new Error('nothing was claimed');
+  expect([await end(first), await putBack(first, 0)]).toEqual([false, false]);
+  for (const job of lost) await takeBackLoss(store.pool.db, kind, job);
+  expect((await rowsOf()).map(({ losses, running }) => [losses, running])).toEqual(lost.map(() => [0, true]));
+});
+
+test('expired leases are claimed up to the slots, no more', async () => {
+  await add('u', 'l', 30);
+  expect(await claim(30, {}, 0)).toHaveLength(30);
+  await sleep(2);
+  for (let round = 0; round < 6; round++) expect(await claim(5)).toHaveLength(5);
+  expect(await claim(5)).toEqual([]);
+});
+
+test('a job that is put back waits for its pause, and delays no other of its lane', async () => {
+  await add('u', 'l', 2);
+  const [first] = await claim(1);
+  if (!first) throw new Error('nothing was claimed');
+  expect(await putBack(first, HOUR_MS)).toBe(true);
+  const [second, ...none] = await claim(5);
+  expect([second?.attempt, none]).toEqual([1, []]);
+  const later = await pause();
+  expect(later).toBeGreaterThan(HOUR_MS - 600_000);
+  await add('u', 'l');
+  const [third, ...others] = await claim(5);
+  expect([third?.attempt, others]).toEqual([1, []]);
+  expect(third && (await putBack(third, 0))).toBe(true);
+  expect(await claim(5)).toMatchObject([{ id: third?.id, attempt: 2 }]);
+});
+
+test('a transaction that is left open delays no claim, and its job is not forgotten', async () => {
+  await add('u', 'known');
+  const commits = [await addInTransaction('u', 'known'), await addInTransaction('u', 'new')];
+  expect(await claim(5)).toHaveLength(1);
+  expect(await claim(5)).toEqual([]);
+  for (const commit of commits) await commit();
+  await expect.poll(async () => (await claim(5)).length).toBeGreaterThan(0);
+  await expect.poll(async () => [...(await claim(5)), ...(await rowsOf()).filter((row) => !row.running)]).toEqual([]);
+  expect(await rowsOf()).toHaveLength(3);
+});
+
+test('lanes that are emptied while jobs are added: each job ends once, and none is stranded', async () => {
+  const WRITERS = 5;
+  const EACH = 40;
+  let isWritten = false;
+  const write = async (writer: number) => {
+    for (let n = 0; n < EACH; n++) {
+      await store.pool.transaction(async (tx) => {
+        await tx.execute(
+          sql`select add_job(${kind}, 'a', 'u' || ${n % 3}, ${`${writer}-${n}`}, 'l' || ${n % 2}, false)`,
+        );
+        if (n % 5 === 0) await sleep(3);
+      });
+    }
+  };
+  const ended: string[] = [];
+  const back = new Set<string>();
+  const work = async () => {
+    for (;;) {
+      const isLast = isWritten;
+      const jobs = await claim(4, { user: 4, lane: 6, pair: 3 });
+      for (const job of jobs) {
+        const isBack = ended.length % 10 === 3 && !back.has(job.id);
+        if (isBack) back.add(job.id);
+        expect(await (isBack ? putBack(job, 5) : end(job))).toBe(true);
+        if (!isBack) ended.push(job.id);
+      }
+      if (isLast && jobs.length === 0 && (await rowsOf()).length === 0) return;
+    }
+  };
+  const workers = [work(), work(), work()];
+  await Promise.all(Array.from({ length: WRITERS }, (_, n) => write(n)));
+  isWritten = true;
+  await Promise.all(workers);
+  expect([ended.length, new Set(ended).size]).toEqual([WRITERS * EACH, WRITERS * EACH]);
+  await claim(1);
+  expect(await lanesOf()).toEqual([]);
+});
+
+test('the loop runs jobs, gives a poison job up, and leaves to others what it claims while it stops', async () => {
+  await add('poison', 'l');
+  for (let n = 0; n < 2; n++) {
+    await claim(1, {}, 0);
+    await sleep(2);
+  }
+  await add('good', 'l', 3);
+  const done: string[] = [];
+  const draining = new AbortController();
+  const listeners = new Set<() => void>();
+  const stopped = runJobs<{ job: Job }>(
+    {
+      database: store.pool,
+      notifications: {
+        subscribe: (_, listener) => {
+          listeners.add(listener);
+          return () => listeners.delete(listener);
+        },
+      },
+      log: pino({ level: 'silent' }),
+      draining: draining.signal,
+    },
+    {
+      kind,
+      name: 'jobs',
+      topic: 'jobs',
+      maxJobs: 2,
+      leaseMs: HOUR_MS,
+      limits: {},
+      maxPauseMs: HOUR_MS,
+      load: async (_, jobs) => {
+        if (done.length === 4) draining.abort();
+        return jobs.map((job) => ({ job }));
+      },
+      run: async ({ job }) => {
+        done.push(`ran ${job.userId}`);
+        await end(job);
+      },
+      giveUp: async ({ job }, reason) => {
+        done.push(`gave up ${job.userId}: ${reason}`);
+        await end(job);
+      },
+    },
+  );
+  await expect.poll(() => done.length).toBe(4);
+  const reason = 'Given up after two processes ended while they ran it.';
+  expect(done.toSorted()).toEqual([`gave up poison: ${reason}`, 'ran good', 'ran good', 'ran good']);
+  await add('late', 'l');
+  for (const listener of listeners) listener();
+  await stopped;
+  expect([done.length, await rowsOf()]).toMatchObject([4, [{ user_id: 'late', running: false }]]);
+});
+
+test('a claim reads about as many rows as it takes, however many jobs and lanes wait', async () => {
+  await store.pool.db.execute(sql`
+    insert into jobs (kind, app_name, user_id, id, lane, due_time)
+    select ${kind}, 'a', 'u' || n % 10000, n::text, 'l', now() from generate_series(1, 20000) n`);
+  await store.pool.db.execute(sql`
+    insert into job_lanes (kind, app_name, user_id, lane, turn_time)
+    select distinct kind, app_name, user_id, lane, due_time from jobs where kind = ${kind}`);
+  await store.pool.db.execute(sql`analyze jobs, job_lanes`);
+  await claim(8, { user: 4, lane: 100, pair: 3 });
+  const read = sql`select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::int as n from pg_stat_xact_user_tables
+                   where relname in ('jobs', 'job_lanes')`;
+  const { claimed, count } = await store.pool.transaction(async (tx) => {
+    const readSoFar = async () => (await tx.execute<{ n: number }>(read)).rows[0]?.n ?? 0;
+    const before = await readSoFar();
+    const all = await claimJobs(tx, { kind, slots: 8, leaseMs: HOUR_MS, limits: { user: 4, lane: 100, pair: 3 } });
+    return { ...all, count: (await readSoFar()) - before };
+  });
+  expect(new Set(claimed.map(userOf)).size).toBe(8);
+  expect(count).toBeLessThan(500);
+});

@@ -1,0 +1,14 @@
+import type { DatabasePool } from '../../src/platform/db/database.ts';
+import { type ClaimedDelivery, loadDeliveries, toJobLimits } from '../../src/invocations/webhooks/delivery-store.ts';
+import { DELIVERY_JOB } from '../../src/invocations/webhooks/webhook-store.ts';
+import { claimJobs } from '../../src/platform/jobs/job-store.ts';
+
+/** Claims deliveries as a process with free slots does. */
+export const claimDeliveries = (
+  pool: DatabasePool,
+  { slots, leaseMs, ...limits }: { slots: number; leaseMs: number; perHost: number; perUser: number },
+): Promise<ClaimedDelivery[]> =>
+  pool.transaction(async (tx) => {
+    const { claimed } = await claimJobs(tx, { kind: DELIVERY_JOB, slots, leaseMs, limits: toJobLimits(limits) });
+    return loadDeliveries(tx, claimed);
+  });
