@@ -1,6 +1,6 @@
 import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
-import { createSlots, type Slots, takeAll } from '../platform/http/limits/slots.ts';
+import { createSlots, type Slots, takeAll } from '../platform/http/limits/caller-limits.ts';
 
 /** Counts this process's invocations, to refuse new ones when it is full, and to await all of them at shutdown. */
 export interface Admission {

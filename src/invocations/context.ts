@@ -10,7 +10,7 @@ import type { Tracing } from '../observability/traces/tracing.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import type { Log } from '../platform/log.ts';
 import type { Metrics } from '../platform/metrics.ts';
-import type { Slots } from '../platform/http/limits/slots.ts';
+import type { Slots } from '../platform/http/limits/caller-limits.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';

@@ -21,7 +21,7 @@ import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
 import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
-import { createBodySlots, createSlots } from '../platform/http/limits/slots.ts';
+import { createBodySlots, createSlots } from '../platform/http/limits/caller-limits.ts';
 import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';

@@ -1,4 +1,4 @@
-import { createSlots } from '../../src/platform/http/limits/slots.ts';
+import { createSlots } from '../../src/platform/http/limits/caller-limits.ts';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

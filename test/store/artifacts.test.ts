@@ -15,7 +15,7 @@ import {
 import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../../src/core/errors.ts';
 import { createLog } from '../../src/platform/log.ts';
 import type { Part } from '../../src/core/content.ts';
-import { collect } from '../../src/conversation/sessions/json-stream.ts';
+import { collect } from '../../src/platform/json-stream.ts';
 import { type S3Server, startS3 } from '../support/s3-server.ts';
 import { newKey, statementsOf, testPool } from '../support/store.ts';
 

@@ -3,7 +3,7 @@ import { Client } from 'pg';
 import { beforeEach, expect, test } from 'vitest';
 import { listSessionsWhere } from '../../src/features/evals/cases/predicate-store.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
-import { createRateCounter } from '../../src/platform/http/limits/rates.ts';
+import { createRateCounter } from '../../src/platform/http/limits/caller-limits.ts';
 import { openPool, poolOptions, statementsOf, testPool } from '../support/store.ts';
 
 /** More texts than a connection keeps; the list of sessions alone has 4,096. */

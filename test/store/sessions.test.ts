@@ -15,7 +15,7 @@ import { listSessions, type SessionPage } from '../../src/conversation/sessions/
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { ListPlace } from '../../src/platform/http/operation/cursor.ts';
-import { type JsonStream, collect } from '../../src/conversation/sessions/json-stream.ts';
+import { type JsonStream, collect } from '../../src/platform/json-stream.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/core/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
 import { migrate } from '../../src/process/open-database.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
-import { collect } from '../../src/conversation/sessions/json-stream.ts';
+import { collect } from '../../src/platform/json-stream.ts';
 import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { newKey, openPool, textEvent } from '../support/store.ts';

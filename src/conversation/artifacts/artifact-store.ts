@@ -5,7 +5,7 @@ import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platfo
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
-import { type ArrayPage, type JsonStream, toArrayStream } from '../sessions/json-stream.ts';
+import { type ArrayPage, type JsonStream, toArrayStream } from '../../platform/json-stream.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { sessionLock } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';

@@ -7,7 +7,6 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
-import { sendText } from '../sessions/send-text.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import {
   findArtifactVersionText,
@@ -79,8 +78,10 @@ export const artifactOperations = [
     load: 'heavy',
     description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
     success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
-    handler: async ({ database }, { path, response }) =>
-      sendText(response, await listArtifactNamesText(database.reads, path)),
+    handler: async ({ database }, { path }) => ({
+      kind: 'stream',
+      text: await listArtifactNamesText(database.reads, path),
+    }),
   }),
   artifact.create({
     operationId: 'saveArtifact',
@@ -145,8 +146,10 @@ export const artifactOperations = [
     summary: 'List the metadata of all versions of an artifact',
     success: { description: 'The versions, ascending.' },
     absent: absentArtifact,
-    handler: async ({ database }, { path, response }) =>
-      sendText(response, await listArtifactVersionsText(database.reads, path)),
+    handler: async ({ database }, { path }) => ({
+      kind: 'stream',
+      text: await listArtifactVersionsText(database.reads, path),
+    }),
   }),
   version.read({
     operationId: 'loadArtifactVersion',

@@ -9,7 +9,6 @@ import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { idempotencyHeaders, once } from '../idempotency/operations.ts';
-import { sendText } from '../sessions/send-text.ts';
 import { MEMORY_TOPIC, findVector } from './embed-memories.ts';
 import { memoryQuerySchema } from './memory-query.ts';
 import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
@@ -106,12 +105,12 @@ const searchMemory = room.operation({
       ],
     },
   },
-  handler: async (context, { path, query: { query, limit }, response }) => {
+  handler: async (context, { path, query: { query, limit } }) => {
     const embedder = context.agents.get(path.appName)?.embedder;
     const near = embedder && (await findVector(context, embedder, path, query));
     const found = await searchMemories(context.database.reads, path, query, limit, near);
     const texts = found.flatMap((text, place) => (place === 0 ? [text] : [',', text]));
-    return sendText(response, { first: ['{"memories":[', ...texts, ']}'] });
+    return { kind: 'stream', text: { first: ['{"memories":[', ...texts, ']}'] } };
   },
 });
 

@@ -7,7 +7,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { INT32_MAX, pageSize } from '../../platform/http/operation/parameters.ts';
 import { diffEvents, diffStates, MAX_SHOWN } from './diff.ts';
 import { listEventsAfter } from './event-store.ts';
-import { collect } from './json-stream.ts';
+import { collect } from '../../platform/json-stream.ts';
 import { session } from './session-context.ts';
 import { findSession } from './session-store.ts';
 import { looseObject } from '../../core/members.ts';

@@ -8,7 +8,6 @@ import { exampleAnswer, exampleEvent } from './examples.ts';
 import { toNewEvents } from './new-event.ts';
 import { CHANGED, ifMatch, toVersions } from './precondition.ts';
 import { checkEventSize, NEXT_CURSOR_HEADER, session } from './session-context.ts';
-import { sendText } from './send-text.ts';
 import { listEvents } from './event-store.ts';
 import { appendEvents } from './append-store.ts';
 
@@ -59,7 +58,7 @@ const listEventsOperation = session.action('events')({
     const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
     if (!page) throw notFound();
     if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
-    return sendText(response, page);
+    return { kind: 'stream', text: page };
   },
 });
 

@@ -2,11 +2,11 @@ import { type SQL, and, eq, ne, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { unescapeJson } from '../../platform/db/json-escape.ts';
+import { unescapeJson, unescapeList } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { bytesBefore } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
-import type { JsonStream } from './json-stream.ts';
+import type { JsonStream } from '../../platform/json-stream.ts';
 import { type SessionRef, isSession, KEY } from './session-key.ts';
 import { s } from './session-text.ts';
 import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
@@ -34,12 +34,8 @@ export async function listEvents(
   const last = pieces.at(-1);
   if (!last) return undefined;
   const next = last.last === null || last.last === last.final ? undefined : last.last;
-  return { first: ['[', ...withCommas(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
+  return { first: ['[', ...unescapeList(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
-
-/** Adds a comma between texts without joining them, because joining would copy all of them. */
-export const withCommas = (texts: string[]): string[] =>
-  texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
 const AFTER = sql`${value('after')}::int`;
 const LIMIT = sql`${value('limit')}::int`;

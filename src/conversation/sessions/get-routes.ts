@@ -2,7 +2,6 @@ import { z } from 'zod';
 import { afterSequence, INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { findEtag, ifNoneMatch, isUnchanged } from './precondition.ts';
-import { sendText } from './send-text.ts';
 import { session } from './session-context.ts';
 import { findSession } from './session-store.ts';
 
@@ -43,6 +42,6 @@ export const getSession = session.read({
     const found = await findSession(database.reads, path, query);
     if (!found) throw notFound();
     response.setHeader('etag', found.etag);
-    return sendText(response, found);
+    return { kind: 'stream', text: found };
   },
 });

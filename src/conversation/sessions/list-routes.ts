@@ -4,7 +4,6 @@ import { pageSize } from '../../platform/http/operation/parameters.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { exampleListedSession } from './examples.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
-import { sendText } from './send-text.ts';
 import { NEXT_CURSOR_HEADER, session } from './session-context.ts';
 import { listSessions, type SessionOrder } from './session-list-store.ts';
 
@@ -70,6 +69,6 @@ export const listSessionsOperation = session.list({
     const page = { ...filter, after, labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
-    return sendText(response, text);
+    return { kind: 'stream', text: text };
   },
 });

@@ -14,7 +14,7 @@ import { exampleListedSession, exampleSession } from './examples.ts';
 import { diffSessions } from './diff-routes.ts';
 import { forkSession } from './fork-routes.ts';
 import { getSession } from './get-routes.ts';
-import { collect } from './json-stream.ts';
+import { collect } from '../../platform/json-stream.ts';
 import { labelOperations } from './label-routes.ts';
 import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';

@@ -5,7 +5,7 @@ import { appStates, sessions, userStates } from '../../platform/db/schema/schema
 import { exactTime } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
-import type { JsonStream } from './json-stream.ts';
+import type { JsonStream } from '../../platform/json-stream.ts';
 import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts } from './session-text.ts';

@@ -4,13 +4,13 @@ import { ConflictError, InvalidError, SessionExistsError } from '../../core/erro
 import type { NewEvent } from '../../core/event.ts';
 import { isEvalSession, type SessionKey, splitDelta } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson, unescapeList } from '../../platform/db/json-escape.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { eventExists, toEventParameters } from './append-store.ts';
-import { eventPieces, findEventPage, withCommas, type Moment } from './event-store.ts';
-import type { JsonStream } from './json-stream.ts';
+import { eventPieces, findEventPage, type Moment } from './event-store.ts';
+import type { JsonStream } from '../../platform/json-stream.ts';
 import { hasVersion } from './precondition.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
@@ -50,7 +50,7 @@ export async function findSession(
   checkReached(row.reached, atSequence);
   const { etag, final, created } = row;
   const [head, tail] = [unescapeJson(row.head ?? ''), unescapeJson(row.tail ?? '')];
-  const first = [head, ...withCommas(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
+  const first = [head, ...unescapeList(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
   const last = pieces.at(-1)?.last ?? final;
   if (last === final) return { first: [...first, tail], etag };
   return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
@@ -131,7 +131,7 @@ async function* readFurtherEvents(
     const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
     after = page.last;
-    yield [',', ...withCommas(page.texts.splice(0))];
+    yield [',', ...unescapeList(page.texts.splice(0))];
   }
   yield [tail];
 }

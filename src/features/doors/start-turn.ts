@@ -8,7 +8,7 @@ import { type ExternalCall, listExternalCalls } from './open-calls.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
-import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
+import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
 import { requestCancel } from '../../invocations/fence.ts';

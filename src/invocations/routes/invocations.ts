@@ -7,7 +7,7 @@ import { exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText } from '../invocation-store.ts';
-import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
+import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
 import { startOnce } from '../background.ts';
 import { cancel } from '../cancel.ts';
 import {

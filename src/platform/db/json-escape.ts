@@ -24,6 +24,10 @@ export function unescapeJson(text: string): string {
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
 }
 
+/** Unescapes JSON texts and adds a comma between them. It does not join them, because joining would copy all of them. */
+export const unescapeList = (texts: string[]): string[] =>
+  texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
+
 /** Restores a jsonb value that the driver has already parsed. */
 export const unescapeValue = (stored: unknown): unknown => parseExactJson(unescapeJson(JSON.stringify(stored)));
 

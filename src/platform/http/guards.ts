@@ -231,13 +231,20 @@ export function requireDeliberate(request: Request, takesText: boolean): void {
   const [mediaType = ''] = (headers['content-type'] ?? '').split(';');
   const sent = mediaType.trim().toLowerCase();
   if (sent !== '' && !SIMPLE_TYPES.has(sent)) return;
-  const isEmpty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
   const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
-  if (sent === '' && isEmpty && isOwn) return;
+  if (sent === '' && !hasBody(request) && isOwn) return;
   throw new RequestRefusedError(
     'not_deliberate',
     takesText
       ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
       : 'The body must be application/json.',
   );
+}
+
+/**
+ * False for a body of length 0: Angular sends `null` as an empty body without media type (interface inventory §0.3).
+ */
+export function hasBody(request: Pick<Request, 'headers'>): boolean {
+  if (request.headers['transfer-encoding'] !== undefined) return true;
+  return Number(request.headers['content-length'] ?? 0) > 0;
 }

@@ -7,7 +7,7 @@ import { checkOperations, type Components, openApiDocument } from './openapi/doc
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { createGuards, type OriginOptions, type ProxyOptions } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
-import type { RequestLimits } from './limits/request-limits.ts';
+import type { RequestLimits } from './limits/caller-limits.ts';
 import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';

@@ -1,6 +1,8 @@
+import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { InvalidTokenError, NotFoundError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
+import type { JsonStream } from '../json-stream.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './guards.ts';
@@ -205,11 +207,15 @@ function createAnswer(operation: Operation, steps: Steps) {
     const groups = principal.kind === 'user' ? principal.groups : undefined;
     const requestContext = { caller, requestId, callerTrace, userId, groups, keyId };
     const lasting = lasts ? whileValid(principal, response) : undefined;
-    const work = runWith({ ...requestContext, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) }, () =>
-      operation.handler(steps.context, call),
+    const work = runWith(
+      { ...requestContext, ended: lasting?.signal, hasRead: () => limits?.hasRead(response) },
+      async () => {
+        const answer = (await operation.handler(steps.context, call)) ?? { kind: 'value', value: null };
+        // Sent within the context, because the pieces are read from the database while they are sent.
+        return answer.kind === 'stream' ? sendPieces(response, answer.text) : answer;
+      },
     );
-    const answer = await (lasting ? lasting.orEnded(work) : work);
-    sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
+    sendAnswer(response, await (lasting ? lasting.orEnded(work) : work), status);
   };
 }
 
@@ -239,14 +245,52 @@ function rowsFor(principal: Principal, named: string | undefined): string | unde
   return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
 }
 
+type Sendable = Exclude<Answer, { kind: 'stream' }>;
+
 /** Sends a response; a value that JSON cannot express becomes `null`. */
-function sendAnswer(response: Response, answer: Answer, status: number): void {
+function sendAnswer(response: Response, answer: Sendable, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
   const length = Buffer.byteLength(text);
   response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': length });
   // The response is a string, because Node writes strings together with the headers, but bytes in a second write.
   response.end(text);
+}
+
+/** Maximum characters of a text that is sent as a string; a longer one would take three times its size in memory. */
+const MAX_SHORT = 16_384;
+
+/** Sends a text in pieces at the client's reading speed. If the client disconnects, it returns without an error. */
+async function sendPieces(response: Response, { first, rest }: JsonStream): Promise<Sendable> {
+  const length = first.reduce((sum, text) => sum + text.length, 0);
+  if (!rest && length <= MAX_SHORT) return { kind: 'json', text: first.join('') };
+  response.setHeader('content-type', 'application/json');
+  const bytes = toBytes(first);
+  const size = bytes.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  if (!rest) response.setHeader('content-length', size);
+  await write(response, bytes);
+  for await (const texts of rest ?? []) {
+    if (response.destroyed) return { kind: 'sent' };
+    await write(response, toBytes(texts));
+  }
+  response.end();
+  return { kind: 'sent' };
+}
+
+/** Converts the texts to bytes and empties the list, to free memory. */
+const toBytes = (texts: string[]) => texts.splice(0).map((text) => Buffer.from(text));
+
+/** Writes all pieces, then waits until the client has read them or has disconnected. */
+async function write(response: Response, pieces: Buffer[]): Promise<void> {
+  response.cork();
+  for (const piece of pieces.splice(0)) response.write(piece);
+  response.uncork();
+  if (!response.writableNeedDrain) return;
+  const disconnection = new AbortController();
+  const onClose = () => disconnection.abort();
+  response.once('close', onClose);
+  await once(response, 'drain', { signal: disconnection.signal }).catch(() => undefined);
+  response.off('close', onClose);
 }
 
 /**

@@ -20,7 +20,6 @@ import { evalRun, toWire } from './routes.ts';
 import { MAX_OPEN_RUNS } from './start-run.ts';
 import { checkMetricName, checkMetrics } from '../scoring/score-case.ts';
 import { checkMetricsSize, MAX_CASES, streamList } from '../sets/bounds.ts';
-import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { looseObject } from '../../../core/members.ts';
@@ -131,9 +130,9 @@ export const judgingOperations = [
     success: { description: 'The verdicts, in the order of the cases and turns.' },
     errors: { 404: 'No such run.' },
     absent: evalRun.absent,
-    handler: async ({ database: { reads } }, { path, principal, response }) => {
+    handler: async ({ database: { reads } }, { path, principal }) => {
       await evalRun.get(reads, { path, principal });
-      return sendText(response, await streamList(listVerdicts(reads, path)));
+      return { kind: 'stream', text: await streamList(listVerdicts(reads, path)) };
     },
   }),
   evalSet.action('judges')({

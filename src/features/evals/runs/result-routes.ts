@@ -25,8 +25,7 @@ import { startRun, waitForRun } from './start-run.ts';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createGzip } from 'node:zlib';
-import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
-import { sendText } from '../../../conversation/sessions/send-text.ts';
+import type { JsonStream } from '../../../platform/json-stream.ts';
 import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { streamList } from '../sets/bounds.ts';
 import { looseObject } from '../../../core/members.ts';
@@ -191,7 +190,7 @@ const MIN_LENGTH = 32_768;
 export async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
   response.vary('Accept-Encoding');
   const isShort = !text.rest && text.first.reduce((sum, { length }) => sum + length, 0) < MIN_LENGTH;
-  if (isShort || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return sendText(response, text);
+  if (isShort || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return { kind: 'stream', text: text };
   const pieces = async function* () {
     yield* text.first.splice(0);
     for await (const further of text.rest ?? []) yield* further;

@@ -1,4 +1,4 @@
-import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
+import type { JsonStream } from '../../../platform/json-stream.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 

@@ -4,7 +4,7 @@ import { InvalidError } from '../../../core/errors.ts';
 import { z } from 'zod';
 import type { EvalCaseBody, EvalSetDocument, FileDefaults } from './eval-set.ts';
 import { streamList } from './bounds.ts';
-import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
+import type { JsonStream } from '../../../platform/json-stream.ts';
 import { toStoredCase } from './intermediate-data.ts';
 import { fromOldSessions, isOldFile } from './old-eval-file.ts';
 import {

@@ -13,8 +13,7 @@ import { checkSetId, createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, exampleEv
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';
-import { collect, type JsonStream } from '../../../conversation/sessions/json-stream.ts';
-import { sendText } from '../../../conversation/sessions/send-text.ts';
+import { collect, type JsonStream } from '../../../platform/json-stream.ts';
 import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 
 export const exampleIds = ['arithmetic', 'small_talk'];
@@ -106,10 +105,10 @@ export const evalSetOperations = [
     load: 'heavy',
     summary: 'Get an evaluation set',
     success: { description: 'The set with its cases, oldest first.' },
-    handler: async ({ database }, { path, principal, response, notFound }) => {
+    handler: async ({ database }, { path, principal, notFound }) => {
       const found = await findEvalSet(database.db, toOwnKey(path, principal));
       if (!found) throw notFound();
-      return sendText(response, await toText(found));
+      return { kind: 'stream', text: await toText(found) };
     },
   }),
   evalSet.remove({
@@ -128,14 +127,14 @@ export const evalSetOperations = [
       description: 'The file.',
       example: { eval_set_id: 'arithmetic', eval_cases: [] },
     },
-    handler: async ({ database }, { path, principal, response, notFound }) => {
+    handler: async ({ database }, { path, principal, notFound }) => {
       if (!EVAL_SET_ID.test(path.evalSetId))
         throw new InvalidError(
           `ADK knows no set \`${path.evalSetId}\`: the ids of its sets have letters, digits and \`_\`.`,
         );
       const found = await findEvalSet(database.reads, toOwnKey(path, principal));
       if (!found) throw notFound();
-      return sendText(response, await writeEvalSet(found.set, found.cases));
+      return { kind: 'stream', text: await writeEvalSet(found.set, found.cases) };
     },
   }),
   room.operation({

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { CallerCounts, FairSemaphore } from '../../work/fair-semaphore.ts';
-import { createRateLimit, type RateCounter } from './rates.ts';
+import { createRateLimit, type RateCounter } from './caller-limits.ts';
 
 export interface Login {
   credential: string;

@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { NotFoundError } from '../../../core/errors.ts';
+import type { JsonStream } from '../../json-stream.ts';
 import type { Demand } from './demands.ts';
 import type { Principal, Scope } from './principal.ts';
 
@@ -42,9 +43,13 @@ export interface Call<Path, Query, Headers, Body> {
   response: Response;
 }
 
-/** A handler's response. `json` is serialised text; `sent` means that the handler wrote the response itself. */
+/**
+ * A handler's response. `json` is serialised text; `stream` is such a text in pieces, which may be read while they are
+ * sent; `sent` means that the handler wrote the response itself.
+ */
 export type Answer =
   | { kind: 'json'; status?: number; text: string }
+  | { kind: 'stream'; text: JsonStream }
   | { kind: 'value'; status?: number; value: unknown }
   | { kind: 'sent' };
 

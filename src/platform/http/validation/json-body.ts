@@ -4,6 +4,7 @@ import { TooLargeError } from '../../../core/errors.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-json.ts';
 import { ownTurn } from '../../work/loop-turns.ts';
+import { hasBody } from '../guards.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
 /** Reads the body of a request. @throws the error for its response */
@@ -40,14 +41,6 @@ const runMiddleware = (handler: RequestHandler, request: Request, response: Resp
   new Promise((resolve, reject) => {
     void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
   });
-
-/**
- * False for a body of length 0: Angular sends `null` as an empty body without media type (interface inventory §0.3).
- */
-export function hasBody(request: Pick<Request, 'headers'>): boolean {
-  if (request.headers['transfer-encoding'] !== undefined) return true;
-  return Number(request.headers['content-length'] ?? 0) > 0;
-}
 
 function requireJson(request: Request): void {
   const [mediaType = '', ...parameters] = (request.headers['content-type'] ?? '').split(';');

@@ -1,6 +1,5 @@
 import { toErrorText } from '../../../core/errors.ts';
 import { nearestName } from '../../../core/nearest-name.ts';
-import { camelCase, snakeCase } from '../operation/paths.ts';
 import type { ValidationDetail } from '../operation/request-errors.ts';
 
 /**
@@ -60,54 +59,6 @@ export function toHeaderText(unknown: readonly UnknownName[]): string {
 /** Percent-encodes a name, because a header allows only plain characters; long names are cut. */
 const toToken = (name: string) =>
   encodeURIComponent(name.slice(0, MAX_NAME_LENGTH).toWellFormed()).slice(0, MAX_NAME_LENGTH).replace(/%.?$/, '');
-
-/** The declared parameters of a query by their schema names, and the unknown names. */
-interface SentQuery {
-  values: Record<string, unknown>;
-  /** Parameter's name → the spelling that was sent, if it differs. */
-  spellings: ReadonlyMap<string, string>;
-  unknown: UnknownName[];
-}
-
-const NOTHING: SentQuery = { values: {}, spellings: new Map(), unknown: [] };
-
-/**
- * Prepares an operation's query names. camelCase and snake_case are valid; the schema's spelling wins if both are sent.
- * @param single the parameters with a single value
- * @param elsewhere the member names of the body
- */
-export function queryNames(
-  declared: readonly string[],
-  single: ReadonlySet<string>,
-  elsewhere: UnknownName['elsewhere'],
-): (sent: Record<string, unknown>) => SentQuery {
-  const others = declared.flatMap((name) =>
-    [snakeCase(name), camelCase(name)]
-      .filter((other) => !declared.includes(other))
-      .map((other) => [other, name] as const),
-  );
-  const names = new Map<string, string>([...others, ...declared.map((name) => [name, name] as const)]);
-  return (sent) => {
-    const keys = Object.keys(sent);
-    if (keys.length === 0) return NOTHING;
-    const values: Record<string, unknown> = {};
-    const spellings = new Map<string, string>();
-    const unknown: UnknownName[] = [];
-    for (const key of keys) {
-      const input = sent[key];
-      const place = { loc: ['query', key], input, known: declared };
-      const name = names.get(key);
-      if (name === undefined) unknown.push({ ...place, ...(elsewhere && { elsewhere }) });
-      else if (name !== key && name in sent) unknown.push({ ...place, counts: name });
-      else {
-        values[name] = input;
-        if (name !== key) spellings.set(name, key);
-        if (Array.isArray(input) && single.has(name)) unknown.push({ ...place, isRepeated: true });
-      }
-    }
-    return { values, spellings, unknown };
-  };
-}
 
 /** Lists the member names of a body that was sent to an operation without a body. */
 export function unknownBody(sent: unknown, query: readonly string[]): UnknownName[] {

@@ -3,15 +3,15 @@ import { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
 import { identifierSchema, nameError } from '../../../core/session.ts';
 import { getChildren, getDefinition, unwrap } from '../../../core/zod-graph.ts';
+import { hasBody } from '../guards.ts';
 import { type Call, IGNORED_MEMBERS, type Operation, type OperationBody } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
 import { type ValidationDetail, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 import { bodyChecker, echo, MAX_DETAILS } from './check-body.ts';
-import { hasBody } from './json-body.ts';
 import { keyAliases } from './key-aliases.ts';
 import { openApiGate } from './openapi-gate.ts';
-import { parameterReader, type RefusedParameter } from './parameters.ts';
-import { queryNames, toExtraDetail, toHeaderText, unknownBody, type UnknownName } from './unknown-names.ts';
+import { parameterReader, queryNames, type RefusedParameter } from './parameters.ts';
+import { toExtraDetail, toHeaderText, unknownBody, type UnknownName } from './unknown-names.ts';
 import { explain, type JsonSchema, MISSING, ofUnreadable, toDetail } from './words.ts';
 
 /** A request that matches its operation. The types are `never`, because only the operation's schemas know them. */

@@ -15,7 +15,7 @@ import { toStatus } from '../../../../src/features/evals/metrics/status.ts';
 import type { Turn } from '../../../../src/features/evals/metrics/turn.ts';
 import { nextMessage, readSimulatedUser } from '../../../../src/features/evals/runs/simulated-user.ts';
 import { readEvalSet, writeEvalSet } from '../../../../src/features/evals/sets/eval-set-file.ts';
-import { collect } from '../../../../src/conversation/sessions/json-stream.ts';
+import { collect } from '../../../../src/platform/json-stream.ts';
 import { scriptedJudge, turn } from './judges/judge-vectors.ts';
 import { checkAll } from './vectors.ts';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { InvalidError } from '../../../../../src/core/errors.ts';
-import { collect } from '../../../../../src/conversation/sessions/json-stream.ts';
+import { collect } from '../../../../../src/platform/json-stream.ts';
 import { readEvalSet, writeEvalSet } from '../../../../../src/features/evals/sets/eval-set-file.ts';
 import type { EvalSetDocument } from '../../../../../src/features/evals/sets/eval-set.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { createRateLimit } from '../../../../../src/platform/http/limits/rates.ts';
+import { createRateLimit } from '../../../../../src/platform/http/limits/caller-limits.ts';
 
 const later = () => performance.now() + 60_000;
 

@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import type { Request, Response } from 'express';
 import { expect, test } from 'vitest';
 import { toUserLimits } from '../../../../../src/config/limits.ts';
-import { createRequestLimits } from '../../../../../src/platform/http/limits/request-limits.ts';
+import { createRequestLimits } from '../../../../../src/platform/http/limits/caller-limits.ts';
 import { sampleOperations } from '../../../../support/edge-operations.ts';
 
 const limits = createRequestLimits(
