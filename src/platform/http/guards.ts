@@ -5,6 +5,7 @@ import helmet from 'helmet';
 import { runWith } from '../context.ts';
 import type { Metrics } from '../metrics.ts';
 import { toNetwork } from '../net/network.ts';
+import { getBodyBytes } from './limits/caller-limits.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
@@ -232,19 +233,11 @@ export function requireDeliberate(request: Request, takesText: boolean): void {
   const sent = mediaType.trim().toLowerCase();
   if (sent !== '' && !SIMPLE_TYPES.has(sent)) return;
   const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
-  if (sent === '' && !hasBody(request) && isOwn) return;
+  if (sent === '' && getBodyBytes(request) === 0 && isOwn) return;
   throw new RequestRefusedError(
     'not_deliberate',
     takesText
       ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
       : 'The body must be application/json.',
   );
-}
-
-/**
- * False for a body of length 0: Angular sends `null` as an empty body without media type (interface inventory §0.3).
- */
-export function hasBody(request: Pick<Request, 'headers'>): boolean {
-  if (request.headers['transfer-encoding'] !== undefined) return true;
-  return Number(request.headers['content-length'] ?? 0) > 0;
 }

@@ -270,10 +270,14 @@ export function createRequestLimits(
 
 const hasClosed = (request: Request, response: Response) => response.destroyed || request.socket.destroyed;
 
-/** Returns the length of a request's body in bytes; Infinity if no header tells it. */
-export function getBodyBytes({ headers }: Request): number {
-  if (headers['transfer-encoding'] !== undefined || headers['content-encoding'] !== undefined) return Infinity;
-  return Number(headers['content-length'] ?? 0);
+/**
+ * Returns the length of a request's body in bytes; Infinity if no header tells it. A length of 0 is no body, because
+ * Angular sends `null` as an empty body without media type (interface inventory §0.3).
+ */
+export function getBodyBytes({ headers }: Pick<Request, 'headers'>): number {
+  if (headers['transfer-encoding'] !== undefined) return Infinity;
+  const length = Number(headers['content-length'] ?? 0);
+  return length > 0 && headers['content-encoding'] !== undefined ? Infinity : length;
 }
 
 function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits): Record<Load, RateLimit> {

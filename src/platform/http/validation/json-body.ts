@@ -4,7 +4,7 @@ import { TooLargeError } from '../../../core/errors.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-json.ts';
 import { ownTurn } from '../../work/loop-turns.ts';
-import { hasBody } from '../guards.ts';
+import { getBodyBytes } from '../limits/caller-limits.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
 /** Reads the body of a request. @throws the error for its response */
@@ -26,7 +26,7 @@ function readBody(
 ): ReadBody {
   const toBytes = express.raw({ type: () => true, limit: maxBytes });
   return async (request, response) => {
-    if (!hasBody(request)) return;
+    if (getBodyBytes(request) === 0) return;
     check(request);
     await runMiddleware(toBytes, request, response);
     const sent: unknown = request.body;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
 import { identifierSchema, nameError } from '../../../core/session.ts';
 import { getChildren, getDefinition, unwrap } from '../../../core/zod-graph.ts';
-import { hasBody } from '../guards.ts';
+import { getBodyBytes } from '../limits/caller-limits.ts';
 import { type Call, IGNORED_MEMBERS, type Operation, type OperationBody } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
 import { type ValidationDetail, ValidationFailedError, valueError } from '../operation/request-errors.ts';
@@ -55,7 +55,7 @@ export function createValidation(
       const query = readQuery((name) => values[name], refused);
       const headers = readHeaders((name) => sentHeaders[name], refused);
       const { value, details: inBody, unknown: unknownInBody } = await checkBody(request.body);
-      const isUnread = !body && wire !== undefined && hasBody(request);
+      const isUnread = !body && wire !== undefined && getBodyBytes(request) > 0;
       const unknown = [...inQuery, ...(isUnread ? [{ loc: ['body'], input: undefined, known: [] }] : unknownInBody)];
       const inParameters = refused.map((each) => toParameterDetail(inSentSpelling(each, spellings)));
       const mistakes = [...inParameters, ...inBody];
