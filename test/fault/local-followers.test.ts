@@ -15,12 +15,12 @@ import { holdAt, type Point, startVictim, stopAt } from './support/stops.ts';
  */
 
 /** Points of a call, each in a session of its own; one kill ends all. */
-const POINTS = 24;
+const POINTS = 36;
 /** Far longer than memory takes to reach a client: a reader that is told too early has got it by then. */
 const REST_MS = paced(500);
 
 const here = stage();
-const speaker = await startSpeaker(30, 30);
+const speaker = await startSpeaker(6, 50);
 let survivor: ServerProcess;
 beforeAll(async () => {
   survivor = await startServer(here.servingUrl, here.environment());
@@ -126,6 +126,7 @@ test.each([
     `${held} points, ${sum(({ events }) => events.length)} events and ${sum(({ pieces }) => pieces)} pieces of text told`,
   );
   expect(violations).toEqual([]);
-  expect(held).toBeGreaterThan(POINTS / 3);
-  expect(sum(({ events, pieces }) => events.length + pieces)).toBeGreaterThan(POINTS);
+  expect(held).toBeGreaterThan(POINTS / 4);
+  expect(sum(({ events }) => events.length)).toBeGreaterThan(0);
+  expect(sum(({ hasEnded }) => Number(hasEnded))).toBeGreaterThan(0);
 });

@@ -2,6 +2,8 @@ import { change, type Mutant } from './mutant.ts';
 
 const STORE = ['store/deltas'];
 const READERS = ['api/deltas'];
+const LOCAL = ['local-run'];
+const FOLLOWERS = ['store/follow'];
 
 /** Breaks the text that readers get while a model writes. */
 export const DELTA_MUTANTS: Mutant[] = [
@@ -39,5 +41,46 @@ export const DELTA_MUTANTS: Mutant[] = [
     name: 'sends a piece of text twice',
     changes: change('OpenText', 'number <= this.delta) + 1', 'number < this.delta) + 1'),
     tests: READERS,
+  },
+  {
+    name: 'does not see that its process missed an event',
+    changes: change('LocalRun', 'if (sequence !== (isEvent ? place + 1 : place)) return false;', ''),
+    tests: LOCAL,
+  },
+  {
+    name: 'sends an event of its process twice',
+    changes: change('LocalRun', 'isEvent ? sequence <= place : !withText', '!isEvent && !withText'),
+    tests: LOCAL,
+  },
+  {
+    name: 'keeps whatever its process says for a reader that does not read',
+    changes: change('LocalRun', 'this.#length > MAX_KEPT && ', 'this.#length < 0 && '),
+    tests: LOCAL,
+  },
+  {
+    name: 'takes the loss of a run for its end',
+    changes: change('LocalRun', "this.#state = 'left'", "this.#state = 'ended'"),
+    tests: LOCAL,
+  },
+  {
+    name: 'takes the last events of its process for none',
+    changes: change(
+      'LocalRun',
+      'const state = this.#state;',
+      "const state = this.#state === 'running' ? 'running' : 'left';",
+    ),
+    tests: LOCAL,
+  },
+  {
+    name: 'follows a process that lost its invocation unnoticed',
+    changes: change('followHere', 'state !== LIVE_RUN && gone.abort()', 'undefined'),
+    tests: FOLLOWERS,
+    only: 'does not notice',
+  },
+  {
+    name: 'goes on behind another event after a failover',
+    changes: change('followHere', '{ lastId: value.id }', '{}'),
+    tests: FOLLOWERS,
+    only: 'after a failover',
   },
 ];
