@@ -1,5 +1,5 @@
 import { Client } from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { gatedAgents, hostAgent } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
@@ -205,11 +205,5 @@ describe('while it runs', () => {
     gate.open([{ text: `answer-to-${sessionId}` }]);
     const events = async () => (await app.get(path(sessionId))).text;
     await expect.poll(events).toContain(`answer-to-${sessionId}`);
-  });
-
-  afterEach(async () => {
-    await expect
-      .poll(async () => (await sql.query(`select id from invocations where status in ('queued', 'running')`)).rowCount)
-      .toBe(0);
   });
 });
