@@ -62,7 +62,7 @@ const toToken = (name: string) =>
 
 /** Lists the member names of a body that was sent to an operation without a body. */
 export function unknownBody(sent: unknown, query: readonly string[]): UnknownName[] {
-  if (sent === undefined || sent === null) return [];
+  if (sent === null) return [];
   const elsewhere = { known: query, place: 'the query' };
   if (typeof sent !== 'object' || Array.isArray(sent)) return [{ loc: ['body'], input: sent, known: [] }];
   return Object.entries(sent).map(([name, input]) => ({ loc: ['body', name], input, known: [], elsewhere }));

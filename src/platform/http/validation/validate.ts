@@ -44,7 +44,11 @@ export function createValidation(
     const isChange = method !== 'get' && method !== 'delete';
     const checkBody = body
       ? bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template))
-      : async (sent: unknown) => ({ value: undefined, details: [], unknown: unknownBody(sent, queried) });
+      : async (sent: unknown) => ({
+          value: undefined,
+          details: [],
+          unknown: sent === undefined ? [] : unknownBody(sent, queried),
+        });
     return async (request, response) => {
       const { params, headers: sentHeaders } = request;
       const refused: RefusedParameter[] = [];
