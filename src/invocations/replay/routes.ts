@@ -82,11 +82,6 @@ const replayInvocation = invocation.action('replay')({
     schema: replayRequestSchema,
     required: false,
     example: { harness: { system_prompt: 'Answer in one word.' } },
-    aliases: {
-      model_execution_mode: 'modelExecutionMode',
-      tool_execution_mode: 'toolExecutionMode',
-      max_live_tokens: 'maxLiveTokens',
-    },
   },
   success: {
     schema: replaySchema,
