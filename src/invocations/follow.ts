@@ -46,9 +46,19 @@ export async function* followSession(
   signal: AbortSignal,
   { withText = false, until, onRestart }: FollowOptions = {},
 ): AsyncGenerator<FollowedStep> {
-  let start: Place = { ...from };
+  // Kept over the change from memory to the feed: text whose event is stored by then is replaced, not taken back.
+  const open = new OpenText(withText ? from.delta : 0);
+  let start: Place = { sequence: from.sequence };
   if (until?.run) {
-    const { place, hasEnded } = yield* followHere(feeds, key, until.invocationId, until.run, from, signal, withText);
+    const { place, hasEnded } = yield* followHere(
+      feeds,
+      key,
+      { ...until, run: until.run },
+      start,
+      open,
+      signal,
+      withText,
+    );
     if (hasEnded && (await readPatiently(() => until.isOver(), signal)) !== false) return;
     start = place;
   }
@@ -64,7 +74,6 @@ export async function* followSession(
     });
   signal.addEventListener('abort', wake);
   let view: SessionView = { lastId: start.lastId };
-  const open = new OpenText(withText ? start.delta : 0);
   try {
     for (let after = start.sequence; !signal.aborted; ) {
       wakeup.reset();
@@ -107,8 +116,8 @@ export async function* followSession(
   }
 }
 
-/** A position, and the id of the event at it if this follower has read that event. */
-type Place = Position & { lastId?: string | undefined };
+/** A sequence, and the id of its event if this follower has read that. */
+type Place = { sequence: number; lastId?: string | undefined };
 
 /**
  * Yields the steps of an invocation that this process runs.
@@ -117,23 +126,23 @@ type Place = Position & { lastId?: string | undefined };
 async function* followHere(
   feeds: SessionFeeds,
   key: SessionKey,
-  invocationId: string,
-  run: LocalRun,
-  from: Position,
+  { invocationId, run }: { invocationId: string; run: LocalRun },
+  from: Place,
+  open: OpenText,
   signal: AbortSignal,
   withText: boolean,
 ): AsyncGenerator<FollowedStep, { place: Place; hasEnded: boolean }> {
   const gone = new AbortController();
   // A process that stalled, or whose session was deleted, may learn of its loss much later than the database shows it.
   const unwatch = feeds.watch(key, invocationId, (state) => state !== LIVE_RUN && gone.abort());
-  let place: Place = { ...from };
+  let place = from;
   const steps = run.follow(from.sequence, AbortSignal.any([signal, gone.signal]), withText);
   try {
     for (;;) {
       const { value, done } = await steps.next();
       if (done) return { place, hasEnded: value };
-      place = { ...place, ...value.position, ...(value.kind === 'event' && { lastId: value.id }) };
-      yield value;
+      if (value.kind === 'event') place = { sequence: value.sequence, lastId: value.id };
+      yield* value.kind === 'event' ? takeEvents(open, [value]) : takeText(open, [value], place.sequence);
     }
   } finally {
     unwatch();

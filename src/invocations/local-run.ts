@@ -2,14 +2,16 @@ import { currentContext } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { StoredEvent } from '../conversation/sessions/append-store.ts';
+import type { Delta } from '../conversation/sessions/delta-store.ts';
+import type { FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { type EventFrame, notifyListener } from './context.ts';
-import type { FollowedStep } from './follow.ts';
 import type { Invocation } from './invocation.ts';
 
 /** Maximum length of the steps that a run keeps for its follower, in characters. */
 const MAX_KEPT = 1_048_576;
 
-type LocalStep = Exclude<FollowedStep, { kind: 'void' }>;
+/** An event; or a piece of text, with the session's last sequence when it was stored. */
+type LocalStep = ({ kind: 'event' } & FollowedEvent) | ({ kind: 'delta'; sequence: number } & Delta);
 
 /**
  * An invocation that this process runs, as its follower in this process reads it: from memory, not from the database.
@@ -43,15 +45,14 @@ export class LocalRun {
   }
 
   /** Takes a frame of the run. A partial event that is not stored is ignored. */
-  readonly addFrame = ({ text, event, sequence, delta = 0 }: EventFrame): void => {
+  readonly addFrame = ({ text, event, sequence }: EventFrame): void => {
     if (sequence === undefined) return;
-    const { id, invocationId } = { id: event.id ?? '', invocationId: event.invocationId ?? '' };
-    this.#add({ kind: 'event', sequence, text, id, invocationId, position: { sequence, delta } });
+    this.#add({ kind: 'event', sequence, text, id: event.id ?? '', invocationId: event.invocationId ?? '' });
   };
 
   /** Takes a piece of streamed text. */
   readonly addDelta = ({ text, event, sequence = 0, delta: number = 0 }: EventFrame): void =>
-    this.#add({ kind: 'delta', number, text, eventId: event.id ?? '', position: { sequence, delta: number } });
+    this.#add({ kind: 'delta', sequence, number, text, eventId: event.id ?? '' });
 
   end(invocation: Invocation | undefined): void {
     this.invocation = invocation;
@@ -83,7 +84,7 @@ export class LocalRun {
         for (; next < this.#count && !signal.aborted; next++) {
           const step = this.#steps[next - this.#count + this.#steps.length];
           if (!step) return false;
-          const { sequence } = step.position;
+          const { sequence } = step;
           const isEvent = step.kind === 'event';
           if (isEvent ? sequence <= place : !withText) continue;
           if (sequence !== (isEvent ? place + 1 : place)) return false;

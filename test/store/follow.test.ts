@@ -166,6 +166,12 @@ async function followLocally(onRestart?: FollowOptions['onRestart']) {
     run,
     over,
     follow: () => followAll([key], 1, new AbortController().signal, options),
+    /** Follows with text, and reads only when it is asked to. */
+    followText: () =>
+      followSession({ feeds }, key, { sequence: 1, delta: 0 }, new AbortController().signal, {
+        ...options,
+        withText: true,
+      }),
     /** Stores an event as the run does. */
     say: async (text: string) => {
       const { event, stored } = await append(text);
@@ -217,6 +223,20 @@ test('a follower that was not let read for long gets what is not kept from the d
   const { seen, ended } = await follow();
   await ended;
   expect(seen).toEqual(Array.from({ length: 30 }, (_, place) => place + 2));
+});
+
+test('text that a follower has, whose event is not kept any more when it reads on, is replaced and not taken back', async () => {
+  const { followText, say, key, run, end } = await followLocally();
+  const event = textEvent('whole', { invocationId: 'e' });
+  run.addDelta({ text: 'piece', event, sequence: 1, delta: 1 });
+  const steps = followText();
+  expect((await steps.next()).value).toMatchObject({ kind: 'delta', position: { sequence: 1, delta: 1 } });
+  notifyListener(run.addFrame, await appendEvents(store.pool.db, key, [event]), [event]);
+  for (let count = 0; count < 11; count++) await say('x'.repeat(100_000));
+  end();
+  const kinds: [string, number][] = [];
+  for await (const { kind, position } of steps) kinds.push([kind, position.sequence]);
+  expect(kinds).toEqual(Array.from({ length: 12 }, (_, place) => ['event', place + 2]));
 });
 
 test('where the run leaves the process, the follower goes on with what another process stores', async () => {

@@ -78,8 +78,14 @@ export const DELTA_MUTANTS: Mutant[] = [
     only: 'does not notice',
   },
   {
+    name: 'takes text back where it reads on in the database',
+    changes: change('followHere', 'takeText(open, [value]', 'takeText(new OpenText(0), [value]'),
+    tests: FOLLOWERS,
+    only: 'not taken back',
+  },
+  {
     name: 'goes on behind another event after a failover',
-    changes: change('followHere', '{ lastId: value.id }', '{}'),
+    changes: change('followHere', 'lastId: value.id', 'lastId: undefined'),
     tests: FOLLOWERS,
     only: 'after a failover',
   },

@@ -12,8 +12,8 @@ beforeEach(() => {
 });
 
 const toEvent = (id: string) => ({ id, author: 'a', invocationId: 'i' });
-const add = (sequence: number, text = `event ${sequence}`, delta?: number) =>
-  run.addFrame({ text, event: toEvent(`e${sequence}`), sequence, delta });
+const add = (sequence: number, text = `event ${sequence}`) =>
+  run.addFrame({ text, event: toEvent(`e${sequence}`), sequence });
 const addText = (sequence: number, delta: number) =>
   run.addDelta({ text: `piece ${delta}`, event: toEvent('next'), sequence, delta });
 
@@ -38,18 +38,6 @@ test('the prompt, the text as it comes and the events, up to the end', async () 
   run.end(ended);
   expect(await reading).toEqual({ texts: ['prompt', 'piece 1', 'piece 2', 'answer'], hasEnded: true });
   expect(run.invocation).toBe(ended);
-});
-
-test('a position is that of the stream of events, so that any other process goes on there', async () => {
-  const positions: object[] = [];
-  addText(4, 7);
-  add(5, 'one', 8);
-  run.end(ended);
-  for await (const { position } of run.follow(4, new AbortController().signal, true)) positions.push(position);
-  expect(positions).toEqual([
-    { sequence: 4, delta: 7 },
-    { sequence: 5, delta: 8 },
-  ]);
 });
 
 test('who wants no text gets none', async () => {
