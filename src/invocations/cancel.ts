@@ -1,8 +1,23 @@
+import { freeTopic, QUEUE_TOPIC, sessionTopic, stopTopic } from '../core/names.ts';
 import type { SessionKey } from '../core/session.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
-import { requestCancel } from './fence.ts';
+import { requestStop } from './invocation-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
+
+/** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
+export async function requestCancel(
+  { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
+  key: SessionKey,
+  invocationId: string,
+): Promise<boolean> {
+  if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
+  const topics = [stopTopic(invocationId), sessionTopic(key), freeTopic(key), QUEUE_TOPIC];
+  for (const topic of topics) notifications.publish(topic);
+  return true;
+}
 
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;

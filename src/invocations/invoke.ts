@@ -22,7 +22,7 @@ import {
 import { InvocationLedger } from './invocation-ledger.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { DeltaWriter } from './delta-writer.ts';
-import { type Fence, fenceIn } from './fence.ts';
+import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
 import { HandOver } from './hand-over.ts';
 import {
   checkSize,
@@ -39,7 +39,6 @@ import {
 import type { Lease } from './lock-store.ts';
 import { findWaiter } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
-import { countUnstoredEvent, abortIfOverLimit, reserve } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { countUnstoredEvent } from '../../src/invocations/run-limits.ts';
+import { countUnstoredEvent } from '../../src/invocations/fence.ts';
 import { newUsage } from '../../src/invocations/persist.ts';
 import type { Database } from '../../src/platform/db/database.ts';
 import { newKey, testPool } from '../support/store.ts';

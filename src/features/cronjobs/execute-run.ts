@@ -14,7 +14,7 @@ import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../../invocations/context.ts';
-import { requestCancel } from '../../invocations/fence.ts';
+import { requestCancel } from '../../invocations/cancel.ts';
 import { invoke } from '../../invocations/invoke.ts';
 import { persist } from '../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../invocations/retry.ts';

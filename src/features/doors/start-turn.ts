@@ -11,7 +11,7 @@ import { openEventStream } from '../../platform/http/operation/server-sent-event
 import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
-import { requestCancel } from '../../invocations/fence.ts';
+import { requestCancel } from '../../invocations/cancel.ts';
 import { LocalRun } from '../../invocations/local-run.ts';
 import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 

@@ -3,7 +3,7 @@ import { bodyList, looseObject, name, optional } from '../../../core/members.ts'
 import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { requestCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';

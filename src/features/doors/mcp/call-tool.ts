@@ -11,7 +11,7 @@ import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { requestCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';
 import { readTurn } from '../turn.ts';

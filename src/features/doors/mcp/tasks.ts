@@ -8,7 +8,7 @@ import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
-import { requestCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { startTurn } from '../start-turn.ts';

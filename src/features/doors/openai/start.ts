@@ -9,7 +9,7 @@ import type { SessionContext } from '../../../conversation/sessions/session-cont
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
 import { type InvocationContext, newInvocationId } from '../../../invocations/context.ts';
-import { requestCancel } from '../../../invocations/fence.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
