@@ -2,6 +2,7 @@ import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
 import { hostAgent } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
@@ -25,7 +26,7 @@ interface Call {
 interface Door {
   name: string;
   /** Path, body and headers of the request that sends a prompt and reads the answer to its end. */
-  toRequest(call: Call): { path: string; body: object; headers?: Record<string, string> };
+  toRequest: (call: Call) => { path: string; body: object; headers?: Record<string, string> };
   /** What only an answer contains that is complete. */
   complete: string;
   /** True if text comes before the answer is complete. */
@@ -122,6 +123,7 @@ const scripted = scriptedModel([
     const steps = contents.filter(({ parts }) => parts?.some(({ functionResponse }) => functionResponse)).length;
     if (word.startsWith('large') && steps < LARGE_STEPS)
       return [{ text: `${steps}-${LARGE_TEXT}` }, callPart('calculator', { expression: '1' })];
+    if (word.startsWith('pay')) return [callPart('pay')];
     return [{ text: `answer-to-${word}` }];
   },
 ]);
@@ -131,7 +133,14 @@ const model: Model = {
   generate: (call) =>
     JSON.stringify(call.contents.at(-1)).includes('speak-') ? spoken.generate() : scripted.generate(call),
 };
-const agents = hostAgent(model, [], { tools: ['calculator'] });
+const pay: Tool = {
+  name: 'pay',
+  description: 'Pays.',
+  parameters: { type: 'object' },
+  needsConfirmation: true,
+  run: () => Promise.resolve({ paid: true }),
+};
+const agents = hostAgent(model, [pay], { tools: ['calculator', 'pay'] });
 
 let app: TestApp;
 let other: Pick<TestApp, 'post'>;
@@ -151,7 +160,7 @@ beforeEach(() => void (spoken.calls.length = 0));
 let count = 0;
 const sessionsOf = (user: string) => `/apps/${APP}/users/${user}/sessions`;
 /** A call in a new session. */
-async function newCall({ toRequest: _, ...door }: Door, word: string, { isThere = door.name === 'MCP' } = {}) {
+async function newCall(door: Door, word: string, { isThere = door.name === 'MCP' } = {}) {
   const id = `${door.name.toLowerCase().replaceAll(/\W/g, '-')}-${++count}`;
   const call = { user: 'ann', session: `s-${id}`, prompt: `${word}-${id}`, key: `k-${id}` };
   if (isThere) await app.post(sessionsOf(call.user), { sessionId: call.session });
@@ -246,7 +255,24 @@ describe.each(DOORS)('$name', (door) => {
     expect(await invocationsOf(call)).toMatchObject([{ status: 'cancelled' }]);
   });
 
-  test('a session of another user is not there', async () => {
+  test('a call that waits for a person does not end as complete', async () => {
+    const call = await newCall(door, 'pay');
+    expect((await send(door, call)).text).not.toContain(complete);
+    expect(await invocationsOf(call)).toMatchObject([{ status: 'paused' }]);
+  });
+
+  test('a session with a large history is gone on with', async () => {
+    const call = await newCall(door, 'long', { isThere: false });
+    const events = Array.from({ length: 400 }, (_, place) => ({
+      author: 'user',
+      content: { role: 'user', parts: [{ text: `${place} ${'y'.repeat(2_000)}` }] },
+    }));
+    expect((await app.post(sessionsOf(call.user), { sessionId: call.session, events })).status).toBe(200);
+    const { text } = await send(door, call);
+    expect(text.includes(`answer-to-${call.prompt}`) && text.includes(complete)).toBe(true);
+  });
+
+  test('a call of another user does not reach the session', async () => {
     const call = await newCall(door, 'mine');
     await send(door, call);
     await send(door, { ...call, user: 'bob', key: `${call.key}-bob`, prompt: 'theirs' });
