@@ -79,7 +79,11 @@ export const DELTA_MUTANTS: Mutant[] = [
   },
   {
     name: 'takes text back where it reads on in the database',
-    changes: change('followHere', 'takeText(open, [value]', 'takeText(new OpenText(0), [value]'),
+    changes: change(
+      'followHere',
+      'takeText(open, [value]',
+      'takeText(((open.delta = value.number), new OpenText(0)), [value]',
+    ),
     tests: FOLLOWERS,
     only: 'not taken back',
   },
