@@ -3,6 +3,7 @@ import { DELTA_MUTANTS } from './delta-mutants.ts';
 import { DOOR_MUTANTS } from './door-mutants.ts';
 import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
 import { GOES_ON_MUTANTS } from './goes-on-mutants.ts';
+import { JOB_MUTANTS } from './job-mutants.ts';
 import { METRIC_MUTANTS } from './metric-mutants.ts';
 import { change, type Mutant } from './mutant.ts';
 
@@ -275,5 +276,6 @@ export const MUTANTS: Mutant[] = [
   ...DELTA_MUTANTS,
   ...DOOR_MUTANTS,
   ...GOES_ON_MUTANTS,
+  ...JOB_MUTANTS,
   ...METRIC_MUTANTS,
 ];
