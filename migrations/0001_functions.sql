@@ -304,7 +304,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- The body switches this setting, because only a superuser may attach it to a function.
+  -- Set in the body, because only a superuser may attach the setting agent_runtime.all_users to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -485,8 +485,8 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
 -- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them
--- (null for no events). state_text: the merged state of a new session. All three are null if an earlier try had already
--- succeeded.
+-- (null for no events). state_text: the merged state of a new session. last, lines and state_text are null if an
+-- earlier try had already succeeded.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -797,7 +797,7 @@ comment on function next_eval_case_version is 'Returns the next version number o
 --      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
 --      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
 --      will be answered later, and a transactional call was rolled back.
---   3. Store the inputs of a replay that are not in the events (keep_tape).
+--   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
 --   6. If the application's memory is automatic, add a memory job.
@@ -921,7 +921,7 @@ comment on function keep_tape is 'Stores the inputs of a replay that are not in 
 -- is read (blocked_by), and one returns for each free place. A half-open lane, whose last job got no answer, runs one
 -- job at a time.
 
--- The limits of a lane, each as the text of `blocked_by`.
+-- The limits on running jobs that a lane (a queue of one user's jobs) counts for, as texts for the column `blocked_by`.
 create function job_keys(p_user text, p_lane text) returns text[] language sql immutable
 return array['user:' || p_user, 'lane:' || p_lane, 'pair:' || p_user || E'\x01' || p_lane];
 comment on function job_keys is 'Returns the limits that a lane counts for.';
@@ -1003,17 +1003,19 @@ comment on function add_job is 'Inserts a job that is due now, in the transactio
 -- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
 -- that a concurrent claim starts cannot be counted before it commits.
 --   1. Nothing is due: return without the lock.
---   2. Jobs whose lease has expired, because their process died: losses + 1. They keep the places that they had.
---   3. Lanes return from behind limits that have free places.
+--   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
+--      time.
+--   3. Unblock lanes of limits that are no longer full, a lane for each free place.
 -- then in rounds, until the slots are used or no lane fits:
---   4. Due lanes behind a full limit leave.
---   5. Lanes in turn, as long as each of their limits has a place. If users are limited, the last slots of a process
+--   4. Block due lanes of which a limit is full (blocked_by).
+--   5. Choose lanes in turn, as long as none of their limits is full. If users are limited, the last slots of a process
 --      are left to others: a user's nth running job needs n free slots.
---   6. The first job of each of these lanes. The rows to change are always chosen in a materialized query, because
+--   6. Claim the first job of each chosen lane. The rows to change are always chosen in a materialized query, because
 --      `update … from (select … limit n for update skip locked)` may run the subquery again and take more than n.
---   7. A lane with further due jobs goes to the end. A lane without leaves, or waits for its next job, but only under a
---      lock that no writer shares; else it is looked at again soon. Its next job is read by a later statement than the
---      one that locks, because the snapshot of that one may be older than a job which was committed before the lock.
+--   7. A lane with further due jobs goes to the end of the queue. A lane without due jobs is deleted, or postponed to
+--      its next job, but only under a lock that excludes writers of the lane; else it is looked at again soon. Its next
+--      job is read by a statement after the one that locks, because the snapshot of the locking statement may be older
+--      than a job that was committed before the lock.
 create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
                            out claimed jsonb, out pause_ms float8) language plpgsql as $$
 declare
@@ -1596,7 +1598,8 @@ comment on function answered_text is 'Returns the error message for an answer to
 --   1. The call has a task in this session: the task's rules decide whether the answer is accepted. The response of a
 --      confirmation is stored with the task, and only the task authorises the call; the event cannot, because it may be
 --      a copy from another session.
---   2. The call has no task: see assert_without_task.
+--   2. The call has no task: only answers to tools of the client and to long-running tools are accepted
+--      (assert_without_task).
 --
 -- p_answers: [{"id", "name", "response" (only of a confirmation), "invocationId": the invocation that the request
 -- resumes, "isHistory"}]. isHistory is true if the event with the answer names an agent as its author, or if the same
@@ -1871,8 +1874,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
-    -- or ends there.
+    -- An invocation that a budget stopped keeps its start time, because it resumes after its last complete step, as
+    -- after a crash, or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,

@@ -681,7 +681,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- The body switches this setting, because only a superuser may attach it to a function.
+  -- Set in the body, because only a superuser may attach the setting agent_runtime.all_users to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (
@@ -2674,8 +2674,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
-    -- or ends there.
+    -- An invocation that a budget stopped keeps its start time, because it resumes after its last complete step, as
+    -- after a crash, or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,

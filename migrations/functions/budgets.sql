@@ -151,7 +151,7 @@ declare
 begin
   perform assert_own_user(p_user);
   if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
-  -- The body switches this setting, because only a superuser may attach it to a function.
+  -- Set in the body, because only a superuser may attach the setting agent_runtime.all_users to a function.
   perform set_config('agent_runtime.all_users', 'on', true);
   for v_alert in
     with reached as (

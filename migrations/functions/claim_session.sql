@@ -37,8 +37,8 @@
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
 -- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them
--- (null for no events). state_text: the merged state of a new session. All three are null if an earlier try had already
--- succeeded.
+-- (null for no events). state_text: the merged state of a new session. last, lines and state_text are null if an
+-- earlier try had already succeeded.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,

@@ -6,7 +6,7 @@
 --      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
 --      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
 --      will be answered later, and a transactional call was rolled back.
---   3. Store the inputs of a replay that are not in the events (keep_tape).
+--   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
 --   6. If the application's memory is automatic, add a memory job.

@@ -10,7 +10,7 @@
 -- is read (blocked_by), and one returns for each free place. A half-open lane, whose last job got no answer, runs one
 -- job at a time.
 
--- The limits of a lane, each as the text of `blocked_by`.
+-- The limits on running jobs that a lane (a queue of one user's jobs) counts for, as texts for the column `blocked_by`.
 create function job_keys(p_user text, p_lane text) returns text[] language sql immutable
 return array['user:' || p_user, 'lane:' || p_lane, 'pair:' || p_user || E'\x01' || p_lane];
 comment on function job_keys is 'Returns the limits that a lane counts for.';
@@ -92,17 +92,19 @@ comment on function add_job is 'Inserts a job that is due now, in the transactio
 -- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
 -- that a concurrent claim starts cannot be counted before it commits.
 --   1. Nothing is due: return without the lock.
---   2. Jobs whose lease has expired, because their process died: losses + 1. They keep the places that they had.
---   3. Lanes return from behind limits that have free places.
+--   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
+--      time.
+--   3. Unblock lanes of limits that are no longer full, a lane for each free place.
 -- then in rounds, until the slots are used or no lane fits:
---   4. Due lanes behind a full limit leave.
---   5. Lanes in turn, as long as each of their limits has a place. If users are limited, the last slots of a process
+--   4. Block due lanes of which a limit is full (blocked_by).
+--   5. Choose lanes in turn, as long as none of their limits is full. If users are limited, the last slots of a process
 --      are left to others: a user's nth running job needs n free slots.
---   6. The first job of each of these lanes. The rows to change are always chosen in a materialized query, because
+--   6. Claim the first job of each chosen lane. The rows to change are always chosen in a materialized query, because
 --      `update … from (select … limit n for update skip locked)` may run the subquery again and take more than n.
---   7. A lane with further due jobs goes to the end. A lane without leaves, or waits for its next job, but only under a
---      lock that no writer shares; else it is looked at again soon. Its next job is read by a later statement than the
---      one that locks, because the snapshot of that one may be older than a job which was committed before the lock.
+--   7. A lane with further due jobs goes to the end of the queue. A lane without due jobs is deleted, or postponed to
+--      its next job, but only under a lock that excludes writers of the lane; else it is looked at again soon. Its next
+--      job is read by a statement after the one that locks, because the snapshot of the locking statement may be older
+--      than a job that was committed before the lock.
 create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
                            out claimed jsonb, out pause_ms float8) language plpgsql as $$
 declare

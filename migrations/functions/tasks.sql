@@ -80,7 +80,8 @@ comment on function answered_text is 'Returns the error message for an answer to
 --   1. The call has a task in this session: the task's rules decide whether the answer is accepted. The response of a
 --      confirmation is stored with the task, and only the task authorises the call; the event cannot, because it may be
 --      a copy from another session.
---   2. The call has no task: see assert_without_task.
+--   2. The call has no task: only answers to tools of the client and to long-running tools are accepted
+--      (assert_without_task).
 --
 -- p_answers: [{"id", "name", "response" (only of a confirmation), "invocationId": the invocation that the request
 -- resumes, "isHistory"}]. isHistory is true if the event with the answer names an agent as its author, or if the same
@@ -355,8 +356,8 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation that a budget stopped keeps its start: it resumes after its last complete step, as after a crash,
-    -- or ends there.
+    -- An invocation that a budget stopped keeps its start time, because it resumes after its last complete step, as
+    -- after a crash, or ends there.
     start_time = case when t.kind = 'budget' then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,

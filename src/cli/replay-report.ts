@@ -43,7 +43,9 @@ export function toExitCode({ chosen, outcomes }: GateReport): number {
   return kinds.includes('unseen') || outcomes.length === 0 ? EXIT.notCompared : EXIT.same;
 }
 
-/** Returns the group of a replay; `undefined` if the replay equals the recording. */
+/**
+ * Returns the group of a replay: place of the first difference, or reason of the failure. `undefined`: no difference.
+ */
 function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
   const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};
   if (status === 'same') return undefined;

@@ -5,7 +5,7 @@ interface InputLimit {
   values?: number;
   /** Maximum nesting of arrays and objects. */
   depth?: number;
-  /** Maximum number of frames, messages, tools or content blocks. */
+  /** Maximum number of items, e.g. WebSocket frames or tools of an MCP server; `why` says what is counted. */
   count?: number;
   why: string;
 }

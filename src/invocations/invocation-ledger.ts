@@ -47,7 +47,7 @@ export class InvocationLedger implements CallLedger {
     this.#waits.push(call);
   }
 
-  /** Removes and returns the ledger entries that must be written with these events. */
+  /** Removes and returns the records of tool calls that must be stored in the statement that stores these events. */
   take(eventIds: (string | undefined)[]): CallRecord[] {
     const calls = eventIds.flatMap((id) => this.#waiting.get(id) ?? []);
     for (const id of eventIds) this.#waiting.delete(id);
@@ -55,7 +55,7 @@ export class InvocationLedger implements CallLedger {
     return calls;
   }
 
-  /** Removes and returns the ledger entries that must be written with the last events. */
+  /** Removes and returns the records of tool calls that must be stored in the statement that stores the last events. */
   end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'waits' | 'metrics'> {
     const calls = this.take([...events.map(({ id }) => id), undefined]);
     return { calls, waits: this.#waits, metrics: this.#metrics };

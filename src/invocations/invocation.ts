@@ -96,7 +96,7 @@ export function endingEvents(
   return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
 }
 
-/** Tells whether an error code means that the invocation was stopped. Both such codes are also statuses. */
+/** True if an error code means that the invocation was stopped. These codes are also statuses of an invocation. */
 export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
   code === 'interrupted' || code === 'cancelled';
 

@@ -124,7 +124,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const times = { timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
-  // Only live audio sessions and replays pass a prepared agent; their text is not stored as deltas.
+  // Requests with `prepared` are live audio sessions and replays, whose streamed text is not stored.
   const isText = claimed.request.streaming && !claimed.request.prepared;
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
@@ -214,7 +214,10 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-/** Takes a resumed run's stored steps. @returns the events that were stored when the loop first began */
+/**
+ * Splits the history of a resumed run: events after its beginning are steps that are not run again.
+ * @returns the events before
+ */
 function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
   const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
   // The process may have died after it stored a deferred prompt and before it stored the agent's first event.
@@ -312,7 +315,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),
-    // A run whose user event is not stored cannot be replayed, so its tape is dropped.
+    // A run whose user event is not stored cannot be replayed, so its tape (data for a replay) is not stored.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);

@@ -41,7 +41,7 @@ export interface TapePayload {
   unkept: string[];
   /** The agents that called a model, each with the hash of its prompt. */
   prompts: [agent: string, hash: string][];
-  /** Of each model call: index in `prompts`, digests of the conversation's contents and the rendered instruction. */
+  /** For each model call: index in `prompts`, digest of the conversation, digest of the rendered instruction. */
   calls: [prompt: number, contents: string, instruction: string][];
 }
 

@@ -29,8 +29,8 @@ import { VERSION } from '../platform/version.ts';
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /**
- * Reads `harness_agent` from its `agent.ts` or the harness file; environment variables override its members. `modules`
- * are the agents that are defined in code. Default: those in `AGENTS_DIR`.
+ * Reads the definition of the application `harness_agent` from its `agent.ts` or harness.yaml; environment variables
+ * override its members. `modules` are the agents that are defined in code. Default: those in `AGENTS_DIR`.
  */
 export async function readHarnessAgent(
   config: Config,

@@ -14,13 +14,13 @@ import { checkServingRole, findRole } from '../platform/db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
 
 export interface DatabaseAccess {
-  /** The address for statements and transactions. */
+  /** The database address for statements and transactions; it may be a connection pooler's. */
   serving: DatabaseAddress;
-  /** The address that bypasses a pooler, for LISTEN and for advisory locks. Default: `serving`. */
+  /** The database address that bypasses a pooler, for LISTEN and for advisory locks. Default: `serving`. */
   direct?: DatabaseAddress | undefined;
-  /** The address with the role that owns the tables, if `serving` has another role. */
+  /** The database address with the role that owns the tables, if `serving` has another role. */
   migration?: DatabaseAddress | undefined;
-  /** The address for transactional tools. Default: `serving`. */
+  /** The database address for the SQL of agents' transactional tools, with a role of its own. Default: `serving`. */
   tools?: DatabaseAddress | undefined;
 }
 

@@ -296,7 +296,7 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
 const toSenderSettings = (config: Config): SenderSettings => ({
   policy: toEgressPolicy(config),
   maxSending: 20,
-  // One slow receiver or one user occupies at most 4 of the 20 concurrent deliveries.
+  // At most 4 of 20 concurrent webhook deliveries go to one host, or are of one user, so that others are not blocked.
   perHost: 4,
   perUser: 4,
   timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),

@@ -125,7 +125,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
   if (!answer.id || answer.id.length > MAX_ID_CHARACTERS) throw toFailure(call, 'its task has no id of a usual length');
   await call.caller.keep({ taskId: answer.id }).catch((error: unknown) => {
-    // The ledger refuses the id of a task after the invocation has ended; the task is then cancelled.
+    // After the invocation has ended, the id of the remote task cannot be stored any more; the task is then cancelled.
     if (!call.signal.aborted) throw error;
   });
   return isComplete(answer) ? toAnswer(call, answer) : answer.id;

@@ -61,7 +61,9 @@ export interface LiveConnection {
   ready(): Promise<void>;
   peek(): LiveMessage | undefined;
   shift(): LiveMessage | undefined;
-  /** Aborts when the provider cancels one of these tool calls. Calls of earlier messages are no longer watched. */
+  /**
+   * Returns a signal that aborts when the provider cancels one of these tool calls. It replaces the previous signal.
+   */
   cancelled(callIds: string[]): AbortSignal;
   close(): void;
 }

@@ -93,7 +93,7 @@ export interface Wait {
   hint?: string;
   /** JSON Schema of the reply. Default: any object. */
   schema?: JsonObject;
-  /** Users and groups that may reply. Default: the user of the session. */
+  /** Users and groups that may reply to the tool's request. Default: the user of the session. */
   users?: string[];
   groups?: string[];
   /** Number of people who must approve; a single refusal rejects the call. Default: 1. */

@@ -82,7 +82,7 @@ const transferTool = (names: string[]): Tool => ({
 /** Maximum length of the text that a model sends to an agent used as a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
-/** A call is one request with one result: the inner agent has no session and stores no events. */
+/** An agent used as a tool gets one request and returns one result: it has no session and stores no events. */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
   description: agent.description || `Asks the agent ${agent.name}.`,

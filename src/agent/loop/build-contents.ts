@@ -131,7 +131,7 @@ function withoutRefused(events: Event[]): Event[] {
   for (const event of events.toReversed()) {
     if (isRefusal(event.errorCode)) refused.add(event.invocationId);
     const isPrompt = event.author === 'user' && getParts(event.content).length > 0;
-    // A content with function responses is not only a prompt: it belongs to calls that stay.
+    // A message with function responses is kept, because the calls that they answer are kept too.
     const isOnlyPrompt = () => isPrompt && getFunctionResponses(event.content).length === 0;
     if (isFollowed && refused.has(event.invocationId) && isOnlyPrompt()) continue;
     isFollowed ||= isPrompt;

@@ -57,7 +57,7 @@ export async function compactHistory(invocation: InvocationState, turn: AgentTur
   return recordEvent(invocation, newEvent(invocation, turn, { actions, ...coversMetadata(covered) }));
 }
 
-/** Counts media by the length of their media type, because providers do not charge media by length. */
+/** Of media only the MIME type is counted, because providers do not charge media by the length of their base64. */
 const estimateTokens = (contents: Content[]) =>
   contents.reduce((sum, content) => sum + Math.ceil(toLine(content).length / CHARACTERS_PER_TOKEN), 0);
 

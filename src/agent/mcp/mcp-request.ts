@@ -67,7 +67,10 @@ export const isMembers = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value);
 const toPlainText = (value: unknown): string => (typeof value === 'string' ? value : getText(value));
 
-/** `what` describes the request in errors. `own.Unsure` is the class of the error if the call may have taken effect. */
+/**
+ * `what` names the request in error messages. `own` is the record of a tool call in progress, with the class `Unsure`
+ * of the error if the call may have taken effect.
+ */
 export async function sendRequest<Result>(
   connected: Connected,
   what: string,

@@ -48,7 +48,7 @@ const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
   google: GoogleCleaner,
 };
 
-/** Rewrites the body for the provider's AI SDK package. */
+/** Rewrites the body of a provider's response into a form that the provider's AI SDK package can read. */
 export function cleanAnswer(response: Response, provider: ProviderName): Response {
   const listener = listeners.getStore();
   if (!response.body || !listener) return response;

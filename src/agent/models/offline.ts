@@ -56,7 +56,7 @@ function answer(request: ModelRequest): Content {
 function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
   const allowed = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
   const calls = toolCallsFor(prompt, allowed);
-  // The client's tools are last in the list.
+  // The last tool is called, because tools that the HTTP client brings come after the agent's own.
   const last = allowed.at(-1);
   if (calls.length > 0 || !last) return calls;
   return [{ name: last.name, args: firstObject(prompt, 0)?.value ?? toMembers(exampleOf(last.parameters)) }];

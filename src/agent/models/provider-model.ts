@@ -222,7 +222,7 @@ function withTrace(): Pick<CallOptions, 'headers'> {
   return traceparent === undefined ? {} : { headers: { traceparent } };
 }
 
-/** A provider that cannot force a named tool receives only that tool. A tool that was left out cannot be forced. */
+/** A provider that cannot force a named tool receives only that tool. A name that is not in `tools` is ignored. */
 function toTools(
   choice: ToolChoice | undefined,
   { tools, toName }: FittedRequest['tools'],

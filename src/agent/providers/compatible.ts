@@ -47,7 +47,7 @@ const DEEPSEEK: ProviderFacts = {
 
 const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
 
-/** Limits of known servers, by the end of the host name. */
+/** What the models of these providers accept, by the end of the server's host name. */
 const HOSTS: readonly [RegExp, ProviderFacts][] = [
   [/(?:^|\.)mistral\.ai$/, { ...MISTRAL, members: { stream_options: undefined, seed: 'random_seed' } }],
   [/(?:^|\.)deepseek\.com$/, DEEPSEEK],

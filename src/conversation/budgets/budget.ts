@@ -48,7 +48,7 @@ export type ModelPrice = z.infer<typeof modelPriceSchema>;
 export interface ModelUse {
   /** The model's name in the agent's request to the provider. */
   model: string;
-  /** The model's name in the provider's response (`modelVersion` of the event). Scores of earlier releases lack it. */
+  /** The model's name in the provider's response (`modelVersion` of the event). Old evaluation results lack it. */
   answeredAs?: string;
   promptTokens: number;
   outputTokens: number;

@@ -92,7 +92,7 @@ export const spendWith =
     }
   };
 
-/** Determines upper bounds of a model call: prompt and output tokens, and the request with that output limit. */
+/** Returns the maximum tokens of a model call (prompt, output), and the request limited to this output. */
 export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {
   const output = request.sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
   const bounded = { ...request, sampling: { ...request.sampling, maxOutputTokens: output } };

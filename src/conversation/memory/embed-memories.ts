@@ -15,7 +15,7 @@ import { rememberInvocation } from './remember.ts';
 export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;
-/** Time-out of an embedding call, below the lease, so that no other process repeats it. Searches wait less. */
+/** Time-out of an embedding call, below the duration of the job's lease, so that no other process repeats the call. */
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;

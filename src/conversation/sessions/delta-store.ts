@@ -48,7 +48,7 @@ export interface SessionText extends SessionEnd {
   deltas: readonly Delta[];
 }
 
-/** Lists a session's chunks. If those that the caller has cached are unchanged, only newer ones are read. */
+/** Lists a session's chunks of streamed text; only the new ones if those that the caller has cached are unchanged. */
 export async function listDeltas(
   db: Database,
   key: SessionKey,
@@ -82,7 +82,10 @@ const selectDeltas = statement<DeltaRow>(
     where ${isSession(KEY, s)} order by ${d.number}`,
 );
 
-/** Deletes chunks whose session lease is no longer current, in batches. @returns the number of deleted chunks */
+/**
+ * Deletes chunks of streamed text that a process with a lost session lease left behind, in batches.
+ * @returns their number
+ */
 export function deleteLostDeltas(db: Database, signal?: AbortSignal): Promise<number> {
   const isNext = isInBatch(eventDeltas, not(holdsSession(eventDeltas)), eventDeltas.number);
   return inBatches(() => db.delete(eventDeltas).where(isNext), signal);

@@ -321,7 +321,9 @@ const selectChosen = statement<StoredEvent & { place: number; end: number | null
     order by s.place, s.sequence`,
 );
 
-/** Lists the session's calls with these ids, except rewound calls. Nothing else of the events is sent. */
+/**
+ * Lists the session's tool calls with these ids, except those that a rewind has undone. The whole events are not read.
+ */
 export async function listCallsById(db: Database, key: SessionKey, ids: string[]): Promise<FunctionCall[]> {
   if (ids.length === 0) return [];
   const rows = await selectCalls(db, { ...key, ids });

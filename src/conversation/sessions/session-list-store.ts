@@ -53,7 +53,7 @@ const SHARED = sql`shared as materialized (
 const FITTING = sql`fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
-/** SQL: the first `n` rows of `sized`, as sessions `s`. */
+/** SQL: the first `n` rows of the query `sized` (sessions with the bytes of their states), with the alias `s`. */
 const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, shared`;
 const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
 

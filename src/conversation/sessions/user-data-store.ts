@@ -18,7 +18,10 @@ export async function countAppStateKeys(db: Database, { appName, userId }: User)
   return row?.keys ?? 0;
 }
 
-/** Removes the keys of {@link getKeys} with their values. @returns the number of removed keys */
+/**
+ * Removes the keys of the application's shared state that agents last wrote in this user's sessions.
+ * @returns their number
+ */
 export async function deleteAppStateKeys(tx: Database, user: User): Promise<number> {
   const { appName, userId } = user;
   const keys = await countAppStateKeys(tx, user);

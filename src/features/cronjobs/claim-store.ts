@@ -136,11 +136,11 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
 
 /**
  * Claims due runs.
- * 1. `ready`: the first due run of each cronjob without a running run.
- * 2. `allowed`: its number among the user's runs, also running ones; `next`: the oldest ones within the user's limit.
- * 3. `chosen`: locked, with a share lock on the cronjob against changes and deletion; locked rows are skipped.
- * All schedulers wait meanwhile, so running runs are read once and hashed, and few rows are joined. The claim also
- * creates the id of the invocation.
+ * 1. `ready`: of each cronjob that has no running run, the first due run.
+ * 2. `allowed`: numbers these runs per user, after the user's running runs; `next`: the oldest runs with a number
+ *    within the limit per user.
+ * 3. `chosen`: locked runs, with a share lock on the cronjob against changes and deletion; rows that others have locked
+ *    are skipped. The statement is made to be fast, because all other schedulers wait for its lock.
  */
 async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits): Promise<string[]> {
   if (slots <= 0) return [];

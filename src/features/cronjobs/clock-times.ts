@@ -115,7 +115,7 @@ interface MidnightGap {
   at: Date;
   /** The first skipped wall-clock time. */
   from: Date;
-  /** The wall-clock midnight, within or at the end of the gap, that begins the later day. */
+  /** The wall-clock midnight that begins the day on which the clock change ends; in the gap or at its end. */
   to: Date;
 }
 

@@ -92,7 +92,7 @@ async function attemptRun(
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  // Only the first try uses the claim's invocation id, because an earlier try with that id may have succeeded.
+  // Only the first try uses the claim's invocation id; the next ones use new ids, because the first may have stored it.
   let firstId = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
@@ -107,7 +107,7 @@ async function attemptRun(
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
-    // Waits while another process runs the invocation or the database is unavailable. Leases limit both.
+    // Polls while another process runs the invocation or the database is unavailable, until the run's lease is lost.
     const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.draining.aborted) return HANDED_OVER;

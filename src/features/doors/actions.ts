@@ -12,9 +12,9 @@ export const ACTIONS = {
   run: { scope: 'invoke', load: 'invoke' },
   cancel: { scope: 'invoke', load: 'write' },
   offer: { scope: 'invoke', load: 'read' },
-  /** Reads little data: one small row, or settings of the operator. */
+  /** Operations that read little data: one small row, or settings of the operator. */
   look: { scope: 'read', load: 'read' },
-  /** Reads content of any size: events, messages, artifacts. */
+  /** Operations that read content of any size: events, messages, artifacts. */
   read: { scope: 'read', load: 'heavy' },
   change: { scope: 'write', load: 'write' },
 } as const satisfies Record<string, Action>;

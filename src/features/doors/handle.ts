@@ -7,7 +7,7 @@ export interface InvocationRef {
   invocationId: string;
   /** Id of the answered call after which the part begins. Absent: the whole invocation is meant. */
   answeredCallId?: string | undefined;
-  /** The invocation in memory, if the request that has this reference started it and it runs in this process. */
+  /** The running invocation, if this process runs it and the current HTTP request started it. */
   run?: LocalRun | undefined;
 }
 

@@ -106,7 +106,7 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
   return { status: 'done', counts };
 }
 
-/** Gives each abandoned erasure the time of one request. @throws the first error, after all were tried */
+/** Continues each abandoned erasure, as long as one request would. @throws the first error, after all were tried */
 export async function continueErasures(context: EraseContext): Promise<void> {
   const users = await listAbandonedErasures(context.database.db, ABANDONED_SECONDS, ABANDONED_AT_ONCE);
   const results = [];
@@ -150,7 +150,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   let rows = 0;
   for (const step of STEPS) {
     for (let batch = 1; batch > 0; rows += batch) {
-      // Checks legal holds, because no trigger does for evaluation copies, stored answers and `app:` keys.
+      // Refuses a user on legal hold. Triggers do so only for the user's own rows, not for copies in evaluations,
+      // stored responses and keys of the application's state.
       await refuseOnHold(context.database.db, user);
       const counts = await step(context, user);
       batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
@@ -162,8 +163,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
 }
 
 /**
- * Also deletes the sessions in which evaluation runs replayed copies of the user's data. Runs unrestricted, because
- * other users own some of these runs, and a key bound to this user does not see their rows.
+ * Also deletes the sessions in which evaluation runs replayed copies of the user's data. Row-level security is off
+ * here, because other users own some of these evaluation runs.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
   runAsSystem(() =>

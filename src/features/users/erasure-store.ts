@@ -8,7 +8,7 @@ export type Counts = Record<string, number>;
 const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
-/** Marks an erasure: after the commit triggers refuse the user's new data. Waits for running inserts. Idempotent. */
+/** Marks a user as being erased; from the commit on, triggers refuse the user's new data. Waits for running inserts. */
 export async function markErasure(tx: Database, { appName, userId }: User, webhookId?: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${appName}, ${userId}))`);
   await tx

@@ -49,8 +49,8 @@ export async function requestDifference(
 }
 
 /**
- * Like {@link requestDifference}, for an agent-as-tool and its sub-agents. A replay does not run these agents, so their
- * instruction templates are compared. `skip` is called with the reason if one could not be compared.
+ * Like {@link requestDifference}, for an agent used as a tool and its sub-agents. A replay does not run these agents,
+ * so it compares their instruction templates. `skip` is called with the reason if a template cannot be compared.
  */
 export function toolAgentDifference(
   tape: Tape,

@@ -137,7 +137,7 @@ export class Player implements RunObserver {
   }
 
   event(): void {
-    // The caller compares the events when the loop yields them.
+    // Nothing to do: the caller compares each event that the agent loop yields with the recorded one.
   }
 
   take(event: Event): void {

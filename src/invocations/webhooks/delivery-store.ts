@@ -17,7 +17,7 @@ import { DELIVERY_JOB, type WebhookKey, type WebhookRow } from './webhook-store.
 /** Channel that is notified when a delivery is due. The triggers that fill the outbox use the same name. */
 export const WEBHOOKS_TOPIC = 'webhooks';
 
-/** A delivery. Its job counts the attempts, and knows the next one, as long as the delivery waits. */
+/** A delivery's row, with the time of the next attempt from the row of its job; null if the delivery has ended. */
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect & { nextAttemptTime: Date | null };
 
 const d = webhookDeliveries;

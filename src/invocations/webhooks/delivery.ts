@@ -6,7 +6,10 @@ import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts
 import type { WebhookRow } from './webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** Maximum waiting deliveries per user and application; more are not sent. One each 86 seconds reaches it in a day. */
+/**
+ * Maximum waiting deliveries per user and application; further ones are dropped. It is reached if a receiver is down
+ * for a day, during which deliveries are retried, and there is one each 86 seconds.
+ */
 export const MAX_PENDING_DELIVERIES = 1_000;
 
 const FIRST_PAUSE_MS = 5_000;

@@ -30,7 +30,7 @@ export async function callFunction<Row>(db: Database, name: string, parameters: 
   return row as Row;
 }
 
-/** Sends a statement without drizzle's session, but with its error type. */
+/** Sends a statement without drizzle, but throws drizzle's error, so that callers handle one type. */
 async function send<Row>(db: Database, text: string, values: unknown[]): Promise<Row[]> {
   try {
     const { rows } = await db.$client.query({ text, values });

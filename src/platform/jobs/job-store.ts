@@ -80,7 +80,7 @@ export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = 
 
 /** Undoes one increment of the crash counter, because the process was only slow and did not die. */
 export async function takeBackLoss(db: Database, kind: string, job: Job): Promise<void> {
-  // Counted already, or about to be, because the job was not put back.
+  // The crash is counted in `losses`, or will be by the next claim, because the row still has the expired lease.
   const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, 0));
   await db
     .update(jobs)

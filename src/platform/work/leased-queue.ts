@@ -71,7 +71,7 @@ export interface LeasedQueue<Job> {
      * Ends a poison job instead of running it, or waits, with a separate time limit, for work that it already started.
      */
     giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
-    /** Subtracts a crash from the counter, in one statement, because the holder had only stalled. */
+    /** Decrements the job's crash counter in one statement, if the process whose lease expired had only stalled. */
     takeBack: (job: Job) => Promise<unknown>;
   };
   /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */

@@ -45,7 +45,8 @@ export class ChunkWriter {
     // After a retraction, an event with an error is skipped, because the error is sent with the end of the invocation.
     if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
-      // The model call is retried, but this client cannot drop the first text. It reads the answer with another stream.
+      // The model call is retried, but an AI SDK client cannot drop text. This stream ends; the client's next one has
+      // the new text.
       yield { type: 'error', errorText: BEGAN_AGAIN };
       yield { type: 'finish', finishReason: 'other' };
     } else if (step.kind === 'text') yield* this.#takeText(step);
@@ -154,7 +155,7 @@ export class ChunkWriter {
 
   *#end({ status, error }: Invocation): Generator<UiChunk> {
     yield* this.#endText();
-    // A paused step stays open, so that a client that reads the whole invocation later gets the same number of chunks.
+    // A pause sends no `finish-step`, because a client that reads the whole invocation later must get the same chunks.
     if (this.#step && status !== 'paused') yield { type: 'finish-step' };
     const reason = error?.message ?? `It was ${status}.`;
     if (status === 'failed') yield { type: 'error', errorText: reason };

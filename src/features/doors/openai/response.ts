@@ -88,7 +88,7 @@ export class ResponseState {
     return isUser ? [] : items;
   }
 
-  /** Returns the response in its current state or, with `hasBegun`, in its state at the start. */
+  /** Returns the response in its current state or, if `hasBegun`, as it was when the invocation began. */
   toResponse(hasBegun = false): Response {
     const { key } = this.#ref;
     const events = this.#events;

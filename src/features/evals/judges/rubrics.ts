@@ -138,7 +138,7 @@ const PROPERTY = /^[^\S\n]*Property: ([^\n]*)/gm;
 
 const ID = /^[^\S\n]*ID: ([^\n]*)/gm;
 
-/** A verdict's rationale. If it matches elsewhere too, the counts differ and the judge's answer is unreadable. */
+/** Matches a verdict's rationale. An answer with more matches than verdicts (in quoted text) is unreadable. */
 const RATIONALE = /Rationale: ([^\n]*)/g;
 
 const VERDICT = /Verdict: ([^\n]*)/g;

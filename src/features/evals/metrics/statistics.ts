@@ -60,7 +60,7 @@ export interface Comparison {
   pTwoSided: number;
   /** Ids of cases whose interval of the pass rate lies entirely below their interval in the earlier run. */
   worse: string[];
-  /** True if significantly more cases got worse than better (p < 0.05), or if any case is in `worse`. */
+  /** True if significantly more cases changed to failed than to passed (p < 0.05), or if any case is in `worse`. */
   regression: boolean;
 }
 

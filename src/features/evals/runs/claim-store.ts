@@ -44,8 +44,8 @@ export interface ClaimLimits {
 }
 
 /**
- * Claims first cases of the requester with the fewest running cases, then those of the oldest run. Locks the run,
- * because all processes together must not exceed its parallelism. Skips rows locked by others.
+ * Cases of the requester with the fewest running cases come first, and of these the cases of the oldest run. Locks the
+ * run, because all processes together must not exceed its parallelism. Skips rows locked by others.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
   const cases: ClaimedCase[] = [];

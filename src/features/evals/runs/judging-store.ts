@@ -66,7 +66,7 @@ export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey
   }
 }
 
-/** Maximum judges compared per set, because any request can name another judge model. */
+/** Maximum rows of a set, one per metric, judge model and prompt version, because requests can name ever new models. */
 const MAX_JUDGES = 1_000;
 
 /** Counts agreements of judges and people by metric, judge model and prompt version; of one requester, if given. */

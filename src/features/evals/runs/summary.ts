@@ -28,7 +28,7 @@ export interface RunComparison extends Comparison {
   missing: string[];
   added: string[];
   missingMetrics: string[];
-  /** For each case that changed between passed and failed: the first difference between its first trials. */
+  /** For each case that passed in only one of the runs: the first difference between its first trials in both. */
   differences: ({ evalId: string } & Difference)[];
 }
 

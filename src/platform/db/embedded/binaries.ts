@@ -69,7 +69,10 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   return createHome(join(SYSTEM_DIR, `${basename(requested).replace(/^\./, '')}-${digest}`), account);
 }
 
-/** Creates the directory as root's. The account may only traverse it, so it cannot plant links where root writes. */
+/**
+ * Creates a directory owned by root. PostgreSQL's OS account may only traverse it, so that it cannot plant symbolic
+ * links where root writes.
+ */
 async function createHome(home: string, account: Account): Promise<string> {
   const created = await mkdir(home, { recursive: true });
   if (created !== undefined)

@@ -152,7 +152,10 @@ export interface OperationBase {
   area?: Area;
   summary: string;
   description?: string;
-  /** Third-party protocol. Default: the runtime's own interface, which answers 422 to unknown names. */
+  /**
+   * The third-party protocol of the operation. Default: the runtime's own interface, which answers 422 to unknown
+   * members and parameters.
+   */
   wire?: Wire | undefined;
   /** The scope that a credential must have; `none` if no credential is required. */
   scope: Scope | 'none';

@@ -5,7 +5,7 @@ import { snakeCase } from '../operation/paths.ts';
 import type { UnknownName } from './unknown-names.ts';
 
 /**
- * Clients send member names in camelCase or snake_case (interface inventory §0.1), and some send an alias of
+ * Clients send member names in camelCase or snake_case, and some send `harness` as the application instead of
  * `harness_agent`. A body's members are renamed along its schema, never inside free-form objects, so that handlers know
  * only the schema's spelling. The path of an error is converted back to the sent spelling.
  */
