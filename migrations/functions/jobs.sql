@@ -6,9 +6,9 @@
 -- turns, never the jobs behind them, so that its cost does not grow with the backlog.
 --
 -- Limits on the jobs that run hold over all processes: per user, per lane name (over users), and per pair of user and
--- lane. Running jobs are counted, because a stored counter could drift. The lanes behind a full limit leave the set that
--- is read (blocked_by), and one returns for each free place. A half-open lane, whose last job got no answer, runs one
--- job at a time.
+-- lane. Running jobs are counted, because a stored counter could drift. A lane of which a limit is full is blocked
+-- (blocked_by) and not read. For each place that becomes free, a claim unblocks a lane. A half-open lane, whose last
+-- job got no answer, runs one job at a time.
 
 -- The limits on running jobs that a lane (a queue of one user's jobs) counts for, as texts for the column `blocked_by`.
 create function job_keys(p_user text, p_lane text) returns text[] language sql immutable

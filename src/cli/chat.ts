@@ -26,7 +26,10 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
   });
 }
 
-/** A chat in the terminal: a line is a message, `y` confirms a tool call. Ctrl-C cancels the invocation, else ends. */
+/**
+ * A chat in the terminal: a line is a message, `y` confirms a tool call. Ctrl-C cancels the running invocation, or ends
+ * the chat.
+ */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
   await withApi(options, async (api) => {

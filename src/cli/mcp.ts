@@ -76,7 +76,8 @@ async function runBridge(target: URL): Promise<void> {
     if (!message)
       await write(toError(undefined, `A line is no message, or has over ${MAX_LINE} characters.`, PARSE_ERROR));
     else if (message.method === 'notifications/cancelled') {
-      // Aborting cancels the message since MCP 2026; in earlier versions the service cannot tell which one is meant.
+      // Since MCP 2026, aborting a call's HTTP request cancels the call. In earlier versions the service does not learn
+      // which call is meant, so it goes on.
       for (const { id, gone, settle } of waiting) {
         if (id !== message.params?.requestId) continue;
         gone.abort();

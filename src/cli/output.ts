@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** What a terminal obeys: control characters except tabs and line ends, line separators, marks of writing direction. */
+/** Matches what changes a terminal's state: control characters, line separators, marks of writing direction. */
 const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
 
 /**

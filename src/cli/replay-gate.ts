@@ -97,7 +97,7 @@ async function replayAll(
   return outcomes;
 }
 
-/** Replays live if there is a token budget. @returns `undefined` if the command was stopped meanwhile */
+/** Replays an invocation, with the live model if there is a token budget. @returns `undefined` if stopped meanwhile */
 async function replayOne(
   api: Api,
   { app, systemPrompt }: GateOptions,

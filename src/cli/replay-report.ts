@@ -44,7 +44,8 @@ export function toExitCode({ chosen, outcomes }: GateReport): number {
 }
 
 /**
- * Returns the group of a replay: place of the first difference, or reason of the failure. `undefined`: no difference.
+ * Returns the title under which the report groups a replay: the place of the first difference, or the reason of the
+ * failure. `undefined`: no difference.
  */
 function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
   const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};

@@ -35,7 +35,10 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** Applies migrations. With `isCheck` looks for missing ones. @throws {ConfigError} if any, or without a database */
+/**
+ * Applies migrations, or with `isCheck` only looks for missing ones.
+ * @throws {ConfigError} if one is missing, or the database cannot be used
+ */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);

@@ -60,7 +60,7 @@ const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|i
 const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
-/** @throws {ConfigError} if a setting of the mode is missing or unsafe, or if there are settings of two modes */
+/** @throws {ConfigError} if a setting of AUTH_MODE is missing or unsafe, or if there are settings of two modes */
 export function toAuth(env: Environment): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
   const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
@@ -166,6 +166,9 @@ export const describeAnonymous = ({
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'
     : undefined;
 
-/** Ranges of addresses that are not public. `0.0.0.0` counts as private, because a container's addresses are. */
+/**
+ * Ranges of addresses that are not public. `0.0.0.0` counts as private, because a service in a container listens on it
+ * and has private addresses only.
+ */
 const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
 const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

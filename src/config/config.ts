@@ -23,7 +23,7 @@ const SETTINGS = Object.keys(environmentSchema.shape);
 /** Names of environment variables that are not settings but that commands or PostgreSQL's clients read. */
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
-/** Settings of earlier versions, with what holds now. */
+/** Settings that earlier versions had, with the behaviour that replaces each. */
 const FORMER = new Map([
   ['DATABASE_READ_URL', 'reads go to DATABASE_URL'],
   ['OTEL_SEMCONV_STABILITY_OPT_IN', 'traces and metrics have the current names only'],
@@ -57,7 +57,7 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   return config;
 }
 
-/** A signed A2A card contains the service's address, which only the operator knows. @throws {ConfigError} */
+/** @throws {ConfigError} without PUBLIC_URL: a signed A2A card contains this address, which only the operator knows */
 function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
   if (A2A_CARD_KEY && PUBLIC_URL === undefined)
     throw new ConfigError(
@@ -75,7 +75,10 @@ function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<Door
   return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
 }
 
-/** Warns of a former or misspelt setting. The first letter must match: most variables are not for the runtime. */
+/**
+ * Warns of a former or misspelt setting. It begins with the letter of the setting that it resembles, because most
+ * environment variables are not for the runtime.
+ */
 function describeMisspelt(name: string): string[] {
   const now = FORMER.get(name);
   if (now !== undefined) return [`${name} is no setting any more and has no effect: ${now}.`];

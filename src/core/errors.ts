@@ -87,7 +87,7 @@ export class StoppedError extends AppError {
   }
 }
 
-/** An invocation with the same idempotency key exists. Its row has its status and response. */
+/** An invocation with the same idempotency key exists. The invocation's row has the status and the response. */
 export class RepeatedInvocationError extends AppError {
   readonly code = 'repeated_invocation';
 }

@@ -117,7 +117,7 @@ export interface ScopedDelta {
 
 const isTemporary = (key: string) => key.startsWith('temp:');
 
-/** Returns an object without a prototype, so that a key such as `__proto__` is data (reliability B9). */
+/** Returns an object without a prototype, so that a key such as `__proto__` is data. */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
 /**

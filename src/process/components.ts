@@ -81,7 +81,8 @@ const schemas: Record<string, z.ZodType> = {
 };
 
 /**
- * Parameters that several operations share. One with the same name but another schema is written out where it is used.
+ * Parameters that operations reference in the OpenAPI document. A parameter with one of these names but another schema
+ * is not replaced by a reference.
  */
 const parameters: Record<string, z.ZodType> = {
   AppName: appPath.shape.appName,

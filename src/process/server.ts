@@ -38,7 +38,7 @@ export interface CloseOptions {
 /** Starts listening at HOST and PORT. @throws {ConfigError} if the address is not available */
 export async function listen(server: Server, config: Config): Promise<Listener> {
   const { HOST, PORT, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
-  // Clients that send slowly must not occupy sockets (reliability B12). Responses may take as long as an invocation.
+  // Clients that send slowly must not occupy sockets. Responses may take as long as an invocation.
   server.headersTimeout = Math.min(MAX_HEADERS_MS, REQUEST_TIMEOUT_MS);
   server.requestTimeout = REQUEST_TIMEOUT_MS;
   server.keepAliveTimeout = KEEP_ALIVE_TIMEOUT_MS;

@@ -61,7 +61,7 @@ const TRACE_HOURS = 72;
 /** Days for which an agent's unused instruction and tools are stored; later replays cannot tell if they changed. */
 const PROMPT_DAYS = 90;
 
-/** A group of jobs that run in sequence, in one process at a time. */
+/** A group of clean-up jobs that run in sequence, in one process at a time. */
 interface Sweep {
   /** The number of the advisory lock, the same in all versions of the runtime. */
   lock: number;
@@ -133,9 +133,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   ];
 }
 
-/**
- * Delivers answers to paused invocations that nothing else would deliver. As there should be none, they are reported.
- */
+/** Delivers answers to paused invocations that nothing else would deliver. As there should be none, they are logged. */
 async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
   const answers = await wakeForgotten(database.db);
   if (answers === 0) return;

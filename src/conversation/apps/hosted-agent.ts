@@ -29,7 +29,7 @@ export interface HostedAgent {
   hasLiveApi: boolean;
   /** True if one of the agent's own tools is transactional. */
   hasTransactions?: boolean;
-  /** Set if memory is searched by meaning as well as by words. */
+  /** The embedding model, set if memory is searched by meaning as well as by words. */
   embedder?: Embedder | undefined;
   /** Set if the application adds to memory by itself; otherwise only clients add memories. */
   remember?: Remember;

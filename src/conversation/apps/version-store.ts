@@ -25,7 +25,7 @@ export async function keepVersions(db: Database, agents: ReadonlyMap<string, Hos
   if (values.length > 0) await db.insert(agentVersions).values(values).onConflictDoNothing();
 }
 
-/** Lists an application's versions after a position: the version that was first deployed last comes first. */
+/** Lists an application's versions after a cursor position, sorted by first deployment, the newest first. */
 export const listVersions = (
   db: Database,
   app: string,

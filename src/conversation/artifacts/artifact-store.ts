@@ -57,8 +57,8 @@ export const NEXT_NUMBER = sql`
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
 
 /**
- * An artifact's bytes go into its version's row unless they are an `object`. A single statement: the upsert of the row
- * locks it and assigns the version number, so that concurrent saves get unique, increasing numbers.
+ * Stores a version's bytes in its row, or the key of its `object` in the object store. A single statement: the upsert
+ * of the row locks it and assigns the version number, so that concurrent saves get unique, increasing numbers.
  * @returns the ArtifactVersion as JSON
  * @throws {LeaseLostError} if `leaseToken` is not the session's lease
  */

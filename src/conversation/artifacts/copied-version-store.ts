@@ -55,7 +55,7 @@ export async function listVersionsToCopy(
   return rows;
 }
 
-/** An artifact's copy is empty without `version`; `object` is set if the bytes are in the object store. */
+/** The copy of an artifact version; empty without `version`. `object` is set if the bytes are in the object store. */
 export interface VersionCopy {
   name: string;
   version: number | undefined;

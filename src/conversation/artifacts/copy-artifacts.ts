@@ -60,7 +60,7 @@ export async function restoreArtifacts(
   return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
 }
 
-/** Copies objects outside of any transaction, then writes rows. If that fails, removes the new objects. */
+/** Copies objects outside of any transaction, then writes rows. If a row cannot be written, removes the new objects. */
 async function withCopies<T>(
   { db, contentStore }: Store,
   source: SessionKey,

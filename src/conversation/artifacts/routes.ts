@@ -50,7 +50,7 @@ const exampleVersion = {
   mimeType: 'text/csv',
 };
 
-// The resources have no `find`, because each operation reads only what it answers of an artifact.
+// The resources have no `find`, because each operation reads only the parts of an artifact that it returns.
 const artifact = room.resource({
   noun: 'artifact',
   path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts',
@@ -117,7 +117,7 @@ export const artifactOperations = [
         : new NotFoundError(absentVersion({ ...path, versionId: String(number) }));
     },
   }),
-  // An operation, because it has no 404 for an artifact that does not exist.
+  // Declared by itself, because an operation of the resource would answer 404 for an artifact that does not exist.
   room.operation({
     method: 'delete',
     path: artifact.onePath,

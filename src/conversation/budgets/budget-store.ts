@@ -21,7 +21,7 @@ export async function spend(
 
 /**
  * Lists an application's budgets: first the application's own, then those for every user, then those of single users.
- * User ids that begin with a control character are excluded, because rules use them internally.
+ * User ids that begin with a control character are excluded: they are those of score rules, which pay for judge models.
  */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;

@@ -15,7 +15,7 @@ export async function findGrant(db: Database, key: CredentialKey): Promise<strin
   return row?.grant ?? undefined;
 }
 
-/** Lists a user's encrypted grants; `grant` is null for a resource that has only a pending consent. */
+/** Lists a user's encrypted OAuth grants; `grant` is null for a resource that has only a pending consent. */
 export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, limit: number) =>
   db
     .select({ resource: userCredentials.resource, grant: userCredentials.grant })
@@ -23,7 +23,7 @@ export const listGrants = (db: Database, user: Omit<CredentialKey, 'resource'>, 
     .where(isOf(user))
     .limit(limit);
 
-/** Stores a pending consent; replaces an earlier pending consent for the same resource. */
+/** Stores a pending OAuth consent; replaces an earlier pending consent for the same resource. */
 export async function insertConsent(
   db: Database,
   key: CredentialKey,
@@ -36,7 +36,9 @@ export async function insertConsent(
     .onConflictDoUpdate({ target: [userCredentials.appName, userCredentials.userId, userCredentials.resource], set });
 }
 
-/** Who redeems a consent. Undefined `userId`: may act for any user; undefined `apps`: for all applications. */
+/**
+ * The caller who redeems an OAuth consent. Undefined `userId`: for any user; undefined `apps`: for all applications.
+ */
 export interface ConsentGiver {
   userId: string | undefined;
   apps?: ReadonlySet<string> | undefined;
@@ -60,7 +62,7 @@ export async function takeConsent(db: Database, stateHash: Buffer, { userId, app
   return rows[0];
 }
 
-/** Acquires the lease for renewing a grant. @returns false if another process holds the lease */
+/** Acquires the lease for renewing an OAuth grant. @returns false if another process holds the lease */
 export async function leaseRenewal(db: Database, key: CredentialKey, grant: string, seconds: number): Promise<boolean> {
   const isFree = sql`(lease_expire_time is null or lease_expire_time < clock_timestamp())`;
   const { rowCount } = await db
@@ -70,7 +72,7 @@ export async function leaseRenewal(db: Database, key: CredentialKey, grant: stri
   return rowCount === 1;
 }
 
-/** Also releases the grant's renewal lease. @param replaced - if given, the grant must have this value */
+/** Replaces an OAuth grant, with `replaced` only if it still has this value, and releases its renewal lease. */
 export async function replaceGrant(
   db: Database,
   key: CredentialKey,

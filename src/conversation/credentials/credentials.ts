@@ -31,7 +31,7 @@ export interface CredentialContext {
   database: DatabasePool;
   secrets: Secrets;
   log: Log;
-  /** The allowed redirect URL, and the policy for contacting issuers. */
+  /** The redirect URL registered with OAuth issuers, and the policy on addresses of issuers. */
   grants: { egress: EgressPolicy; redirectUrl: string | undefined };
 }
 

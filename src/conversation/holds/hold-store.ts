@@ -14,7 +14,7 @@ export interface HoldKey {
 interface OwnerColumns {
   appName: SQLWrapper;
   userId: SQLWrapper;
-  /** Present if the rows belong to sessions. */
+  /** Column of the session's id; absent if the rows belong to no session. */
   sessionId?: SQLWrapper;
 }
 

@@ -74,7 +74,7 @@ export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): 
 /** Scope for the keys of deleted invocations; a trigger inserts them when an invocation's row is deleted. */
 const OF_INVOCATIONS = 'invocation';
 
-/** Checks a key of invocations. @throws {NotFoundError} if its invocation was deleted with the session */
+/** Refuses an idempotency key of a deleted invocation. @throws {NotFoundError} if there was one with this key */
 export async function refuseForgottenKey(
   db: Database,
   { appName, userId }: Omit<SessionKey, 'sessionId'>,

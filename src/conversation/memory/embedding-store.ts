@@ -59,7 +59,9 @@ export const listUnembedded = (db: Database, job: MemoryJob, model: string, limi
     .orderBy(desc(memories.eventTime))
     .limit(limit);
 
-/** Saves memories' vectors and counts their bytes as the user's storage. Null: the model refused the memory. */
+/**
+ * Saves memories' vectors and counts their bytes as the user's storage. A null vector: the model refused the memory.
+ */
 export async function saveVectors(
   db: Database,
   job: MemoryJob,

@@ -12,7 +12,7 @@ import type { SessionKey } from '../../core/session.ts';
 
 /** Maximum bytes of an event that memory stores whole. Of a larger event it stores this many characters of text. */
 export const MAX_MEMORY = 65_536;
-/** Maximum bytes of events added per statement, for some tenths of a second. The first event may exceed it. */
+/** Maximum bytes of events added per statement, which takes some tenths of a second. The first event may exceed it. */
 const BATCH_BYTES = 262_144;
 /** Maximum bytes of a search result. The first memory may exceed it. */
 export const MAX_FOUND_BYTES = 524_288;

@@ -65,7 +65,7 @@ const addSession = room.operation({
       if (last === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
       return 'null';
     });
-    // Each batch is committed separately, so it stays even if a later batch fails.
+    // Each batch of events is committed separately, so it stays in memory even if a later batch fails.
     for (let last: number | null | undefined = 0; last != null && !call.response.destroyed; ) {
       last = await addToMemory(context.database.db, key, last, embeds);
     }

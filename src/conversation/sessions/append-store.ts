@@ -113,7 +113,7 @@ export async function appendEvents(
   type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Appended>(db, 'append_events', {
     ...toEventParameters(db, key, events),
-    // Only calls that the runtime itself made can be confirmed, so no request can set this flag.
+    // False for events in requests, because only tool calls that an agent of this runtime made can be confirmed.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
     p_versions: versions,

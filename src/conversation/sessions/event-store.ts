@@ -110,7 +110,10 @@ export const callsTool = (name: string): SQL => sql`exists (
 export const hasErrorEvent = sql`exists (
   select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
 
-/** A snapshot that later reads continue: last sequence, and creation time, which a re-created session changes. */
+/**
+ * The session as a first statement saw it. Later reads end at its last sequence, and notice by the creation time that
+ * the session was re-created.
+ */
 export interface Moment extends Record<string, unknown> {
   final: number;
   /** Exact Unix seconds; a formatted time would depend on the date style, and time zone abbreviations are ambiguous. */
@@ -295,7 +298,7 @@ export async function listChosenEvents(
 
 const INT32_MAX = 2_147_483_647;
 const hasPart = (member: string) => sql`jsonb_path_exists(c.payload, ${sql.raw(`'$.content.parts[*].${member}'`)})`;
-/** Selects by columns first. Payloads are opened only to look for calls, and only selected payloads are sent. */
+/** Selects events by their columns first, because their JSON is large: it is only searched for tool calls. */
 const selectChosen = statement<StoredEvent & { place: number; end: number | null }>(
   () => sql`
     with chosen as materialized (

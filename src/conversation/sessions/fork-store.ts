@@ -13,7 +13,7 @@ export interface ForkPoint {
   /** The session's current last sequence. */
   reached: number;
   atSequence: number;
-  /** Time of the event after the point, ISO 8601 with microseconds; null if there is none. */
+  /** Time of the event after the fork point, ISO 8601 with microseconds; null if there is none. */
   nextTime: string | null;
   /** By artifact name: highest version saved by events up to the fork, and lowest version saved by later events. */
   saved: Record<string, number>;

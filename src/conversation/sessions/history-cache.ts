@@ -16,7 +16,7 @@ import { parseExactJson } from '../../core/exact-json.ts';
 interface CachedHistory {
   /** Frozen, because all invocations of the session share the event objects. */
   events: readonly Event[];
-  /** Ids are only added; ids of events outside a reader's history do no harm. */
+  /** Ids of events that the runtime made. All readers share the set; ids of events that a reader lacks do no harm. */
   runtimeEventIds: Set<string>;
   lastId: string | null;
   place: HistoryPlace;
@@ -84,7 +84,9 @@ export class HistoryCache {
   }
 }
 
-/** A cached history's last event is compared by id, because after a failover another may have its sequence. */
+/**
+ * The last event of a cached history is compared by id, because after a failover another event may have its sequence.
+ */
 const continues = ({ place, idBefore }: HistoryPart, cached: CachedHistory) =>
   place.edition === cached.place.edition && idBefore === cached.lastId;
 

@@ -5,7 +5,7 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
-/** Makes an SQL condition from a session's key: another feature prevents the deletion of this session. */
+/** Returns an SQL condition on a session's key, which is true if another feature forbids the session's deletion. */
 export type KeepsSession = (key: Record<keyof SessionKey, SQL>) => SQL;
 
 /** Limits after which sessions are deleted; 0 disables a limit. */

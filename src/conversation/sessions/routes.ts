@@ -84,7 +84,8 @@ const deleteSessionOperation = room.operation({
   handler: async ({ database, forgetSessions }, { path: key, query, headers }) => {
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
-      // Deleted before its memory: an addition to memory locks the session, so it finishes before or finds none.
+      // The session is deleted before its memories: a statement that adds memories locks the session, so none adds any
+      // later.
       const isDeleted = await deleteSession(tx, key, toVersions(tags));
       if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
       await forgetSessions(tx, [key], { copiesToo: query.forgetMemories });

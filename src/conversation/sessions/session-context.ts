@@ -39,7 +39,8 @@ export const room = area<SessionContext>('Sessions', {
   isIdempotent: true,
 });
 
-// No `find`, because each operation reads only what it needs of the session, or changes the session in one statement.
+// The resource has no `find` (loading before the handler), because each operation reads only the parts of a session
+// that it needs, or changes the session in one statement.
 export const session = room.resource({
   noun: 'session',
   path: SESSIONS_PATH,

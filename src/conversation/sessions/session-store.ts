@@ -150,7 +150,7 @@ export async function insertSession(
   const initial = splitDelta(state);
   const parameters = toEventParameters(db, key, events, (delta) => ({
     session: { ...initial.session, ...delta.session },
-    // An import's state is newer than its events, so their values must not replace its shared values.
+    // An imported state is newer than the imported events, so the state's `user:` and `app:` values win.
     user: Object.assign(delta.user, initial.user),
     app: Object.assign(delta.app, initial.app),
   }));

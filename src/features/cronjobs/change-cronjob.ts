@@ -82,7 +82,10 @@ export function toNewCronjob(
   };
 }
 
-/** The caller has locked the row. A new schedule skips waiting runs. @throws {ConflictError} for an old revision */
+/**
+ * Changes a cronjob whose row the caller has locked. If the schedule changes, waiting runs are skipped.
+ * @throws {ConflictError} for an old revision
+ */
 export async function changeCronjob(
   tx: Database,
   cronjob: CronjobRow,

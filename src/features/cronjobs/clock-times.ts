@@ -31,10 +31,14 @@ export function getPreviousCronTimes(cron: string, timezone: string, before: Dat
     .slice(0, count);
 }
 
-/** A wildcard or step in minutes or hours: a cron that fires at intervals needs no substitute in a clock gap. */
+/**
+ * Matches a wildcard or step in minutes or hours: a cron that fires at intervals needs no substitute for skipped times.
+ */
 const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
 
-/** Substitutes for fixed times in a clock gap across midnight, because the library croner omits these times. */
+/**
+ * Substitutes for fixed times that a clock change across midnight skips, because the library croner omits these times.
+ */
 const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
   PACE.test(cron)
     ? []
@@ -92,13 +96,14 @@ export function dateTimeError(text: string): string | undefined {
 
 /**
  * Converts a date and time to a moment in whole seconds. A time without an offset is a wall-clock time of `timezone`:
- * if it lies within a clock gap, the first moment after the gap is returned; if it occurs twice, the first moment.
+ * if a clock change skips it, the first moment after the change is returned; if it occurs twice, the first moment.
  * @returns `undefined` if the clock changes of the time zone cannot be computed for that year
  */
 export function toInstant(dateTime: string, timezone: string): Date | undefined {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
   const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
-  // The date is a cron pattern, because croner would shift a date within a clock gap by the gap's length.
+  // The date is a cron pattern, because croner would shift a date that a clock change skips by the length of the
+  // change.
   const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const before = new Date(midnight - 2 * DAY_MS);
@@ -111,7 +116,7 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
 
 /** Clock change that skips midnight (Nuuk) or a whole day (Apia, 2011). Wall-clock times are written as if in UTC. */
 interface MidnightGap {
-  /** The first moment after the gap. */
+  /** The first moment after the clock change. */
   at: Date;
   /** The first skipped wall-clock time. */
   from: Date;
@@ -123,7 +128,7 @@ interface MidnightGap {
 const STEP_MS = 7 * DAY_MS;
 const gapsByYear = new BoundedCache<MidnightGap[]>();
 
-/** Lists the clock gaps across midnight of a time zone, from `after` (exclusive) to `upTo` (inclusive), in order. */
+/** Lists a time zone's clock changes that skip midnight, from `after` (exclusive) to `upTo` (inclusive), in order. */
 function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGap[] {
   const years = upTo.getUTCFullYear() - after.getUTCFullYear() + 1;
   return Array.from({ length: years }, (_, n) => findGaps(timezone, after.getUTCFullYear() + n))
@@ -131,7 +136,7 @@ function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGa
     .filter(({ at }) => at > after && at <= upTo);
 }
 
-/** Clock gaps are cached as long as the process runs. */
+/** Caches a time zone's clock changes as long as the process runs. */
 function findGaps(timezone: string, year: number): MidnightGap[] {
   const name = `${timezone} ${year}`;
   const cached = gapsByYear.get(name);

@@ -147,7 +147,10 @@ const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   hash: id,
 });
 
-/** Result of an earlier holder's invocation; `undefined` while it runs. Cancels it if the run must end. */
+/**
+ * Result of the invocation that another process started for the run; `undefined` while it runs. Cancels it if the run
+ * must end.
+ */
 async function findEarlier(
   context: InvocationContext,
   { run }: ClaimedRun,

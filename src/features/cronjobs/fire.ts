@@ -68,7 +68,7 @@ interface PlannedRun {
 
 interface Firing {
   runs: PlannedRun[];
-  /** True: runs that have not ended are cancelled. */
+  /** True: the cronjob's runs that have not ended are cancelled, and the planned run replaces them. */
   replaces: boolean;
   /** Next due time; `undefined` if the cronjob never fires again. `reason` says why. */
   next: Date | undefined;

@@ -17,7 +17,10 @@ export const room = area<CronjobContext>('Harness cronjobs', {
   isIdempotent: true,
 });
 
-/** The cronjob resource has no `find`, because each change finds and locks the row in its own transaction. */
+/**
+ * The resource has no `find` (loading before the handler), because each change finds and locks the row in its
+ * transaction.
+ */
 export const cronjob = room.resource({
   noun: 'cronjob',
   path: '/harness/cronjobs',
@@ -26,7 +29,7 @@ export const cronjob = room.resource({
   example: CRONJOB_EXAMPLE,
 });
 
-// The resource of a run. It has no `find`, because a cancellation finds the run's cronjob in its own transaction.
+// The resource has no `find` (loading before the handler), because a cancellation finds the cronjob in its transaction.
 const run = room.resource({
   noun: 'cronjob run',
   plural: 'runs',

@@ -20,7 +20,7 @@ export type NewRun = typeof cronjobRuns.$inferInsert;
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
 const now = sql`clock_timestamp()`;
 
-/** Ignores a run whose cronjob has one with the same due time. @returns the inserted runs */
+/** Ignores a run if its cronjob already has a run with the same due time. @returns the inserted runs */
 export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
   return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
 }

@@ -26,7 +26,10 @@ import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from 
 
 interface EvaluationData {
   countEvaluations(db: Database, user: User): Promise<Counts>;
-  /** Deletes a batch of run cases. The caller must also delete the returned sessions, which these cases created. */
+  /**
+   * Deletes a batch of the user's cases in evaluation runs. The caller must delete the returned sessions, which they
+   * created.
+   */
   deleteRunCases(tx: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }>;
   deleteEvaluations(tx: Database, user: User): Promise<Counts>;
 }

@@ -215,7 +215,7 @@ const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   value !== null &&
   !(typeof value === 'string' && TIME.test(value));
 
-/** Returns the JSON text of a line's row. The original text is used, because parsed numbers would lose digits. */
+/** Returns the row in a line of an export, as the original JSON text, because parsed numbers would lose digits. */
 function rowText(line: string): string {
   const start = line.indexOf('"row":') + '"row":'.length;
   const end = /^(.*\})(?:,"content":"[A-Za-z0-9+/=]*")?\}\s*$/s.exec(line)?.[1]?.length ?? line.length;

@@ -51,7 +51,9 @@ export async function countExpired(
   return counts;
 }
 
-/** Deletes expired data in short transactions until `signal` aborts. Active sessions and held data stay. */
+/**
+ * Deletes expired data in short transactions until `signal` aborts. Sessions that run, and data on legal hold, stay.
+ */
 export async function applyRetention(
   context: RetentionContext,
   retention: Retention,

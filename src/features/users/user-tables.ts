@@ -17,8 +17,8 @@ export interface UserTable {
 }
 
 /**
- * Tables that export and erasure skip. Jobs are about rows of other tables and stay with this service. Legal holds
- * prevent an erasure; the rows of the other tables are deleted at the end of the erasure.
+ * Tables that export and erasure skip. Jobs only refer to rows of other tables. Legal holds prevent an erasure. Rows of
+ * `user_erasures` and `user_storage` are deleted at the end of the erasure.
  */
 const MARKS: ReadonlySet<string> = new Set(
   [schema.jobLanes, schema.jobs, schema.legalHolds, schema.userErasures, schema.userStorage].map((table) =>
@@ -102,7 +102,10 @@ export async function listRows(
 const end = (column: string, value: string) =>
   `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
 
-/** SQL that replaces columns of imported lines, which could continue other work, confirm tool calls or forge sizes. */
+/**
+ * SQL for columns whose imported values are ignored, because these could continue work, confirm tool calls or forge
+ * sizes.
+ */
 export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   sessions: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
   events: {
@@ -139,7 +142,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   signals: { sender_groups: `'{}'` },
   // Embeddings are not imported but computed again, because imported vectors could be malformed.
   memories: { embedding: 'null', embedding_model: 'null' },
-  // No responses are imported, because one must not be taken for the tool's own response.
+  // Responses of tool calls are not imported, because a forged one would be taken for the tool's.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
@@ -176,7 +179,7 @@ export async function insertRows(
   bytes?: ImportedContent,
 ): Promise<number> {
   const memberNames = new Set(members);
-  // Columns that are always set here: the value in the imported line is ignored, and the column's default is not used.
+  // Columns that are always set here, whatever the imported line or the column's default says.
   const own: Record<string, SQL> = {
     app_name: sql`${user.appName}`,
     user_id: sql`${user.userId}`,

@@ -72,7 +72,7 @@ export function createMeasures(meter: Meter): Measures {
     foundForgotten: (answers) => forgotten({}, answers),
     unknownCalls: (count) => unknownCalls({}, count),
     lent: (pool, seconds) => connectionWait(seconds, { pool }),
-    // The difference may be negative, because the clocks of process and database differ.
+    // `seconds` may be negative, because the clocks of process and database differ.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
     scored: (outcome, count) => score({ outcome }, count),

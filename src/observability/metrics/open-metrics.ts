@@ -78,7 +78,9 @@ function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): Col
 /** Value of `service.instance.id`, which distinguishes the metrics of replicas. */
 const INSTANCE_ID = randomUUID();
 
-/** The OpenTelemetry resource of metrics and traces. OTEL_SERVICE_NAME overrides `service.name` in its attributes. */
+/**
+ * The OpenTelemetry resource of metrics and traces. OTEL_SERVICE_NAME takes precedence over OTEL_RESOURCE_ATTRIBUTES.
+ */
 export const toResource = ({ OTEL_SERVICE_NAME: name, variables }: Config, version: string): Resource =>
   resourceFromAttributes({
     'service.name': name,

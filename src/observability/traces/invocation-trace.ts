@@ -33,13 +33,13 @@ export interface TracedInvocation {
   invocationId: string;
 }
 
-/** A finished span, exported later, because an agent's end may still move and a call's event id is not known. */
+/** A finished span, exported later, because an agent's span may still grow, and a tool call's event has no id yet. */
 interface EndedSpan {
   span: Span;
   endTime: HrTime;
 }
 
-/** Turns the steps of an invocation into spans, without waiting. Steps that never finish are dropped. */
+/** Turns the steps of an invocation into spans, without delaying it. Steps that never finish are dropped. */
 export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
   /** False: spans contain no content of users, models or tools. */

@@ -86,7 +86,9 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.toolResponse]: (json) => ({ 'gen_ai.tool.call.result': json }),
 };
 
-/** Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
+/**
+ * Converts a span to OpenTelemetry's GenAI conventions: `invoke_agent`, `chat` or `execute_tool`, below `invocation`.
+ */
 function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};

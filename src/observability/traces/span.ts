@@ -74,7 +74,10 @@ export const agentAttributes = (agentName: string): Attributes => ({
   'gen_ai.agent.name': agentName,
 });
 
-/** A request in ADK's format. No operation name: the UI would require an event id, which an interrupted call lacks. */
+/**
+ * A model request in ADK's format. It has no operation name, because the Web UI then requires an event id, which an
+ * interrupted call lacks.
+ */
 export const modelRequestAttributes = (
   {
     modelName,

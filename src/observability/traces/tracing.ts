@@ -113,7 +113,8 @@ function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFl
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
     const stored = spans.filter(({ name }) => name !== SCORE_SPAN);
-    // Runs as system, because a batch has spans of several users but starts within a single user's request.
+    // Row-level security is off (`runAsSystem`), because a batch has spans of several users but starts within one's
+    // request.
     await runAsSystem(() => insertSpans(db, stored.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });

@@ -272,7 +272,7 @@ const hasClosed = (request: Request, response: Response) => response.destroyed |
 
 /**
  * Returns the length of a request's body in bytes; Infinity if no header tells it. A length of 0 is no body, because
- * Angular sends `null` as an empty body without media type (interface inventory §0.3).
+ * Angular sends `null` as an empty body without media type.
  */
 export function getBodyBytes({ headers }: Pick<Request, 'headers'>): number {
   if (headers['transfer-encoding'] !== undefined) return Infinity;
