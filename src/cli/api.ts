@@ -59,7 +59,7 @@ export async function withApi<Result>(
   if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
-  // The random key keeps other users of this machine out. No cronjobs, because the service stops with the command.
+  // The random API key keeps other users of this machine out. No cronjobs, because the service stops with the command.
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
   // Imported on demand, because a command takes 0.15 s of CPU with a running service, and 0.5 s with these modules.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
@@ -110,7 +110,7 @@ function createApi(url: string, key: string | undefined): Api {
       },
     );
     if (!response.ok) throw new CommandError(await readRefusal(response, key), 1, response.status);
-    // Every response of an agent runtime has this header. JSON of some other server must not be taken for a list.
+    // Every response of an agent runtime has this header. Without it, JSON of another server would be taken for a list.
     if (!response.headers.has('x-request-id')) throw new CommandError(`${target.origin} is no agent runtime.`);
     return response;
   };

@@ -29,7 +29,7 @@ interface Group {
 
 /** Maximum number of characters that are printed of a value that differs. */
 export const SHOWN = 300;
-/** Maximum number of invocations that are named for each group. */
+/** Maximum number of invocations that the report names for each group of equal differences. */
 const NAMED = 5;
 
 /** Exit codes of the command `replay`. `eval run` and `eval compare` use the same code for `notCompared`. */
@@ -81,7 +81,7 @@ function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
-/** The report as text: groups by size, the largest first, each with an example. */
+/** The report as text: the groups of equal differences, the largest first, each with an example. */
 export function toText(report: GateReport): string {
   const groups = toGroups(report.outcomes).flatMap(({ kind, place, outcomes }) => {
     const [first] = outcomes;

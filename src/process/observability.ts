@@ -64,7 +64,10 @@ export function logInvocations(log: Log): Observe | undefined {
 
 type Observe = NonNullable<InvocationContext['observe']>;
 
-/** Combines observers of invocations; `undefined` if there are none. Only the first end is reported. */
+/**
+ * Combines observers of invocations; `undefined` if there are none. Only the first report that an invocation ended is
+ * passed on.
+ */
 export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
   const present = ways.filter((way) => way !== undefined);
   if (present.length === 0) return undefined;

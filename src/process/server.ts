@@ -134,7 +134,7 @@ class Connections {
     if (!connection) return;
     const { responses } = connection;
     responses.splice(responses.indexOf(response), 1);
-    // With HTTP pipelining the next request may have arrived already.
+    // The connection is not idle if, with HTTP pipelining, the next request has arrived already.
     if (responses.length === 0) connection.idleSince = performance.now();
   }
 

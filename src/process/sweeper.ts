@@ -114,7 +114,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       pauseMs: Math.max(intervalMs, MINUTE_MS),
       jobs: [['going on with erasures', () => continueErasures({ ...context, evaluations })]],
     },
-    // This sweep and the next read whole tables, in batches.
+    // This sweep and the next one in the list read whole tables, in batches.
     {
       lock: 7_240_006,
       pauseMs: HOUR_MS,

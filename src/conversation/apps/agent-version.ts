@@ -39,7 +39,9 @@ const listNodes = (node: AgentNode): AgentNode[] => [
   ),
 ];
 
-/** Picks only the listed members, because others (such as addresses and headers of servers) may hold secrets. */
+/**
+ * Picks only the listed members, because other members (such as addresses and headers of servers) may contain secrets.
+ */
 const only = <Value>(value: Value, names: (keyof Value)[]) =>
   Object.fromEntries(names.map((name) => [name, value[name]]));
 

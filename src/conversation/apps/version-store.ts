@@ -15,7 +15,7 @@ const MAX_VERSIONS = 1_000;
 
 /** A version that another replica has stored already stays unchanged. */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
-  // Sorted, so that replicas that start at the same time lock rows in the same order and cannot deadlock.
+  // Rows are sorted, so that replicas that start at the same time lock them in the same order and cannot deadlock.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
   const values = rows.map(([name, { version }]) => ({
     appName: name,

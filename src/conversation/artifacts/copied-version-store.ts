@@ -65,7 +65,7 @@ export interface VersionCopy {
 /**
  * Copies artifact versions of a session in a single statement: into another session of the user with unchanged numbers,
  * or, with an invocation's `leaseToken`, as new versions in the same session.
- * @throws {ConflictError} if the other session already has an artifact of such a name
+ * @throws {ConflictError} if the other session already has an artifact with one of these names
  * @throws {LeaseLostError} if the session has another lease
  */
 export async function insertVersionCopies(

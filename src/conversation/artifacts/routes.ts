@@ -117,7 +117,7 @@ export const artifactOperations = [
         : new NotFoundError(absentVersion({ ...path, versionId: String(number) }));
     },
   }),
-  // Declared by itself, because an operation of the resource would answer 404 for an artifact that does not exist.
+  // Not declared by the resource, whose operations answer 404 for an artifact that does not exist.
   room.operation({
     method: 'delete',
     path: artifact.onePath,

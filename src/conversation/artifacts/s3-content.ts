@@ -70,7 +70,8 @@ function clientOptions({ region, endpoint, forcePathStyle, timeoutMs }: S3Settin
       requestTimeout: timeoutMs ?? DEFAULT_TIMEOUT_MS,
       throwOnRequestTimeout: true,
     },
-    // Off, because other stores may not support checksum trailers; the row has the SHA-256 anyway.
+    // The SDK adds no checksums, because stores other than Amazon's may not support them. The row has the SHA-256
+    // anyway.
     requestChecksumCalculation: 'WHEN_REQUIRED' as const,
     responseChecksumValidation: 'WHEN_REQUIRED' as const,
     ...(endpoint === undefined ? {} : { endpoint }),

@@ -92,7 +92,7 @@ export const spendWith =
     }
   };
 
-/** Returns the maximum tokens of a model call (prompt, output), and the request limited to this output. */
+/** Returns the maximum tokens of a model call (prompt and output), and the request with that limit on the output. */
 export function boundCall(request: ModelRequest): { request: ModelRequest; prompt: number; output: number } {
   const output = request.sampling.maxOutputTokens ?? DEFAULT_OUTPUT_TOKENS;
   const bounded = { ...request, sampling: { ...request.sampling, maxOutputTokens: output } };

@@ -71,7 +71,9 @@ export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): 
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
 
-/** Scope for the keys of deleted invocations; a trigger inserts them when an invocation's row is deleted. */
+/**
+ * Scope for the idempotency keys of deleted invocations; a trigger inserts a key when an invocation's row is deleted.
+ */
 const OF_INVOCATIONS = 'invocation';
 
 /** Refuses an idempotency key of a deleted invocation. @throws {NotFoundError} if there was one with this key */
@@ -93,7 +95,7 @@ export async function deleteOldKeys(db: Database, hours: number, signal?: AbortS
   await inBatches(() => db.delete(idempotencyKeys).where(isNext), signal);
 }
 
-/** Deletes stored responses about a user who is named in the request's body, not in its path. @returns their number */
+/** Deletes stored responses to requests that name the user in the body, not in the path. @returns their number */
 export async function deleteAnswersNaming(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,

@@ -36,7 +36,7 @@ interface IdempotentContext {
 }
 
 /**
- * Makes a POST or PATCH idempotent by `Idempotency-Key`: its handler runs inside the transaction that holds the key.
+ * Makes a POST or PATCH idempotent by `Idempotency-Key`: its handler runs inside the transaction that reserves the key.
  * Other operations are returned unchanged. So are operations that declare the header themselves: they call models,
  * which takes too long for a transaction, so they choose which part runs once.
  */
@@ -68,7 +68,7 @@ const getKey = ({ headers }: Pick<RequestParts, 'headers'>) =>
 
 /**
  * Runs `work` once per `Idempotency-Key` and stores its text; without a key, runs it each time. With a key, the
- * context's database is the transaction that holds the key.
+ * context's database is the transaction that has reserved the key.
  * @throws {KeyReusedError} if the key was used for another request
  */
 export async function once<Context extends IdempotentContext>(

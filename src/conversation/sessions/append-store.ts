@@ -197,7 +197,7 @@ function findFirstText(events: readonly NewEvent[]): string | null {
   for (const { author, content } of events) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
-    // Sliced before it is split into code points of at most two UTF-16 units, because the text may be long.
+    // The text is cut before it is split into code points (of at most two UTF-16 units), because it may be long.
     if (texts.length > 0) {
       const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
       return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));

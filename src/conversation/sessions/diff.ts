@@ -25,7 +25,7 @@ interface StateDifference {
 }
 
 interface EventsDiff {
-  /** Number of equal events before the first difference. */
+  /** Number of leading events that are equal in both sessions. */
   same: number;
   differing: number;
   /** The first differences, in the order of the events. */
@@ -94,7 +94,9 @@ export function toShown(value: unknown): unknown {
   return `${text.slice(0, MAX_SHOWN)}…`;
 }
 
-/** Returns a function that renames call ids by order of appearance, because providers generate new ids in every run. */
+/**
+ * Returns a function that replaces the ids of tool calls by numbers, because providers generate new ids in every run.
+ */
 function namer(): (id: string) => string {
   const names = new Map<string, string>();
   return (id) => {

@@ -169,7 +169,7 @@ export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
 export interface EventsAfter extends SessionEnd {
   events: FollowedEvent[];
-  /** Id of the event at the requested sequence itself; null if there is none. */
+  /** Id of the event with the sequence after which the list begins; null if there is none. */
   placeId: string | null;
 }
 

@@ -14,7 +14,7 @@ import {
 import { parseExactJson } from '../../core/exact-json.ts';
 
 interface CachedHistory {
-  /** Frozen, because all invocations of the session share the event objects. */
+  /** The events are frozen, because all invocations of the session share these objects. */
   events: readonly Event[];
   /** Ids of events that the runtime made. All readers share the set; ids of events that a reader lacks do no harm. */
   runtimeEventIds: Set<string>;

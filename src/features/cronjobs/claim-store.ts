@@ -86,7 +86,7 @@ export async function advanceCronjobs(tx: Database, advances: Advance[]): Promis
 export interface ClaimedRun {
   run: RunRow;
   cronjob: CronjobRow;
-  /** True if another process held the run before. That process may have started the invocation. */
+  /** True if another process had claimed the run before and may have started its invocation. */
   isTakenOver: boolean;
 }
 

@@ -120,7 +120,7 @@ interface MidnightGap {
   at: Date;
   /** The first skipped wall-clock time. */
   from: Date;
-  /** The wall-clock midnight that begins the day on which the clock change ends; in the gap or at its end. */
+  /** The wall-clock midnight that begins the first day with times that are not skipped. */
   to: Date;
 }
 

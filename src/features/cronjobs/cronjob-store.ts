@@ -37,7 +37,7 @@ export async function findTime(db: Database): Promise<Date> {
 }
 
 /**
- * Serializes a user's concurrent inserts, because their cronjobs together must not exceed `limit`.
+ * Serializes a user's concurrent inserts, because all the user's cronjobs together must not exceed `limit`.
  * @throws {ConflictError} if the user already has `limit` cronjobs
  */
 export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {

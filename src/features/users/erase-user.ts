@@ -192,7 +192,10 @@ const deleteObjects: Step = ({ database, contentStore }, user) =>
     return { objects: keys.length, artifact_versions: keys.length };
   });
 
-/** An erasure's steps: copies of the data, then the users' tables, dependent tables before those they reference. */
+/**
+ * An erasure's steps: first copies of the user's data, then the tables of users, each before the tables that it
+ * references.
+ */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),

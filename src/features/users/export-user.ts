@@ -126,7 +126,8 @@ export async function importLines(
     if (!isPassingFailure(error)) await contentStore.remove(batches.flatMap(({ bytes }) => bytes?.objectKey ?? []));
     throw error;
   });
-  // Files for versions that already exist: no row references these files, so an erasure would not find them.
+  // Removes files uploaded for versions that already existed: no row references them, so an erasure would not find
+  // them.
   await contentStore.remove(unused);
   return { imported, present: batches.reduce((sum, { texts }) => sum + texts.length, 0) - imported };
 }
@@ -209,7 +210,7 @@ const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&
-  // Not the lease of invocations: queued ones have `infinity` there, which is never converted to a JavaScript date.
+  // The lease of an invocation is not checked: that of a queued one is `infinity`, and no code converts it to a date.
   column.name !== 'lease_expire_time' &&
   value !== undefined &&
   value !== null &&

@@ -136,7 +136,8 @@ function toSpan(span: ReadableSpan): Span {
     key: { appName: text(ATTRIBUTE.appName), userId: text(ATTRIBUTE.userId), sessionId: text(ATTRIBUTE.sessionId) },
     traceId: span.spanContext().traceId,
     id: span.spanContext().spanId,
-    // Without the caller's span as parent: it is not stored, and the Web UI shows spans without a parent as roots.
+    // A span of the HTTP client is no parent: it is not stored, and the Web UI shows only spans without a parent as
+    // roots.
     parentId: span.parentSpanContext?.isRemote === true ? undefined : span.parentSpanContext?.spanId,
     eventId: text(ATTRIBUTE.eventId) || undefined,
     name: span.name,
