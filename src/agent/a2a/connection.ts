@@ -13,12 +13,12 @@ import { markText, unmarkText } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 
 const CARD = '.well-known/agent-card.json';
-/** Time limit of one HTTP request, in milliseconds; responses that are streams have none. */
+/** Time limit of one HTTP request, in milliseconds; a streamed response has no limit. */
 const REQUEST_MS = 30_000;
 /** Minimum and maximum pause between two polls of a task or two attempts of a request, in milliseconds. */
 export const POLL_MS = { least: 100, most: 5_000 };
 export const toNext = (pauseMs: number): number => Math.min(2 * pauseMs, POLL_MS.most);
-/** Maximum number of attempts of a request that gets no response: about 20 s in total. */
+/** Maximum number of attempts of a request without a response; with the pauses they take about 20 s. */
 const MAX_TRIES = 10;
 /** HTTP statuses of a service that is temporarily unavailable, because it starts or stops; the request is retried. */
 const AWAY = new Set([502, 503, 504]);
@@ -40,7 +40,7 @@ export interface Peer {
 export const toFailure = ({ name }: Peer, why: string, options?: ErrorOptions): AgentError =>
   new AgentError('remote_failed', `The agent \`${name}\` cannot be asked: ${why}.`, options);
 
-/** @throws {AgentError} that names the agent; its cause is the agent's own error if the agent refused */
+/** @throws {AgentError} that names the other agent; its `cause` is the agent's own error if the agent refused */
 export async function awaitAnswer<Answer>(peer: Peer, answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer;
@@ -105,7 +105,7 @@ async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card
 }
 
 /**
- * Converts integers in the data of stream events to strings, because the A2A package would round large ones;
+ * Converts integers in the data of stream events to strings, because the A2A package would round those beyond 53 bits;
  * `remote.ts` converts them back.
  */
 function markEvents(response: Response): Response {

@@ -26,7 +26,7 @@ const MAX_ANSWER_CHARACTERS = 100_000;
 /** Maximum length of the id of a task or message, in characters. */
 const MAX_ID_CHARACTERS = 4_096;
 const MAX_QUESTION_CHARACTERS = 2_000;
-/** Member of `partMetadata` of a question to the user: the A2A task, and the calls in it, that wait for the reply. */
+/** Member of `partMetadata` of a question to the user: the A2A task that waits for the reply, and the calls in it. */
 const NOTE = 'a2a';
 const noteSchema = z.looseObject({ taskId: z.string(), calls: z.array(z.looseObject({ callId: z.string() })) });
 
@@ -77,7 +77,7 @@ async function openAccess(name: string, { url, userOauth }: RemoteAgent, setting
 
 /**
  * Sends the messages that the agent has not received yet, or continues with the task that an earlier attempt created.
- * Returns the id of the task, or the agent's reply if it is there already.
+ * Returns the task's id, or the agent's reply if the agent has already replied.
  */
 async function begin(call: TaskCall, request: ModelRequest): Promise<string | ModelAnswer> {
   const { question, kept, operationId, conversationId } = call.caller;
@@ -86,7 +86,7 @@ async function begin(call: TaskCall, request: ModelRequest): Promise<string | Mo
   const answer = getFunctionResponses(contents.at(-1)).find(({ id }) => id === question?.functionCall?.id);
   if (note && answer) return sendAnswer(call, request, note, answer.response ?? {});
   if (typeof kept?.['taskId'] === 'string') return kept['taskId'];
-  // False for a request for OAuth consent, because it comes from this runtime and not from the agent.
+  // False for this runtime's request for OAuth consent, which the agent did not send.
   const isAnswer = (content: Content) => !getParts(content).some((part) => getNote(part)['consent'] === true);
   const last = contents.findLastIndex((content) => content.role === 'model' && isAnswer(content));
   const parts = contents
@@ -103,7 +103,7 @@ function toA2aPart({ text, inlineData, fileData }: Part): JsonObject[] {
   return Object.values(content)[0] ? [{ ...content, mediaType, filename }] : [];
 }
 
-/** Does not wait until the task ends. Returns the id of the task, or the reply if it is there already. */
+/** Sends a message. Returns the id of the agent's task without waiting for its end, or a reply that comes at once. */
 async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObject): Promise<string | ModelAnswer> {
   const { state, modelCalls, endTime } = call.caller;
   const chain = chainSchema.safeParse(state[CHAIN_STATE]).data ?? [];
@@ -119,7 +119,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   };
   const message = { role: 'ROLE_USER', ...members, metadata };
   const request = SendMessageRequest.fromJSON({ message: mark(message), configuration: { returnImmediately: true } });
-  // Sending is not aborted with the invocation, because then the id of the task would be lost.
+  // An abort of the invocation does not abort this request, because the id of the task would be lost with the response.
   const whole = { signal: new AbortController().signal };
   const answer = await awaitAnswer(call, call.transport.sendMessage(request, whole));
   if ('messageId' in answer) return toText(call, joinText(answer.parts));
@@ -131,7 +131,7 @@ async function send(call: TaskCall, { sampling }: ModelRequest, members: JsonObj
   return isComplete(answer) ? toAnswer(call, answer) : answer.id;
 }
 
-/** Content of an ended task is used at once, because some services forget a task after they have sent it. */
+/** True if the task has its output, which is used at once, because some services forget a task after sending it. */
 const isComplete = (task: Task): boolean =>
   getState(task) !== TaskState.UNRECOGNIZED &&
   !RUNNING.includes(getState(task)) &&
@@ -191,7 +191,7 @@ async function* listen(transport: Transport, id: string, text: TextSoFar): Async
         return;
     }
   } catch {
-    // If the stream breaks or becomes too large, the task goes on and is polled.
+    // A stream that breaks or becomes too large is no failure: the task goes on and is polled.
   }
 }
 

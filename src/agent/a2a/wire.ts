@@ -5,18 +5,18 @@ export const VERSION = '1.0';
 /** Older version of the A2A protocol that is accepted too. */
 export const OLD_VERSION = '0.3';
 
-/** Member of a message's metadata: the agents that wait for its reply, outermost first, so that cycles are detected. */
+/** Member of a message's metadata: the agents that wait for the reply to it, outermost first, to detect cycles. */
 export const CHAIN = 'agent-runtime/chain';
-/** State key under which an invocation holds that list of waiting agents. */
+/** State key of the list of agents that wait for the reply of this invocation ({@link CHAIN}). */
 export const CHAIN_STATE = 'temp:a2a_chain';
 export const MAX_CHAIN = 8;
 export const chainSchema = z.array(z.string().max(2_048)).max(MAX_CHAIN);
 
-/** Metadata member. In a message: maximum number of model calls for the reply; in a task: number of calls made. */
+/** Metadata member. In a message: how many model calls the other agent may make; in a task: how many it made. */
 export const CALLS = 'agent-runtime/modelCalls';
 export const callsSchema = z.int().min(0).max(1_000_000);
-/** Metadata member. In a message: maximum number of tokens for the reply; in a task: number of tokens used. */
+/** Metadata member. In a message: how many tokens the other agent may use; in a task: how many it used. */
 export const TOKENS = 'agent-runtime/tokens';
 export const usedSchema = z.object({ prompt: callsSchema, output: callsSchema });
-/** Member of a message's metadata: time until the reply must be there, in milliseconds. */
+/** Member of a message's metadata: time within which the caller needs the reply, in milliseconds. */
 export const TIME = 'agent-runtime/timeMs';

@@ -9,19 +9,19 @@ export type ToPattern = (pattern: string) => { test: (text: string) => boolean }
 const options = { strict: false, validateFormats: false, addUsedSchema: false, logger: false } as const;
 const validators = new WeakMap<JsonObject, ValidateFunction>();
 
-/** Uses a new Ajv each time, because an Ajv keeps every schema, and MCP servers bring new ones with each invocation. */
+/** A new Ajv for each schema, because an Ajv never releases schemas, and MCP servers send new ones all the time. */
 function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunction {
   const { $schema, ...schema } = parameters;
   const isOldDraft = typeof $schema === 'string' && /draft-0[467]/.test($schema);
-  // `code` is needed only to print a validator as source code, which does not happen here.
+  // Ajv's types require `code`, which Ajv reads only to print a validator as source code.
   const more = toPattern ? { code: { regExp: Object.assign(toPattern, { code: '' }) } } : {};
   const Compilers = isOldDraft ? [Ajv, Ajv2020] : [Ajv2020, Ajv];
   const [first, second] = Compilers.map((Compiler) => new Compiler({ ...options, ...more }));
   try {
     return (first as Ajv).compile(schema);
   } catch {
-    // Few servers declare the version of JSON Schema, so the other version is tried: a list in `items` is a tuple in
-    // draft 7 and invalid in 2020-12.
+    // If the schema is invalid in one version of JSON Schema, the other is tried, because few MCP servers declare the
+    // version. For example, a list in `items` is a tuple in draft 7 and invalid in 2020-12.
     return (second as Ajv).compile(schema);
   }
 }
@@ -34,23 +34,23 @@ function getValidator(parameters: JsonObject): ValidateFunction {
   return validator;
 }
 
-/** Safe for the operator's schemas only, because the check of a malicious schema may never end. */
+/** For the operator's schemas only, because on this thread the check of a malicious schema might never end. */
 export const schemaError = (schema: JsonObject, value: unknown, what: Checked): string | undefined =>
   findViolation(() => getValidator(schema), value, what);
 
-/** Checks against an untrusted schema, which is not cached. `toPattern` compiles its patterns. */
+/** For untrusted schemas, which are not cached. `toPattern` compiles the schema's regular expressions. */
 export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
   findViolation(() => compile(schema, toPattern), value, what);
 
-/** The arguments of a tool call, the result of a tool (`answer`), or an agent's final answer (`output`). */
+/** A schema checks a tool call's arguments, a tool's result (`answer`), or an agent's final answer (`output`). */
 export type Checked = 'arguments' | 'answer' | 'output';
 
-/** Message for every final answer if the output schema itself is invalid. */
+/** Error message for each final answer if the output schema itself is invalid. */
 export const UNUSABLE_OUTPUT = 'The schema of the answer cannot be used';
 
 const WORDS = {
   arguments: {
-    // A schema whose version or `$ref` is not supported accepts all arguments, because the tool's owner checks them.
+    // If the schema's version or `$ref` is not supported, all arguments pass here, because the tool itself checks them.
     unusable: undefined,
     toText: (problem: string) =>
       `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`,

@@ -9,8 +9,8 @@ import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 import type { Checked } from './check-arguments.ts';
 
 /**
- * A check is late if this process has used half of `CHECK_MS` as CPU time since the check began, which bounds the CPU
- * time of the worker thread, and after `MAX_ROUNDS` × `CHECK_MS` at the latest.
+ * Time limit of a check, in milliseconds. A check is late if this process has used half of `CHECK_MS` as CPU time since
+ * the check began, which bounds the CPU time of the worker thread, and after `MAX_ROUNDS` × `CHECK_MS` at the latest.
  */
 const CHECK_MS = 1_000;
 const MAX_ROUNDS = 10;
@@ -22,7 +22,7 @@ const TOO_COSTLY: Record<Checked, string> = {
   output: 'The schema of the answer takes too long to check',
 };
 
-/** The file name ends with `.ts` in the repository and with `.js` in the published package. */
+/** The worker's file name ends with `.ts` in the repository and with `.js` in the published package. */
 const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
 
 /**
@@ -35,7 +35,7 @@ export class SchemaSandbox {
 
   /** Returns a message about the first violation, if any; `undefined` after an abort. Never rejects. */
   check(schema: JsonObject, value: unknown, signal: AbortSignal, what: Checked = 'arguments') {
-    // Exact integers are rounded, because structured cloning would turn them into plain objects.
+    // Integers of more than 53 bits are rounded, because structured cloning would turn them into plain objects.
     const job: [JsonObject, unknown, Checked] = [schema, mapExactIntegers(value, toRounded), what];
     return orAborted(thread.check(this, job, signal), signal).catch(() => undefined);
   }
@@ -44,7 +44,7 @@ export class SchemaSandbox {
     return this.#isRefused;
   }
 
-  /** Closes the sandbox: each later validation in it fails immediately. */
+  /** Makes the sandbox refuse all further checks, because one of its schemas was too costly. */
   refuse(): void {
     this.#isRefused = true;
   }
@@ -67,7 +67,7 @@ function watchCheck(): Disposable & { signal: AbortSignal } {
   return { signal: late.signal, [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** Callers take turns. The thread starts with the first check, and with the next check after it was terminated. */
+/** The worker thread: one check at a time. The first check starts it, and the first after it was terminated. */
 class CheckThread {
   readonly #turns = new FairSemaphore(1);
   #worker: Worker | undefined;
@@ -100,7 +100,7 @@ class CheckThread {
       const [{ problem }] = (await once(worker, 'message', { signal: late.signal })) as [Answer];
       return problem;
     } catch {
-      // The thread was late or has failed; the next check starts a new one.
+      // The check was late or the thread has failed; the next check starts a new thread.
       void this.#worker?.terminate();
       this.#worker = undefined;
       group.refuse();
@@ -111,7 +111,7 @@ class CheckThread {
   async #start(): Promise<Worker> {
     const worker = new Worker(WORKER, { resourceLimits: RESOURCES });
     this.#worker = worker;
-    // A thread without a check does not keep the process alive.
+    // An idle worker thread must not keep the process alive.
     worker.unref();
     worker.on('error', () => {
       if (worker === this.#worker) this.#worker = undefined;

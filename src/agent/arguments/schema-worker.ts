@@ -6,7 +6,7 @@ import { type Checked, schemaErrorOnce, type ToPattern } from './check-arguments
 /** Worker thread of `schema-sandbox.ts`. It sends one message when it is ready and one per check. */
 
 /**
- * Matches in linear time (RE2). `toString` returns the pattern's source, by which Ajv identifies patterns.
+ * Compiles a pattern with RE2, which matches in linear time. Ajv identifies patterns by the source in `toString`.
  * @throws for a pattern with lookaround
  */
 const linear: ToPattern = (pattern) => {
@@ -14,7 +14,7 @@ const linear: ToPattern = (pattern) => {
   return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
 };
 
-/** Accepts every text if RE2 cannot compile the pattern, because the server of the schema checks the call itself. */
+/** A pattern that RE2 cannot compile matches every text, because the schema's MCP server checks the call too. */
 const linearOrAny: ToPattern = (pattern) => {
   try {
     return linear(pattern);
@@ -27,7 +27,7 @@ const linearOrAny: ToPattern = (pattern) => {
 const send = (message: unknown) => parentPort?.postMessage(message);
 
 parentPort?.on('message', ([schema, value, what]: [JsonObject, unknown, Checked]) => {
-  // Only this check applies to an agent's final answer, so its patterns must be ones that RE2 can compile.
+  // In an output schema RE2 must compile all patterns, because nothing else checks an agent's final answer.
   send({ problem: schemaErrorOnce(schema, value, what, what === 'output' ? linear : linearOrAny) });
 });
 send('ready');

@@ -27,7 +27,7 @@ export const defineAgent = (source: AgentSource): AgentSource => source;
 /** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
   parameters: Parameters;
-  /** Returns what the model reads; a thrown error becomes the function response. */
+  /** The return value, or the message of a thrown error, becomes the function response that the model reads. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
 }
 
@@ -59,7 +59,7 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
 const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
- * Loads the operator's agent applications, sorted by name; none if the directory is missing.
+ * Loads the agent applications in a directory, sorted by name; none if the directory is missing.
  * @throws {ConfigError} that names the file, if a file cannot be loaded or exports no agent
  */
 export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {
@@ -135,7 +135,7 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
   return { definition: toDefinition({ ...source, name }), tools };
 }
 
-/** Returns the tool's name. A tool given as a value is registered in `own`; a tool given by its name is not. */
+/** Returns the tool's name. Adds a tool object to the application's tools (`own`); a name is that of a built-in one. */
 function addTool(tool: string | Tool, own: Map<string, Tool>, path: string): string {
   if (typeof tool === 'string') return tool;
   const existing = own.get(tool.name);

@@ -156,7 +156,7 @@ const subAgents = z.array(subAgent).optional();
 const source = z.strictObject({ ...members, subAgents });
 
 /**
- * Checks at run time, because the author of an agent in code may not run a type checker. `path` is used in errors only.
+ * Checks an agent at run time, because its author may not run a type checker. `path` is used in errors only.
  * @throws {ConfigError} for the first unknown member or wrong value
  */
 export function checkSource(agent: AgentSource, path: string): void {

@@ -25,7 +25,7 @@ import type { Effect, Tool, ToolLimits } from './tool.ts';
  *                                          events
  */
 
-/** Applies to each invocation. */
+/** Maximum number of model calls of one invocation. */
 export const DEFAULT_MAX_LLM_CALLS = 500;
 
 /** The contents of a `harness.yaml`, in snake_case. */
@@ -53,7 +53,7 @@ export interface AgentDefinition {
   instruction: string;
   /** Default: the model of the parent agent; for the root agent, the model of the environment. */
   modelName?: string;
-  /** Overrides `modelName`. Default: the model of the parent agent. */
+  /** The model with provider and address; overrides `modelName`. Default: the model of the parent agent. */
   model?: AgentModel;
   tools: string[];
   skills: string[];
@@ -65,12 +65,12 @@ export interface AgentDefinition {
   /** Limits by tool name, including tools of MCP servers. Each overrides the tool's own limit. */
   toolLimits?: Record<string, ToolLimits>;
   openapi?: OpenApiSource[];
-  /** Names of tools. If a crash leaves it unknown whether a call of such a tool took effect, a person decides. */
+  /** Names of tools. If it is unknown after a crash whether a call of such a tool took effect, a person decides. */
   askWhenUnknown?: string[];
   /** Default: the sampling parameters of the parent agent. */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];
-  /** True: the parent agent calls this agent like a tool and goes on, instead of transferring the conversation. */
+  /** True: the parent agent calls this agent like a tool and goes on, instead of handing over the conversation. */
   asTool?: boolean;
   /** Another service that runs the agent and is called over the A2A protocol. Default: this service runs the agent. */
   remote?: RemoteAgent;
@@ -82,11 +82,11 @@ export interface AgentDefinition {
   outputKey?: string;
   /** Maximum number of rounds of a `loop` agent. Default: no maximum; the loop ends when a sub-agent escalates. */
   maxIterations?: number;
-  /** Maximum for one invocation. Default: 500. Read from the root agent only. */
+  /** Maximum number of model calls of one invocation. Default: 500. Read from the root agent only. */
   maxLlmCalls?: number;
   /** When older events are summarised. Default: never. Read from the root agent only. */
   compaction?: CompactionSettings;
-  /** Read from the root agent only. */
+  /** How memories are made and searched. Read from the root agent only. */
   memory?: MemorySettings;
 }
 
@@ -109,18 +109,18 @@ export interface AgentOverrides {
   timeAtMostMs?: number;
   /** Overrides the agent's sampling parameters one by one; a parameter that is absent here stays. */
   sampling?: Sampling;
-  /** JSON Schema for every agent that may give the final answer. Untrusted, because it comes from a request. */
+  /** JSON Schema of the final answer, for each agent that may give it. Untrusted, because a client wrote it. */
   outputSchema?: JsonObject;
   /** Tools that the client runs, added to the agent's own. */
   clientTools?: ClientTool[];
-  /** Whether the first model call of the request must call a tool, and which. */
+  /** Whether the model must call a tool in its first answer, and which. */
   toolChoice?: ToolChoice;
-  /** Name of a request member that this runtime does not support; the invocation fails with an error that names it. */
+  /** Name of an unsupported member in the request; the invocation fails with an error that names the member. */
   unsupported?: string;
 }
 
 export interface ModelTarget {
-  /** A name as in the setting `MODEL_PROVIDER`, or a custom model. Default: the provider of the environment. */
+  /** A provider's name as in `MODEL_PROVIDER`, or a custom model. Default: the provider of the environment. */
   provider?: Provider | Model;
   name: string;
   /** Default: the base URL of the environment if the provider is the same, else the provider's public address. */
@@ -131,7 +131,7 @@ export interface ModelTarget {
 
 export interface AgentModel extends ModelTarget {
   fallbacks?: ModelTarget[];
-  /** Time limit for the model's first output, if a fallback remains. Default: only the provider's time limit. */
+  /** Time limit for the model's first output if a fallback model is left, in ms. Default: the provider's limit only. */
   firstTokenMs?: number;
 }
 
@@ -141,17 +141,17 @@ export interface AgentNode {
   name: string;
   description: string;
   kind: AgentKind;
-  /** Template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are replaced before each model call. */
+  /** Template: before each model call, state values replace `{name}` and `{app:x}`, an artifact `{artifact.x}`. */
   instruction: string;
   /** Text sent after the instruction and not treated as a template: the list of the agent's skills. */
   appendedInstruction: string;
-  /** True for an instruction or output schema (`form`) that came with a request and is therefore untrusted. */
+  /** Whether the instruction or the output schema (`form`) came with a request and is therefore untrusted. */
   isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
   /** True: the agent runs in another service, and `model` forwards to that service. Default: false. */
   isRemote?: boolean;
-  /** Models that are called in order if the model before fails without any output. Default: none. */
+  /** Models that are called in order, each if the one before it failed without output. Default: none. */
   fallbacks?: NamedModel[];
   firstTokenMs?: number;
   tools: Tool[];
@@ -167,12 +167,12 @@ export interface AgentNode {
 
 /** An agent tree that is ready for one invocation: its MCP servers are connected. */
 export interface PreparedAgent extends AgentNode {
-  /** Maximum number of model calls of the invocation, including those of sub-agents and those that summarise. */
+  /** Maximum number of model calls of the invocation, including those of sub-agents and of the summaries. */
   maxLlmCalls: number;
-  /** Maximum number of tokens; the prompt of the last model call may exceed it. Default: only budgets limit tokens. */
+  /** Maximum number of the invocation's tokens; the last model call's prompt may exceed it. Default: only budgets. */
   maxTokens?: number | undefined;
   compaction?: CompactionSettings;
-  /** Whether the first model call must call a tool, and which. Default: the model is free. */
+  /** Whether the model must call a tool in its first answer, and which. Default: the model decides. */
   toolChoice?: ToolChoice;
   /** Closes the MCP sessions. Idempotent; never throws. */
   close: () => Promise<void>;
@@ -181,14 +181,14 @@ export interface PreparedAgent extends AgentNode {
 /** `llm` calls a model; the other kinds run their sub-agents: in sequence, in parallel, or repeatedly. */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
-/** Either a remote server (`url`) or a program of the operator (`command`). `headers` are sent to this server only. */
+/** A remote MCP server (`url`) or a program of the operator (`command`). `headers` are sent to this server only. */
 export interface McpServer {
   name: string;
   url?: string;
   /** Program that each invocation starts; it speaks MCP over its standard streams. A request cannot set it. */
   command?: string;
   args?: string[];
-  /** Environment variables of the program, beside the few that it inherits, such as `PATH` and `HOME`. */
+  /** Environment variables of the program. From this process it inherits only a few, such as `PATH` and `HOME`. */
   env?: Record<string, string>;
   transport?: 'streamable-http' | 'sse';
   headers?: Record<string, string>;
@@ -229,7 +229,7 @@ export interface OpenApiSource {
   /** An OpenAPI 3 document, or the path of a JSON or YAML file with it. */
   document: string | JsonObject;
   operations: string[];
-  /** Default: the first server in the document. */
+  /** Base URL of the API. Default: the URL of the first server in the document. */
   baseUrl?: string;
   /** Headers with the operator's credentials, sent to this API only. */
   headers?: Record<string, string>;
@@ -247,7 +247,7 @@ export interface OpenApiSource {
 export interface RemoteAgent {
   url: string;
   headers?: Record<string, string> | undefined;
-  /** URL of a JWK set with the keys that may sign the agent card. Default: card signatures are not checked. */
+  /** URL of a JWK set with the keys that may sign the agent card. Default: the card's signatures are not checked. */
   keys?: string | undefined;
   /**
    * OAuth client of this issuer to which each user grants access in a browser. Default: a client registered
@@ -256,11 +256,11 @@ export interface RemoteAgent {
   userOauth?: (NonNullable<McpServer['userOauth']> & { issuer: string }) | undefined;
 }
 
-/** Supplies the tools of an agent's MCP servers without a connection to the servers, for evaluation and replay. */
+/** Supplies recorded tools in place of an agent's MCP servers, for evaluation and replay, which contact no server. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
 export interface MemorySettings {
-  /** Model of the embedding vectors. Default: none; memories are searched by words only. */
+  /** Model that makes embedding vectors of memories. Default: none; memories are searched by words only. */
   embeddings?: ModelTarget & { dimensions?: number };
   /**
    * Which texts of a successful invocation become memories: all, those that match a pattern, those that the agent's

@@ -1,8 +1,8 @@
 /** Number of consecutive failures after which the circuit breaker opens. */
 const MAX_FAILURES = 5;
-/** Time from the last failure until one trial call is made, in milliseconds. */
+/** Time after the last failure until the open circuit breaker allows one trial call, in milliseconds. */
 const PAUSE_MS = 10_000;
-/** Number of failing users to remember, because two are enough to blame the provider. */
+/** Maximum number of users with failed calls that are remembered, because two are enough to blame the provider. */
 const MAX_USERS = 2;
 
 /**
@@ -15,7 +15,7 @@ export class CircuitBreaker {
   #failures = 0;
   #retryTime = 0;
 
-  /** @param now - in milliseconds */
+  /** @param now - the clock, in milliseconds */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }

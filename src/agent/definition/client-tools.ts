@@ -5,11 +5,11 @@ import { bodyText, looseObject } from '../../core/members.ts';
 import type { AgentNode } from './agent.ts';
 import type { Tool } from './tool.ts';
 
-/** Limits of one request, because each model call carries all of its tools. */
+/** Limits of the tools that a client adds to one request, because each model call contains all of them. */
 const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
-/** Reserved tool names: the loop itself makes or answers calls of these names. */
+/** Tool names that clients cannot use, because the agent loop itself makes or answers calls of these names. */
 const RESERVED = new Set(['transfer_to_agent', 'adk_request_confirmation']);
 
 const clientToolSchema = looseObject('A tool that the client runs.', {
@@ -62,7 +62,7 @@ export function addClientTools(node: AgentNode, tools: readonly ClientTool[]): v
 }
 
 /**
- * Converts a client's tool. The loop never answers its calls, so a call pauses the invocation. The arguments are not
+ * Converts a client's tool. The client answers its calls, so a call pauses the invocation. The arguments are not
  * checked here, because the client made the schema and checks them itself.
  */
 const toTool = (tool: ClientTool): Tool => ({

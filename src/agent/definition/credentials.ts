@@ -4,7 +4,7 @@ import type { JsonObject } from '../../core/content.ts';
 export interface UserCredentials {
   /** OAuth redirect URI, to which the authorization server sends the user's browser back. */
   redirectUrl: string;
-  /** Reads the user's grant for a server, if there is one. */
+  /** Reads the user's OAuth grant for a server, if there is one. */
   read(resource: string): Promise<JsonObject | undefined>;
   /**
    * Replaces an expired grant by the result of `work`. Without a result, the grant is deleted; if `work` throws, the
@@ -15,6 +15,6 @@ export interface UserCredentials {
     expired: JsonObject,
     work: () => Promise<JsonObject | undefined>,
   ): Promise<JsonObject | undefined>;
-  /** Stores the data of a consent until the browser returns with the same `state`. The data can be read only once. */
+  /** Stores an OAuth consent's data until the browser returns with the same `state`. They can be read only once. */
   begin(consent: { resource: string; sessionId: string; state: string; kept: JsonObject }): Promise<void>;
 }

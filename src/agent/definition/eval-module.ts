@@ -18,7 +18,7 @@ export interface OwnMetric {
   score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
 }
 
-/** Removes what must not be copied from a user's session into an eval case. The case is JSON as in the API. */
+/** Removes private data from an eval case made from a user's session. The case has the JSON form of the API. */
 export type Mask = (evalCase: JsonObject) => JsonObject | Promise<JsonObject>;
 
 export interface EvalModule {

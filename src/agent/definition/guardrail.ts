@@ -4,7 +4,7 @@ import type { ModelRequest } from './model.ts';
 import type { CallContext, Guard, HookContext, HookedCall, Hooks } from './hooks.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
 
-/** The user's message, the model's output, the arguments of tool calls, or the results of tools. */
+/** A guardrail checks the user's message, the model's output, arguments of tool calls, or results of tools. */
 export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
 
 /** A custom check of a guardrail: returns true if the text must not pass, or the text that replaces it. */
@@ -15,9 +15,9 @@ export interface GuardrailOptions {
   at: GuardedPlace[];
   /** Regular expressions, a yes-or-no question for the agent's model (`judge`), or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;
-  /** `block` replaces the whole text, `redact` the matches only; `ask` lets a person decide. Default: `block`. */
+  /** `block` replaces a whole offending text, `redact` only its matches; `ask` asks a person. Default: `block`. */
   action?: 'block' | 'redact' | 'ask';
-  /** Text in place of blocked text. With the action `ask` it is the question to the person. */
+  /** Text that replaces a blocked text, or the question to the person if the action is `ask`. */
   message?: string;
   /** Maximum time of one check, in milliseconds. Default: 10,000. */
   timeoutMs?: number;
@@ -56,7 +56,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
     name,
     ...(timeoutMs !== undefined && { timeoutMs }),
     ...(has('input') && {
-      // Checks only contents that hooks have added, because the session's own contents were checked before.
+      // Checks only contents that hooks added to the request, because those of the session are already checked.
       async beforeModel(request, context) {
         for (const [index, content] of request.contents.entries()) {
           if (content.role === 'model' || guardedContents.get(request)?.has(content)) continue;

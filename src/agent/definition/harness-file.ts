@@ -5,13 +5,13 @@ import { mcpServersSchema } from './harness-schema.ts';
 import { toOutputSchema } from './output-schema.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Tools of the agent if the harness file lists no tools. */
+/** Tools of the agent if its `harness.yaml` lists none. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 
 type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
-/** Settings from environment variables; they override the harness file. */
+/** Settings from environment variables; they override the `harness.yaml`. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
 type Variables = Readonly<Record<string, string | undefined>>;
 
@@ -87,11 +87,11 @@ type InWords<Value> = Value extends (infer Each)[]
 
 /** Members whose keys are chosen by the author, such as header names, and are therefore not converted to camelCase. */
 const RECORDS = new Set(['headers', 'env', 'tool_limits']);
-/** Members whose string or map values may contain `${NAME}`. */
+/** Members in whose values `${NAME}` is replaced by an environment variable. */
 const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
 
 /**
- * Converts a value of the harness file: its keys to camelCase, and `${NAME}` to the value of the variable. `owner` is
+ * Converts a value of the `harness.yaml`: its keys to camelCase, and `${NAME}` to the value of the variable. `owner` is
  * the name of the agent or server in errors.
  */
 function toWords<Value>(value: Value, variables: Variables, owner: string, member = ''): InWords<Value> {

@@ -148,7 +148,7 @@ const agent = {
 
 const members = z.strictObject(agent);
 
-/** Written by hand, because TypeScript cannot infer the type of a recursive schema. */
+/** A sub-agent in `harness.yaml`, written by hand: TypeScript cannot infer the type of a recursive schema. */
 interface SubAgent extends z.output<typeof members> {
   name: string;
   model?: z.output<typeof agentModel> | undefined;
@@ -157,7 +157,7 @@ interface SubAgent extends z.output<typeof members> {
   sub_agents?: SubAgent[] | undefined;
 }
 
-/** Members that are not allowed for an agent of another service, because that service defines them. */
+/** Members that an agent with `remote` must not have, because the other service that runs the agent defines them. */
 const OWN = ['system_prompt', 'model', 'tools', 'skills', 'mcp_servers', 'openapi', 'sub_agents'] as const;
 const NOT_OWN = `one with remote has none of ${OWN.join(', ')} here`;
 
@@ -173,8 +173,8 @@ const subAgent: z.ZodType<SubAgent> = z
   .refine((written) => !written.remote || OWN.every((name) => written[name] === undefined), NOT_OWN);
 
 /**
- * Members that VeADK's commands `veadk harness create` and `add` write (veadk-python 1.1.19). They choose services of
- * VeADK's cloud and have no meaning here. A file with such members is accepted, with one warning that lists them.
+ * Members that VeADK's commands `veadk harness create` and `add` write (veadk-python 1.1.19). They configure services
+ * of VeADK's cloud, which this runtime does not use. A file with such members is accepted, with a warning.
  */
 export const FOREIGN_MEMBERS = new Set([
   'harness_name',

@@ -11,17 +11,17 @@ export interface HookContext {
   userContent: Content | undefined;
   /** The session state as this invocation sees it, including changes that are not stored yet. */
   state: Readonly<JsonObject>;
-  /** State changes made by the hook. They are stored with the event that the hook handles. */
+  /** State changes, which the hook fills in. They are stored with the event that the hook handles. */
   stateDelta: JsonObject;
   services: ToolServices;
   log: ToolLog;
   /** Aborted when the invocation is aborted or the hook's time limit is over. */
   signal: AbortSignal;
-  /** Calls the agent's model once more, within the invocation's limits; returns the text of its output. */
+  /** Calls the agent's model for the hook, within the invocation's limits; returns the text of its output. */
   callModel(instruction: string, text: string): Promise<string>;
 }
 
-/** A hook may replace `args` before the tool runs. */
+/** A tool call as hooks see it. A hook may replace `args` before the tool runs. */
 export interface HookedCall {
   id: string;
   name: string;
@@ -35,14 +35,14 @@ export interface CallContext extends HookContext {
 
 /**
  * A guardrail's check of untrusted text; the loop finds such text in all that a model reads. `input` is content that
- * clients sent, in any role. `results` is the output of tools, except the response that the hook `afterTool` sees.
+ * clients sent, in any role; `results` is the output of tools, except the response that the hook `afterTool` gets.
  */
 export interface Guard {
   at: ('input' | 'results')[];
   action: 'block' | 'redact';
   /** Text in place of blocked text. */
   message: string;
-  /** Verdicts of functions and of judges (model calls) are cached; a judge checks several texts in one model call. */
+  /** Verdicts of functions and judges (model calls) are cached; a judge checks several texts in one model call. */
   by: 'patterns' | 'function' | 'judge';
   /** Returns a replacement if the text must not pass, `undefined` if it may pass. */
   find(text: string, context: HookContext): Promise<string | undefined>;
@@ -76,20 +76,20 @@ export interface Hooks {
   name: string;
   /** Time limit of one hook call, in milliseconds. Default: 10,000. */
   timeoutMs?: number;
-  /** True: streamed text reaches clients unchecked. Default: an `afterModel` hook holds it back. */
+  /** True: clients get streamed text before `afterModel` has seen it. Default: such a hook holds the text back. */
   passesText?: boolean;
-  /** The check of a guardrail; it runs before any `beforeModel` hook. */
+  /** The guardrail's check of the model request; it runs before all `beforeModel` hooks. */
   guard?: Guard;
   /** A returned content becomes the agent's final answer, and the agent does not run. */
   beforeAgent?(context: HookContext): HookResult<Content>;
   /** A returned content becomes an additional event of the agent. */
   afterAgent?(context: HookContext): HookResult<Content>;
-  /** The hook may change members of the request. If it returns an answer, the model is not called. */
+  /** The hook may change members of the request. If it returns a model answer, the model is not called. */
   beforeModel?(request: ModelRequest, context: HookContext): HookResult<ModelAnswer>;
   afterModel?(answer: ModelAnswer, context: HookContext): HookResult<ModelAnswer>;
-  /** A returned response replaces the tool's, and the tool does not run. */
+  /** If the hook returns a function response, the tool does not run. */
   beforeTool?(call: HookedCall, context: CallContext): HookResult<JsonObject>;
-  /** Runs within the transaction of a transactional tool. */
+  /** A returned response replaces the tool's. For a transactional tool the hook runs within the tool's transaction. */
   afterTool?(call: HookedCall, response: JsonObject, context: HookContext): HookResult<JsonObject>;
   /** A returned value replaces the failed model answer or tool response. */
   onError?(failure: HookedFailure, context: HookContext): HookResult<ModelAnswer | JsonObject>;

@@ -6,16 +6,16 @@ import type { Sampling, ToolDeclaration } from './model.ts';
 /** The settings of a live session (speech); they cannot change while the session is open. */
 export interface LiveRequest {
   instruction: string;
-  /** The earlier conversation: text and tool calls only. */
+  /** The conversation before the live session, without media. */
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
   modality: 'TEXT' | 'AUDIO';
-  /** True: the model may ignore input that is not addressed to it. */
+  /** True: the model may leave speech that is not addressed to it without a response. */
   proactiveAudio: boolean;
   /** True: the model adapts its tone to the tone of the user's voice. */
   affectiveDialog: boolean;
-  /** Aborted if the session is no longer needed before it is open. */
+  /** Aborted if the session is not needed any more while it is being opened. */
   signal: AbortSignal;
 }
 
@@ -25,7 +25,7 @@ export interface LiveBlob {
   data: string;
 }
 
-/** Inputs are sent without delay and in order. `responses` are the function responses to all calls of one message. */
+/** Input for the model, sent at once and in order. `responses` answer all tool calls of one message together. */
 export type LiveInput =
   | { kind: 'content'; content: Content }
   | { kind: 'blob'; blob: LiveBlob }
@@ -55,9 +55,9 @@ export interface LiveMessage {
 
 /** An open connection to a provider's live API. Only one reader may read its messages. */
 export interface LiveConnection {
-  /** @throws {AgentError} `model_unavailable` if the provider does not accept the input */
+  /** @throws {AgentError} `model_unavailable` if the provider does not read fast enough what is sent */
   send(input: LiveInput): void;
-  /** Settles when a message can be read. */
+  /** Settles when a message of the model can be read. */
   ready(): Promise<void>;
   peek(): LiveMessage | undefined;
   shift(): LiveMessage | undefined;
@@ -71,6 +71,6 @@ export interface LiveConnection {
 /** A provider's live API: audio and video stream to the model, and its speech comes back while it is generated. */
 export interface LiveModel {
   modelName: string;
-  /** @throws {AgentError} without the API key and the prompt, if the provider refuses or cannot be reached */
+  /** @throws {AgentError} whose message has no API key or prompt, if the provider refuses or cannot be reached */
   connect(request: LiveRequest): Promise<LiveConnection>;
 }

@@ -4,14 +4,14 @@ import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
 
-/** `parameters` is a JSON Schema; a provider receives those of its keywords that the provider supports. */
+/** A tool for the model. `parameters` is a JSON Schema; keywords that the provider does not support are not sent. */
 export interface ToolDeclaration {
   name: string;
   description: string;
   parameters: JsonObject;
 }
 
-/** An omitted parameter has the provider's default; a parameter that the provider does not support is not sent. */
+/** The provider's default applies to an omitted parameter; one that the provider does not support is not sent. */
 export interface Sampling {
   temperature?: number;
   topP?: number;
@@ -23,8 +23,8 @@ export interface Sampling {
   stopSequences?: string[];
   reasoningEffort?: (typeof EFFORTS)[number];
   /**
-   * True: asks the provider to cache the instruction and the history for the session's next model call; without effect
-   * if the provider always caches. Default: false.
+   * True: asks the provider to cache the instruction and the history for the session's next model call. Has no effect
+   * on providers that always cache. Default: false.
    */
   promptCaching?: boolean;
 }
@@ -38,7 +38,7 @@ export type Provider = (typeof PROVIDERS)[number];
 
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
-/** Marks a content that reports messages of other agents, because its role is `user` as for the user's messages. */
+/** Start of a content that reports other agents' messages, because its role is `user` as for the user's messages. */
 export const CONTEXT_PREFIX = 'For context:';
 
 /**
@@ -54,17 +54,17 @@ export interface ModelRequest {
   toolChoice?: ToolChoice;
   /** JSON Schema of the final answer, which the loop checks. The model may call tools before. Default: free text. */
   outputSchema?: JsonObject;
-  /** Key for the provider's prompt cache; the same for model calls whose prompts begin alike. Default: none. */
+  /** Key for the provider's prompt cache, equal for model calls whose prompts begin alike. Default: none. */
   cacheKey?: string;
-  /** Set if the model is an agent of another service: the invocation that calls it. */
+  /** The invocation that makes the call. Set only if the model is an agent of another service. */
   caller?: CallingInvocation;
   signal: AbortSignal;
-  /** Called when the first piece of the model's output arrives, even if it cannot be shown to the client yet. */
+  /** Called when the first piece of the model's output arrives, even if nothing is yielded yet. */
   onBegin?(): void;
-  /** Called with the type or first characters of each part of the response that was not understood. */
+  /** Called with the type or first characters of each part of the response that is unknown and therefore skipped. */
   onPassedOver?(what: string): void;
   onFailedTry?(failed: FailedTry): void;
-  /** Called for each tool that is not sent, because the provider would reject the whole request with it. */
+  /** Called for each tool that is not sent to the provider, because the provider would reject the whole request. */
   onLeftOut?: ((omitted: { tool: string; reason: string }) => void) | undefined;
 }
 
@@ -72,7 +72,7 @@ export interface CallingInvocation {
   session: SessionKey;
   /** Idempotency key of this call: every retry has the same key. */
   operationId: string;
-  /** Id of the session's conversation with the other agent. Default: each call begins a new conversation. */
+  /** Id of this session's conversation with the other service's agent. Default: each call begins a new conversation. */
   conversationId?: string | undefined;
   /** The part of the other agent's last message that asks a person for input. */
   question?: Part | undefined;
@@ -81,9 +81,9 @@ export interface CallingInvocation {
   /** When the time limit ends the invocation, on the clock of `performance.now()`. Default: unknown. */
   endTime?: number | undefined;
   modelCalls: {
-    /** Number of model calls that the invocation may still make, including this one. */
+    /** Number of model calls that the invocation may still make, including the present call. */
     remaining: number;
-    /** Counts the model calls that the other agent reports. The first is this call, which is counted already. */
+    /** Counts the model calls that the other agent reports, minus one: the call of that agent is already counted. */
     count(made: number): void;
   };
   /** The value that an earlier attempt of this call stored with `keep`. */
@@ -92,7 +92,7 @@ export interface CallingInvocation {
   keep(value: JsonObject): Promise<void>;
 }
 
-/** `error` is the code of the error, or `passed_over` if an open circuit breaker prevented the attempt. */
+/** A failed model call. `error` is the error's code, or `passed_over` if an open circuit breaker prevented the call. */
 export type FailedTry = { provider: string; model: string; error: string };
 
 /** The output of one model call: members of the event in which it is stored. */
@@ -101,11 +101,11 @@ export type ModelAnswer = Pick<
   'actions' | 'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
-/** `content` has only the new text. */
+/** A piece of the model's output: `content` has only the text that is new. */
 export type ModelDelta = { content: Content; modelVersion: string };
 
 /**
- * `generate` yields pieces of the output as they arrive and returns the whole output.
+ * A model of a provider. `generate` yields pieces of the output as they arrive and returns the whole output.
  * @throws {AgentError} that tells the user what to do, without the API key, the prompt or the request body
  */
 export interface Model {
@@ -140,9 +140,9 @@ export function toCallUse(
   return { model, answeredAs: modelVersion ?? model, promptTokens: toCount(usage?.promptTokenCount), outputTokens };
 }
 
-/** Higher counts of one call are not believed, because the sum of all counts is stored and must not overflow. */
+/** Highest token count of one call: a higher one is cut, because stored sums of counts must not overflow. */
 const MAX_TOKENS = 10_000_000;
 
-/** Takes whatever a provider's response has as a token count. */
+/** Converts a provider's token count, of any type, to an integer; 0 if it is none. */
 export const toCount = (count: unknown): number =>
   typeof count === 'number' ? Math.min(Math.max(Math.round(count) || 0, 0), MAX_TOKENS) : 0;

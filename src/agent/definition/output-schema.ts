@@ -31,13 +31,13 @@ export function toOutputSchema(written: WrittenSchema): OutputSchema {
 }
 
 async function zodProblem(schema: z.ZodType, value: unknown): Promise<string | undefined> {
-  // Zod checks a copy with rounded integers, because zod cannot hold integers beyond the precision of a double.
+  // Zod checks a copy in which integers of more than 53 bits are rounded, because zod does not support them.
   const { error } = await schema.safeParseAsync(mapExactIntegers(value, toRounded));
   const [first] = error?.issues ?? [];
   return first && `\`/${first.path.join('/')}\` ${first.message}`;
 }
 
-/** Checks values in the sandbox, because the schema of a request is untrusted. */
+/** An output schema that came with a request. It is untrusted, so values are checked in the sandbox. */
 export const toUntrustedSchema = (schema: JsonObject, sandbox: SchemaSandbox): OutputSchema => ({
   schema,
   check: (value, signal) => sandbox.check(schema, value, signal, 'output'),

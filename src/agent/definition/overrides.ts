@@ -5,11 +5,11 @@ import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toSampling, withoutAbsent } from './snake-case.ts';
 
-/** Limits of one request: number of tools and of skills, and length of a name with the blanks around it. */
+/** Limits of a request's overrides: number of tools and of skills, and length of a name with the blanks around it. */
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
 const MAX_URL = 8_192;
-/** Maximum of JSON characters, because each model call carries the output schema. */
+/** Maximum length of an output schema, in characters of JSON, because each model call contains it. */
 const MAX_SCHEMA = 65_536;
 const isShort = (schema: object) => JSON.stringify(schema).length <= MAX_SCHEMA;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
@@ -97,7 +97,7 @@ export const harnessOverridesSchema = looseObject(
 
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 
-/** Omits absent and null members. */
+/** Converts the overrides of a request. Absent and null members are omitted. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
   if (!harness) return {};
   const sampling = toSampling(harness);
@@ -134,7 +134,7 @@ function toNamedServer(server: RequestedServer, position: number): McpServer {
   const token = server.bearer_token || server.bear_token || server.api_key;
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  // Members are listed one by one, so that a request never sets the operator's members, such as credentials.
+  // Each member is copied by name, so that a request cannot set those of the operator, such as credentials.
   const { transport, resources, prompts } = server;
   return withoutAbsent({ name: server.name ?? toHost(url, position), url, transport, headers, resources, prompts });
 }

@@ -1,6 +1,6 @@
 import type { Sampling } from './model.ts';
 
-/** Written form in `harness.yaml` and in the overrides of a request. */
+/** Sampling parameters as written in `harness.yaml` and in the overrides of a request. */
 interface WrittenSampling {
   temperature?: number | null | undefined;
   top_p?: number | null | undefined;

@@ -11,7 +11,7 @@ export interface ToolServices {
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
    * Loads the latest or the given version of an artifact, if it exists.
-   * @throws {TooLargeError} above `maxBytes`
+   * @throws {TooLargeError} if it has more than `maxBytes`
    */
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
   /** The names of the first 1,000 artifacts of the session and of the user, sorted. */
@@ -20,7 +20,7 @@ export interface ToolServices {
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
-/** Each line has the ids of the tool call, the request, the session and the invocation. */
+/** Log for tools. Each line has the ids of the tool call, the request, the session and the invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
 /** Each line of the log has the fields of `context`. */
@@ -36,7 +36,7 @@ export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
 export interface Confirmation {
   confirmed: boolean;
   payload?: JsonObject | undefined;
-  /** Data that the tool stored with its request, for its next run. */
+  /** Data that the tool stored with its request for confirmation, for its next run. */
   kept: JsonObject;
 }
 
@@ -56,7 +56,7 @@ export interface ToolContext {
   keep(value: JsonObject): Promise<void>;
   /** The value that an earlier attempt of this call stored with `keep`. */
   kept?: JsonObject | undefined;
-  /** Media for the model beside the function response; each becomes one of its `parts`. */
+  /** Media for the model. Each attachment becomes one of the `parts` of the function response. */
   attachments: Part[];
   services: ToolServices;
   /** Queries the tools' database schema, in the transaction of the function response. Transactional tools only. */
@@ -83,31 +83,31 @@ export type OperationOutcome = { done: true; response: unknown } | { done: false
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
 /**
- * How a tool call waits for a person, a time or a signal: who may reply, and what happens if nobody does. Only the
- * tool's author sets it, because a model must not be able to put tasks into other users' inboxes.
+ * How a tool call waits for a person, a time or a signal: who may reply, and what happens if nobody does. Set by the
+ * tool's author only, because a model must not be able to put tasks into other users' inboxes.
  */
 export interface Wait {
-  /** Default: `confirmation` for a tool that needs confirmation, else `call`. */
+  /** Kind of the waiting task. Default: `confirmation` for a tool that needs confirmation, else `call`. */
   kind?: 'question' | 'sleep' | 'signal';
-  /** Text shown to those who may reply. Default: the text of the tool's request. */
+  /** Text shown to the people who may reply to the call. Default: the text of the tool's request. */
   hint?: string;
-  /** JSON Schema of the reply. Default: any object. */
+  /** JSON Schema of a person's reply to the call. Default: any object. */
   schema?: JsonObject;
   /** Users and groups that may reply to the tool's request. Default: the user of the session. */
   users?: string[];
   groups?: string[];
-  /** Number of people who must approve; a single refusal rejects the call. Default: 1. */
+  /** Number of people who must approve the call; a single refusal rejects it. Default: 1. */
   approvals?: number;
-  /** True: the user of the session may not reply. Default: false. */
+  /** True: the user of the session may not reply to the call (four-eyes principle). Default: false. */
   excludesRequester?: boolean;
-  /** Deadline in seconds from the call; `expiresAt` is a deadline as a date. Default: no deadline. */
+  /** Deadline for the reply, in seconds from the call; `expiresAt` is a deadline as a date. Default: no deadline. */
   expiresAfter?: number;
-  /** Deadline as local time `YYYY-MM-DDThh:mm` in `timeZone`. Default time zone: UTC. */
+  /** Deadline for the reply as local time `YYYY-MM-DDThh:mm` in `timeZone`. Default time zone: UTC. */
   expiresAt?: string;
   timeZone?: string;
-  /** Seconds after the tool call at which the person who has to answer is reminded; one number per reminder, ascending. */
+  /** Times of the reminders to those who may reply, in seconds from the call, ascending. */
   remindAfter?: number[];
-  /** Groups that may reply after the deadline, for as long again; then `defaultAnswer` is used. */
+  /** Groups that may reply to the call after the deadline, for as long again; then `defaultAnswer` is used. */
   escalateTo?: string[];
   /** Function response if nobody replied in time. Default: a confirmation is refused, and any other call fails. */
   defaultAnswer?: JsonObject;
@@ -117,24 +117,24 @@ export interface Wait {
 
 export interface ToolLimits {
   /**
-   * Time limit of one attempt, in milliseconds. After it, a call with the effect `once` may have taken effect all the
-   * same. Default: only the tool's own limit.
+   * Time limit of one attempt of a call, in milliseconds. After a timeout it is unknown whether a call with the effect
+   * `once` took effect. Default: only the tool's own limit.
    */
   timeoutMs?: number;
-  /** Retries after a failure, with back-off; only for the effects `none` and `idempotent`. Default: 0. */
+  /** Number of retries after a failure, with back-off; only for the effects `none` and `idempotent`. Default: 0. */
   retries?: number;
-  /** Maximum number of concurrent calls in this process; waiting users take turns. Default: no maximum. */
+  /** Maximum number of concurrent calls of the tool in this process; users take turns. Default: no maximum. */
   concurrency?: number;
-  /** Limit for the result as JSON; a larger one is replaced by an error for the model. Default: 500,000. */
+  /** Maximum length of a result as JSON; a longer one is replaced by an error for the model. Default: 500,000. */
   maxResultCharacters?: number;
 }
 
 export interface Tool extends ToolDeclaration {
   /** True: the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /** True: a person or another system responds later; the invocation pauses if `run` returns `undefined`. */
+  /** True: a person or another system may respond later; the invocation pauses if `run` returns `undefined`. */
   longRunning?: boolean;
-  /** Who may reply to calls that need a confirmation or a later response. Default: the user of the session. */
+  /** Who may confirm or answer the tool's waiting calls, and until when. Default: the user of the session. */
   wait?: Wait | ((args: JsonObject) => Wait);
   /** True: the client runs the tool, and the client's next request carries the response. */
   isOfClient?: boolean;
@@ -147,23 +147,23 @@ export interface Tool extends ToolDeclaration {
    * if the tool throws or its process dies. A transactional tool must not declare `effect`. Default: false.
    */
   transactional?: boolean;
-  /** Says after a crash whether a call took effect; `undefined` or an error means unknown. Default: unknown. */
+  /** Finds out after a crash whether a call took effect; `undefined` or an error means unknown. Default: unknown. */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   limits?: ToolLimits;
-  /** If it stays unknown whether a call took effect: `tell` the model, or `ask` a person. Default: `tell`. */
+  /** If `check` cannot tell whether a call took effect: `tell` the model, or `ask` a person. Default: `tell`. */
   onUnknown?: 'tell' | 'ask';
-  /** Runs the calls instead of the loop: another server, or an agent that is used as a tool. */
+  /** What runs the calls outside this process's own code: another server, or an agent that is used as a tool. */
   calls?: 'server' | AgentNode;
   /**
    * Checks the arguments against `parameters`; returns a message for the model if they are invalid. Never rejects.
    * Default: a check on the main thread, which is safe only for schemas of the operator.
    */
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
-  /** An object is the function response as it is; another value becomes `{result: …}`, an error `{error: message}`. */
+  /** A returned object is the function response; another value becomes `{result: …}`, an error `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }
 
-/** An object schema with these members and no others. */
+/** A JSON Schema for an object with these properties and no others. */
 export const toParameters = (properties: JsonObject, ...required: string[]): JsonObject => ({
   type: 'object',
   properties,
@@ -174,8 +174,8 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
 export type LedgerEffect = Effect | 'transactional';
 
 /**
- * True if an evaluation or a replay may run the tool, because no person has to confirm or answer its calls. For other
- * tools it takes the stored response.
+ * True if an evaluation or a replay may run the tool, because no person has to confirm or answer its calls. The calls
+ * of other tools get the stored response.
  */
 export const runsUnattended = ({ needsConfirmation, longRunning, wait }: Tool): boolean =>
   !needsConfirmation && longRunning !== true && wait === undefined;

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import { cloneJson, hasExactIntegers, isExactInteger } from '../../core/exact-json.ts';
 
-/** Zod types that JSON Schema cannot express. A `bigint` is not among them, because it becomes an integer. */
+/** Zod types that JSON Schema cannot express. `bigint` is not among them, because its JSON Schema is `integer`. */
 const WITHOUT_SCHEMA = new Set([
   'symbol',
   'undefined',
@@ -33,7 +33,7 @@ export const TOO_MANY_DIGITS =
   'The tool cannot hold a number of that many digits. Pass it as a text if its schema allows that.';
 
 /**
- * An integer becomes a `bigint` if the schema says so.
+ * Parses the arguments of a tool call with zod. An integer becomes a `bigint` if the schema says so.
  * @throws {Error} with a message for the model, if an integer would have to be rounded
  */
 export async function parseTyped<Parameters extends z.ZodObject>(
@@ -66,6 +66,6 @@ const valueAt = (value: unknown, path: PropertyKey[]): unknown =>
     value,
   );
 
-/** True for the error of a tool's code that computes with an exact integer, which is an object and not a number. */
+/** True if a tool failed because it computed with an integer of more than 53 bits, which it gets as an object. */
 export const isExactIntegerError = (error: unknown, args: JsonObject): boolean =>
   error instanceof TypeError && /primitive|BigInt/.test(error.message) && hasExactIntegers(args);

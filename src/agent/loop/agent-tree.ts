@@ -13,7 +13,7 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/** Value of ADK's `nodeInfo.path`, such as `team@1/poet@1`; `''` for an agent that only runs sub-agents. */
+/** Value of ADK's `nodeInfo.path`, such as `team@1/poet@1`; `''` for an agent whose kind is not `llm`. */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'
     ? pathTo(root, agent.name)
@@ -21,7 +21,7 @@ export const nodePath = (root: AgentNode, agent: AgentNode): string =>
         .join('/')
     : '';
 
-/** The sub-agents and, if the parent is an `llm` agent, also the parent and the siblings (as in ADK). */
+/** The sub-agents and, if the parent is an `llm` agent, also the parent and its other sub-agents (as in ADK). */
 function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
   const relatives = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
@@ -38,23 +38,23 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
     if (!author || author === 'user') continue;
     const path = pathTo(root, author);
     const speaker = path.at(-1);
-    // A remote agent cannot transfer the conversation back, so it handles only function responses to its own questions.
+    // A remote agent cannot transfer the conversation back, so it gets only function responses to its own questions.
     const isReached = !speaker?.isRemote || getFunctionResponses(history.at(-1)?.content).length > 0;
     if (speaker && isReached && path.every((agent) => agent.kind === 'llm')) return speaker;
   }
   return root;
 }
 
-/** Agent to resume after a confirmation: the topmost ancestor that only runs sub-agents, else the named agent. */
+/** Agent to resume after a confirmation: the topmost ancestor whose kind is not `llm`, else the named agent. */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;
 }
 
-/** Name in ADK's protocol. */
+/** Name of the transfer tool in ADK's protocol. */
 const TRANSFER = 'transfer_to_agent';
 
-/** Adds the transfer tool and its instruction, if there is an agent to transfer to. */
+/** Adds the tool that transfers the conversation, and its instruction, if there is an agent to transfer to. */
 export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
   const targets = transferTargets(root, agent);
   if (targets.length === 0) return agent;

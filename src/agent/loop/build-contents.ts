@@ -13,8 +13,8 @@ const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
 
 /**
- * The agent whose model reads the history. Events of other agents are presented to it as context; events of other
- * branches are omitted.
+ * The agent whose model reads the history. It sees events of other agents as context, and none of other branches (of
+ * agents that run in parallel).
  */
 export interface Audience {
   agentName: string;
@@ -59,12 +59,12 @@ interface CachedContents extends Audience {
  */
 const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 
-/** A shorter history of frozen events is converted faster than it is looked up. */
+/** Minimum number of frozen events for a use of the cache, because fewer are converted faster than looked up. */
 const MIN_CACHED_EVENTS = 32;
 /** Number of newest events searched for a cache entry; an invocation that appends more events finds no entry. */
 const MAX_ADDED = 200;
 
-/** Contents of the leading frozen events; `undefined` if there are few, or one changes the meaning of earlier ones. */
+/** Contents of the leading frozen events; `undefined` if there are few, or one rewinds or summarises earlier ones. */
 function cachedContents(history: Event[], { agentName, branch, isOutside }: Audience): CachedContents | undefined {
   const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
   const last = history[length - 1];
@@ -98,9 +98,9 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
 
 interface BuiltContents {
   contents: Content[];
-  /** True: an event rewinds, summarises or refuses earlier events, whose contents are then no longer valid. */
+  /** True: an event rewinds, summarises or refuses earlier events, whose cached contents are then invalid. */
   changesEarlier: boolean;
-  /** True: the contents neither depend on earlier events nor change them, so they can be appended. */
+  /** True: these contents neither depend on earlier ones nor change them, so they are appended to the cached list. */
   isAppendable: boolean;
 }
 
@@ -160,10 +160,10 @@ interface Compaction {
   summary: Event;
 }
 
-/** Maximum number of compactions that are used, newest first, because every event is compared with every compaction. */
+/** Maximum number of compactions (summaries) that are used, newest first: each is compared with every event. */
 const MAX_COMPACTIONS = 500;
 
-/** Leaves out compactions that a later one covers. */
+/** Finds the compactions (events with a summary of earlier events), except those that a later one covers. */
 function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const places = new Map(events.map(({ id }, index) => [id, index]));
@@ -177,8 +177,8 @@ function findCompactions(events: Event[]): Compaction[] {
 }
 
 /**
- * Finds the covered events by id, because timestamps of imported events are of another clock, in whole seconds, or
- * missing. Compactions made by ADK have only a time range.
+ * Finds the covered events by id if the compaction has ids, because timestamps of imported events are of another clock,
+ * in whole seconds, or missing. Compactions made by ADK have only a time range.
  */
 function toCompaction(
   events: Event[],
@@ -202,7 +202,7 @@ function toCompaction(
   return [{ index, start: events.findIndex(covers), end: events.findLastIndex(covers), summary, covers }];
 }
 
-/** Returns the index of the first event that is not compacted; 0 if there is no compaction. */
+/** Returns the index of the first event that no summary covers; 0 if there is no summary. */
 export const coveredUntil = (events: Event[]): number =>
   Math.max(0, ...findCompactions(events).map(({ end }) => end + 1));
 
@@ -212,7 +212,7 @@ export const coveredUntil = (events: Event[]): number =>
  */
 function withoutCompacted(events: Event[], history: Event[]): Event[] {
   const kept = new Set(events);
-  // A compaction inside a rewound range is undone with it. Its indexes refer to the whole session.
+  // A compaction among rewound events is undone too. Its indexes refer to the whole session.
   const compactions = findCompactions(history).filter(({ index }) => kept.has(history[index] as Event));
   if (compactions.length === 0) return events;
   const places = new Map(history.map((event, place) => [event, place]));
@@ -257,7 +257,7 @@ export function withoutOpenCalls(events: Event[]): Event[] {
   });
 }
 
-/** As in ADK, an event is visible on its own branch and on the branches below. */
+/** As in ADK, an agent sees events of its own branch and of the branches above. */
 function isInBranch(event: Event, branch: string | undefined): boolean {
   if (!branch || !event.branch) return true;
   return branch === event.branch || branch.startsWith(`${event.branch}.`);
@@ -267,8 +267,8 @@ const isVisible = (part: Part) =>
   !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedAudio(part) && isUsed(part);
 
 /**
- * Audio that a live session saved is not sent, because no model can read the reference, and its transcript is a part of
- * its own (as in ADK).
+ * True for audio that a live session saved. It is not sent to models, because they cannot read its URI, and the
+ * transcript is a part of its own (as in ADK).
  */
 const isSavedAudio = ({ fileData }: Part) =>
   fileData?.fileUri?.startsWith('artifact://') === true && fileData.fileUri.includes('/_adk_live/');
@@ -281,7 +281,7 @@ function withTranscription(event: Event): Event {
   return { ...event, content: { role: inputTranscription ? 'user' : 'model', parts: [{ text }] } };
 }
 
-/** False for a part that is `{}`, or only an empty text without a signature. */
+/** False for a part that is `{}`, or only an empty text without a thought signature; such a part is dropped. */
 const isUsed = (part: Part) =>
   Boolean(part.text) ||
   Object.entries(part).some(
@@ -322,7 +322,7 @@ interface Slot {
   response: Part | undefined;
 }
 
-/** Finds the latest response to each call. A response without an id belongs to the first open call of its name. */
+/** Finds the latest response to each call. A response without an id answers the first open call of its name. */
 function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplete: boolean } {
   let isComplete = true;
   const slots = new Map<FunctionCall, Slot>();
@@ -347,7 +347,7 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; isComplet
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
   [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
 
-/** Gives the response the call's name, because its sender must not choose the tool whose result the model sees. */
+/** Gives the response the name of its call, because a client must not pass its text off as another tool's result. */
 function toResponse({ call, response }: Slot): Part {
   const id = call.id ? { id: call.id } : {};
   const { functionResponse } = response ?? { functionResponse: { ...id, response: { error: 'interrupted' } } };
@@ -361,7 +361,7 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
   for (const { author, content } of events) {
     const isUser = author === 'user';
     const parts: Part[] = [];
-    // A loop, because `filter` on a frozen array takes three times as long (V8 13.6).
+    // A loop and not `filter`, because `filter` on a frozen array takes three times as long (V8 13.6).
     for (const part of getParts(content))
       if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
     contents.push(isUser ? { role: 'user', parts } : toOriginal({ role: 'model', parts }));

@@ -25,10 +25,10 @@ export interface CallRecord {
   effect: LedgerEffect;
   /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
-  /** New state to write. If undefined, the stored entry is only read. */
+  /** New state of the call in the ledger. If undefined, the ledger entry is only read. */
   state?: CallState;
   attempt: number;
-  /** The response, until an event stores it; or the data that the tool stored with `keep`. */
+  /** The function response, until an event stores it; or the data that the tool stored with `keep`. */
   response?: LedgerAnswer | Kept | undefined;
 }
 
@@ -52,25 +52,25 @@ export interface OpenWait {
   about: string;
   tool: string;
   args: JsonObject;
-  /** The confirmation request that the tool itself made, if any. */
+  /** The request for confirmation, if the tool itself made one. */
   request?: { hint?: string; schema?: JsonObject } | undefined;
   wait: Wait;
 }
 
-/** The stored record of an invocation's tool calls, with which another process can resume the invocation. */
+/** Stored records of an invocation's tool calls (`tool_calls`), with which another process can resume it. */
 export interface CallLedger {
   /** True for the error of a failed write to the ledger. Such an error ends the invocation. */
   isFailure(error: unknown): boolean;
-  /** Writes calls in the SQL statement of this event; without an id, in the statement that ends the invocation. */
+  /** Writes calls in the SQL statement that stores this event; without an event id, in that of the invocation's end. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
   /** Registers a call without a response, which becomes a task to answer if the invocation pauses. */
   waitFor(call: OpenWait): void;
-  /** Writes calls immediately; returns the entries that the ledger had for them before. */
+  /** Writes calls at once; returns the earlier ledger entries of these calls. */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
 /**
- * Runs a transactional tool: what it writes and its response (in the ledger) are committed together.
+ * Runs a transactional tool: its SQL writes, and its response in the ledger of tool calls, are committed together.
  * @throws the tool's error, or the reason why the commit failed; everything is rolled back
  */
 export type Transact = (
@@ -85,7 +85,7 @@ export type Decisions = ReadonlyMap<string, boolean>;
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
-/** Finds the tool of a recorded call. Calls with the effect `none` are not recorded, because they can be repeated. */
+/** Finds the tool of a call that the ledger records. It records none with the effect `none`, which can be repeated. */
 export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
   const tool = findTool(turn, call);
   return tool && getEffect(tool) !== 'none' ? tool : undefined;
@@ -129,8 +129,8 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
 }
 
 /**
- * Looks up the ledger entries of calls that a person has decided on or that another process stored, and records as
- * started the calls that can start now. Returns the entries as they were before.
+ * Reads the ledger entries of calls that a person has decided on or that a crashed process stored, and records as
+ * started those that may start now. Returns the earlier entries.
  */
 export async function lookUp(
   invocation: InvocationState,
@@ -149,7 +149,7 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
-/** Registers long-running calls and confirmation requests of a step, which wait for a person or another system. */
+/** Registers in the ledger the calls and confirmation requests that wait for a person or another system. */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
   turn: AgentTurn,

@@ -26,8 +26,8 @@ export const withNotes = (event: NewEvent, notes: ModelNotes): NewEvent =>
   notes.failedTries.length === 0 ? event : { ...event, customMetadata: { ...event.customMetadata, model: notes } };
 
 /**
- * Calls an agent's model and, if it fails without output, its fallback models in order. Each call is reserved in the
- * budgets, and counted, under the name of the model that is called.
+ * Calls an agent's model and, if it fails without output, its fallback models in order. Budgets reserve and count each
+ * call under the name of the model that is called.
  */
 export async function* callWithFallbacks(
   invocation: InvocationState,
@@ -69,7 +69,7 @@ async function* callOne(
   firstTokenMs: number | undefined,
   progress: { hasBegun: boolean },
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-  // Passes on the same request object if possible, because observers identify the request by object identity.
+  // Keeps the request object if the model's name is the same, because observers identify a request by it.
   const ownRequest = modelName === request.modelName ? request : { ...request, modelName };
   const reserved = await invocation.input.reserve?.(ownRequest);
   const late = firstTokenMs === undefined ? undefined : startLate(firstTokenMs, model.provider, modelName);

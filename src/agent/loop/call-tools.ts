@@ -35,7 +35,7 @@ import { type Confirmation, getEffect, type Tool, toToolLog } from '../definitio
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
-/** Maximum total size of the function responses of one step, in characters of JSON, if the invocation sets no other. */
+/** Default maximum of the total size of the function responses to one model answer, in characters of JSON. */
 const MAX_STEP_CHARACTERS = 1_048_576;
 
 /** A function call that needs a response. `invalidArguments` is what the model sent if it was not a JSON object. */
@@ -97,7 +97,7 @@ async function runTool(
       marks && attachments.length > 0 ? await guardFiles(invocation, turn, attachments, marks) : attachments;
     const isBlocked = typeof files === 'string';
     const response = isBlocked ? { error: files } : checked;
-    // Copied, because a tool that keeps running must not change a stored event.
+    // Media are copied, because a tool that still runs after its abort must not change a stored event.
     const media = isBlocked ? [] : cloneJson(files);
     const answer = { response, attachments: media, actions: cloneJson(actions) };
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? pausedForPerson(answer) : answer;
@@ -139,7 +139,7 @@ async function guardError(
   return guardAnswer(invocation, turn, ['results'], answer, marks);
 }
 
-/** Lets guardrails check a function response that no hook has seen. */
+/** Lets guardrails check a function response that has not passed the hooks. */
 async function guardAnswer(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -201,7 +201,7 @@ async function answerCall(
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
   const isRejected = decision === false && !call.confirmation;
-  // A hook had requested the confirmation, before the tool started.
+  // The tool never started, because a hook had requested the confirmation that was refused.
   if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
@@ -232,7 +232,7 @@ const REJECTED = 'This tool call is rejected.';
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
 
-/** Loads the schema validator on first use. */
+/** The JSON Schema validator is loaded with the first check. */
 async function checkArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
   const { schemaError } = await (loading ??= import('../arguments/check-arguments.ts'));
   return schemaError(parameters, args, 'arguments');
@@ -251,14 +251,14 @@ async function answerTraced(
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
   if (!marks) return answer;
-  // State changes of hooks are stored with the function response. If the call waits for a person, arguments changed by
-  // hooks are stored too.
+  // State changes that hooks made are stored with the function response. If the call waits for a person, the arguments
+  // that hooks changed are stored too.
   return { ...answer, actions: mergeActions([answer.actions, { stateDelta: marks.stateDelta }]), hooks: marks.changed };
 }
 
 /**
- * The later of two values wins; maps are merged key by key. The merged maps have no prototype, so that a key
- * `__proto__` is ordinary data.
+ * Merges the actions of several function responses: the later value wins, and maps are merged key by key. The maps have
+ * no prototype, so that a key `__proto__` is ordinary data.
  */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
@@ -278,8 +278,8 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
 }
 
 /**
- * Runs the tool calls of one step in parallel and returns all function responses as ONE event, in the order of the
- * calls; `undefined` if no call has a response yet. After an abort, calls that still run get the response
+ * Runs the tool calls of one model answer in parallel and returns all function responses as ONE event, in the order of
+ * the calls; `undefined` if no call has a response yet. After an abort, calls that still run get the response
  * `interrupted`, and the event gets the abort's error. Never throws.
  */
 export async function callTools(
@@ -302,8 +302,8 @@ export async function callTools(
       const answer = bounded(await answerTraced(invocation, turn, call, decision, entry));
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
-      // The response of the last call to finish is not written here, because the event that follows stores it. If the
-      // write fails here, the write of that event will fail too and report the error.
+      // The response of the last call to finish is not written to the ledger, because the next event stores it. A
+      // failed write is ignored here, because the write of that event will fail too and report the error.
       if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
@@ -331,7 +331,7 @@ export async function callTools(
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** Returns the ledger record for the end of a call, if its start was recorded. */
+/** Returns the ledger record of the end of a call, if the ledger has its start. */
 function toEntry(
   invocation: InvocationState,
   turn: AgentTurn,

@@ -14,7 +14,7 @@ import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 /** Name of the function call that requests a confirmation, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
-/** A person's reply that closed a task; the task's rules have checked that the person may reply. */
+/** A person's reply that closed a task in an inbox (`tasks`); the person was allowed to reply. */
 interface TaskAnswer {
   invocationId: string;
   response: JsonObject;
@@ -60,7 +60,7 @@ export const isConfirmed = (response: FunctionResponse): boolean => toDecision(r
 
 /**
  * ADK's web UI sends a person's decision as JSON text in the member `response`, other clients as the response itself.
- * Anything unclear counts as a refusal.
+ * Any response but a clear approval counts as a refusal.
  */
 function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
   const wrapped = response?.['response'];
@@ -77,7 +77,7 @@ function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Conf
   }
 }
 
-/** Ids of function calls that got a response after the event at `index`, and so must not run again. */
+/** Ids of function calls that got a response after the event at `index`, and therefore must not run again. */
 function answeredSince(events: Event[], index: number): Set<string | null | undefined> {
   const later = events.slice(index + 1).filter((event) => event.author !== 'user');
   return new Set(later.flatMap((event) => getFunctionResponses(event.content).map((response) => response.id)));
@@ -102,7 +102,7 @@ export function listAnsweredQuestions(history: Event[]): string[] {
  * Finds the tool calls on which the last event of the user decides: one element per event with requests, because
  * parallel agents make one event each. The events themselves prove nothing, because clients write some of them and
  * others are copied from another session. Therefore a request counts only if its event is in `runtimeEventIds`, and a
- * reply only if it closed a task of the same invocation (`taskAnswers`). Calls that have run since are left out.
+ * reply only if it closed a task of the same invocation (`taskAnswers`). Calls that have run since are omitted.
  */
 export function findConfirmations(
   history: Event[],
@@ -155,7 +155,7 @@ function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCal
   return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
-/** Finds the provisional responses to the calls of the event at `index`; events of parallel agents may come between. */
+/** Finds the event with the provisional responses to the calls at `index`; parallel agents' events may be between. */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));

@@ -6,7 +6,7 @@ import type { OpenCall } from './call-tools.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 
-/** The function response of a call that may have run before a crash or pause; `undefined` if the call is to run. */
+/** The function response of a tool call that ran before a crash or pause; `undefined` if the call is to run now. */
 export async function settleEarlier(
   invocation: InvocationState,
   turn: AgentTurn,

@@ -14,21 +14,20 @@ import { listRuns, withoutTexts, withRedacted } from './outside-texts.ts';
 /**
  * Guardrails check all text that was not made by this runtime ("from outside") before each model call, wherever the
  * model reads it. A column of the stored event says who made it, because its author and role can be forged. Each text
- * is checked once: the verdict on a frozen event is cached with the event, and verdicts of functions and judges are
- * also cached by text. If an event is blocked, the event with the refusal lists its id, and later requests do not
- * contain its text.
+ * is checked once: verdicts are cached by frozen event, those of functions and judges also by text. If an event is
+ * blocked, the event with the refusal lists its id, and later requests do not contain its text.
  */
 
 /** Maximum number of characters that a judge (a model call) reads in one call. */
 const MAX_JUDGED = 8_000;
 const MAX_CONCURRENT_CHECKS = 8;
-/** Verdicts of functions and judges in the cache of one guardrail; the least recently used are evicted. */
+/** Maximum number of cached verdicts per guardrail; the least recently used are evicted. */
 const MAX_CACHED_VERDICTS = 10_000;
 
 interface Verdicts {
-  /** True if the event must not pass; by frozen event, then by agent name. */
+  /** Cached verdicts by frozen event, then by agent name; true: the event must not pass. */
   events: WeakMap<Event, Map<string, boolean>>;
-  /** Replacement of a text that must not pass, else `undefined`; by digest of the text. */
+  /** Cached verdicts by digest of the text: a replacement if the text must not pass, else `undefined`. */
   texts: Map<string, string | undefined>;
 }
 
@@ -72,8 +71,8 @@ function isOfHistory(history: Event[], event: Event): boolean {
 
 function isFromOutside({ input }: InvocationState, event: Event): boolean {
   if (isOfHistory(input.history, event)) return event.author === 'user' || !input.runtimeEventIds.has(event.id ?? '');
-  // Events of the current invocation are made here, except the transcript of the user's speech. The request to an agent
-  // used as a tool comes from a model.
+  // In the current invocation only the transcript of the user's speech was not made by this runtime. A model made the
+  // request to an agent used as a tool.
   return event.inputTranscription != null;
 }
 
@@ -90,7 +89,7 @@ const listBlockedBefore = (invocation: InvocationState): Set<string> =>
     ),
   );
 
-/** Returns the events that must not pass. */
+/** Returns the events that the guardrail does not let pass. */
 async function findEvents(guard: Guard, context: HookContext, events: Event[]): Promise<Event[]> {
   const { events: cached } = getVerdicts(guard);
   const verdictOf = (event: Event) => cached.get(event)?.get(context.agentName);
@@ -119,7 +118,7 @@ async function findEach(guard: Guard, context: HookContext, events: Event[]): Pr
   return matches;
 }
 
-/** Checks each text of a run, and the texts of the run joined, because a match may span several. */
+/** Checks each text, and the joined texts of a run (read one after the other): a match may span several. */
 async function findIn(runs: string[][], find: FindText): Promise<boolean> {
   for (const run of runs)
     for (const text of new Set([run.join(''), ...run])) if ((await find(text)) !== undefined) return true;
@@ -159,7 +158,7 @@ function toBatches<Item extends { text: string }>(items: Item[]): Item[][] {
   return batches;
 }
 
-/** Redacts an event. If the check cannot tell which part of the event matched, the whole event is emptied. */
+/** Redacts an event. If the check cannot tell which text matched, all texts of the event are replaced. */
 const redactEvent = async (guard: Guard, context: HookContext, event: Event): Promise<Event> =>
   guard.action === 'block' || guard.by === 'judge'
     ? withoutTexts(event)
@@ -167,8 +166,8 @@ const redactEvent = async (guard: Guard, context: HookContext, event: Event): Pr
 
 /**
  * Checks everything in a model request that was not made by this runtime: events, values inserted into the instruction,
- * tools, and the output schema. Redacts matches in the request itself. Returns the answer to use without a model call,
- * if something is blocked.
+ * tools, and the output schema. Redacts matches in the request itself. If something is blocked, returns an answer, and
+ * the model is not called.
  */
 export async function guardRequest(
   invocation: InvocationState,
@@ -224,7 +223,7 @@ interface Others {
   pieces: InstructionPiece[];
 }
 
-/** Checks a model request except its contents; true if it must not pass. */
+/** Checks the instruction, tools and output schema of a model request; true if it must not pass. */
 async function guardOthers(
   guard: Guard,
   context: HookContext,
@@ -254,7 +253,7 @@ function isValueFromOutside(invocation: InvocationState, { key, artifact }: Inst
   if (key === undefined) return artifact !== undefined;
   const writer = invocation.events.findLast(({ actions }) => Object.hasOwn(actions?.stateDelta ?? {}, key));
   if (!writer || writer.author === 'user' || isFromOutside(invocation, writer)) return true;
-  // A client can change the state without an event, so the value is compared with the last one that an agent wrote.
+  // Clients can change the state without an event, so the value must be the one that the agent last wrote.
   return JSON.stringify(writer.actions?.stateDelta?.[key]) !== JSON.stringify(invocation.state[key]);
 }
 
@@ -291,7 +290,7 @@ export async function guardSetUp(
   );
 }
 
-/** Checks what a person typed in a live session; returns the redacted content, or an answer in place of the model's. */
+/** Checks what a person typed in a live session; returns the redacted content, or an answer if it is blocked. */
 export async function guardTyped(
   invocation: InvocationState,
   turn: AgentTurn,

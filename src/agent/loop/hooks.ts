@@ -16,7 +16,7 @@ const DEFAULT_TIMEOUT_MS = 10_000;
 
 type Kind = (typeof HOOKS)[number];
 
-/** What hooks record for the event that they handle. */
+/** What hooks change or block; it is stored with the event that they handle. */
 export interface HookMarks {
   /** Names of the hooks that returned a value or changed arguments, as `name.hook`. */
   changed: string[];
@@ -138,7 +138,7 @@ function toContext(
   };
 }
 
-/** Limits and budgets apply as to the agent's own model calls. */
+/** Calls the agent's model for a hook. Limits and budgets apply as to the agent's own model calls. */
 async function callModelForHook(
   invocation: InvocationState,
   { agent }: AgentTurn,
@@ -160,7 +160,7 @@ async function callModelForHook(
   }
 }
 
-/** The hooks may change the request. Returns the answer to use without a model call, if any. */
+/** The hooks may change the request. If one returns an answer, the model is not called. */
 export const beforeModel = (
   invocation: InvocationState,
   turn: AgentTurn,
@@ -169,7 +169,7 @@ export const beforeModel = (
 ): Promise<ModelAnswer | undefined> =>
   runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
 
-/** Members that a hook's answer omits, such as the token counts, keep the model's values. */
+/** Members that are missing in a hook's answer, such as the token counts, are taken from the model's answer. */
 export async function afterModel(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -195,7 +195,7 @@ export const onError = <Value>(
 
 /**
  * Runs all hooks, even if one requests confirmation, because another may refuse the call. Arguments that a hook sets
- * become the call's. Returns a response to use without running the tool, or the question for a person, if any.
+ * replace those of the call. If a hook returns a response or requests confirmation, the tool does not run now.
  */
 async function beforeTool(
   invocation: InvocationState,
@@ -227,7 +227,7 @@ export const afterTool = async (
     hooks.afterTool?.({ id, name, args }, response, context),
   )) ?? response;
 
-/** Member of `partMetadata` with the name of the hook that made the event. */
+/** Member of `partMetadata` in an event made by a hook: the kind of the hook. */
 const HOOK = 'hook';
 
 /**
@@ -241,7 +241,7 @@ export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'be
 }
 
 /**
- * Runs the `beforeAgent` or `afterAgent` hooks. If an earlier process ran them already, takes its stored event.
+ * Runs the `beforeAgent` or `afterAgent` hooks. If a crashed process ran them already, uses its stored event.
  * @returns the hooks' event, which the caller must still record
  */
 export async function hookAgent(
@@ -282,7 +282,7 @@ export async function onToolError(
   }
 }
 
-/** Returns a response to use without running the tool, or a confirmation request, if any. */
+/** Runs the `beforeTool` hooks. If one returns a response or requests confirmation, the tool does not run now. */
 export async function runBeforeToolHooks(
   invocation: InvocationState,
   turn: AgentTurn,

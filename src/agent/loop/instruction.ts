@@ -2,7 +2,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/** `{name}`, `{app:name}` or `{artifact.name}`; `?` allows a missing value. Other text in braces stays (as in ADK). */
+/** `{name}`, `{app:name}` or `{artifact.name}`; `?` allows a missing value. Other braces stay as text (as in ADK). */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
 /** Returns the state keys and artifact names in an instruction's placeholders, each once, in order. */
@@ -14,7 +14,7 @@ export function findPlaceholders(template: string): { keys: string[]; artifacts:
 
 /** Maximum length of an artifact that is inserted into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
-/** Enough base64 for `MAX_ARTIFACT` characters of up to 4 bytes in UTF-8: 3 bytes are 4 characters of base64. */
+/** Length of base64 that holds `MAX_ARTIFACT` characters of up to 4 bytes: 4 characters of base64 are 3 bytes. */
 const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
 /** Maximum size of an instruction after its placeholders are replaced, in bytes of UTF-8. */
 const MAX_INSTRUCTION_BYTES = 262_144;

@@ -22,9 +22,9 @@ export interface InvocationState {
    */
   callIds: Set<string> | undefined;
   output: string;
-  /** Whether the next model call must call a tool, and which. Cleared after the first model call of the request. */
+  /** Whether the model must call a tool in its next answer, and which. Cleared after the first model call. */
   toolChoice: ToolChoice | undefined;
-  /** Usage counters of all agents of the tree, including agents used as tools. */
+  /** Token and call counters of all agents of the tree, including agents used as tools. */
   used: UsedSoFar;
   /** The unexpected error that ended the invocation, for the log. */
   cause: unknown;
@@ -46,7 +46,7 @@ export type CallAgent = (
 ) => Promise<AgentReply>;
 
 export interface AgentTurn {
-  /** Root of the tree within which the agent may transfer the conversation. */
+  /** Root of the agent tree within which the agent may transfer the conversation. */
   root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
@@ -91,7 +91,7 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
-/** `members` override the default members. */
+/** Creates an event. `members` override the default members. */
 export function newEvent(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -129,7 +129,7 @@ export function countTokens(
   input.onUse?.(use);
 }
 
-/** Tokens that an earlier process of the invocation used count too. */
+/** How many tokens the invocation may still use; those used by a crashed process of it count too. */
 export function countTokensLeft({ input, used, events }: InvocationState): number {
   if (input.agent.maxTokens === undefined) return Infinity;
   const stored = events

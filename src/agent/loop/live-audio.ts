@@ -2,7 +2,7 @@ import type { Part } from '../../core/content.ts';
 import type { LiveBlob, LiveMessage } from '../definition/live.ts';
 import type { RunInput } from './run.ts';
 
-/** Limit per speaker: about five minutes of what browsers send. Beyond it the oldest audio is dropped. */
+/** Maximum audio in memory per speaker: about five minutes of what browsers send. Older audio is dropped. */
 const MAX_BYTES = 10 * 1024 * 1024;
 
 interface Track {
@@ -24,7 +24,7 @@ export class LiveAudio {
   #input: Track | undefined;
   #output: Track | undefined;
 
-  /** Video is not kept. */
+  /** Adds audio of the user; video is dropped. */
   addInput(blob: LiveBlob): void {
     this.#input = extended(this.#input, 'input_audio', blob);
   }

@@ -29,10 +29,10 @@ export interface LiveTurn {
 interface OpenTurn {
   invocation: InvocationState;
   turn: AgentTurn;
-  /** Text of the model that no complete event contains yet. */
+  /** Text of the model that has been sent only in partial events so far. */
   text: string;
   isThought: boolean;
-  /** Transcripts that no complete event contains yet. */
+  /** Transcripts that have been sent only in partial events so far. */
   inputTranscript: string;
   outputTranscript: string;
   usage: LiveMessage['usageMetadata'];
@@ -111,8 +111,8 @@ async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEve
 }
 
 /**
- * The agent cannot transfer the conversation, because the connection belongs to one agent. Guardrails redact the
- * history.
+ * Makes the settings of a live session. The agent cannot transfer the conversation, because the connection is for one
+ * agent. Guardrails redact the history.
  * @throws {AgentError} if a guardrail blocks anything else
  */
 export async function toLiveRequest(
@@ -228,7 +228,7 @@ async function* answerCalls(
   if (answerEvent) yield recordEvent(invocation, { ...withoutError(answerEvent), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();
   if (!answerEvent || cancelled.aborted) return;
-  // Maps a call's id in this runtime to the provider's id, which the response must have.
+  // The provider's call ids by the ids that this runtime gave: responses to the provider must have its own ids.
   const ownIds = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
   const responses = (answerEvent.content?.parts ?? []).flatMap(({ functionResponse }) => {
     const { id, name, response } = functionResponse ?? {};
@@ -238,7 +238,7 @@ async function* answerCalls(
   connection.send({ kind: 'responses', responses });
 }
 
-/** A cancelled call is no failure of the turn. */
+/** Removes the abort's error from the event, because a tool call that the model cancelled is no failure of the turn. */
 const withoutError = ({ errorCode: _code, errorMessage: _message, ...event }: NewEvent): NewEvent => event;
 
 /** Counts a model call each time the model begins to respond. @throws {AgentError} `llm_calls_limit` */

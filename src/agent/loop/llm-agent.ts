@@ -78,7 +78,7 @@ function recordOutput(invocation: InvocationState, { agent }: AgentTurn, answer:
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
-/** An event that requests confirmations comes before the event with the function responses, as in ADK. */
+/** Runs tool calls. As in ADK, the event that requests confirmations precedes that with the function responses. */
 async function* answerCalls(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -99,18 +99,18 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
   Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
 
 /**
- * Reason of all aborts of model calls: without a reason, `abort` creates an error with a stack trace each time, which
- * costs 2 % of an invocation.
+ * Reason of the abort that ends each model call. Without a reason, `abort` creates an error with a stack trace each
+ * time, which costs 2 % of an invocation.
  */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /**
- * Yields partial events if the client asked for streaming; they have the id of the complete event. Returns the complete
- * event, or an event with an error.
+ * Makes one model call. Yields partial events, with the id of the complete event, if the client asked for streaming.
+ * Returns the complete event, or an event with an error.
  */
 async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
-  // Cleared even if an earlier process made this model call.
+  // The tool choice applies to the first model call only, even if a crashed process made that call.
   invocation.toolChoice = undefined;
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
@@ -141,7 +141,7 @@ async function* callProvider(
   // Created once and copied for each partial event, because a response can have hundreds that differ only in their new
   // text.
   const partial = streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
-  // Text is held back until it is final if a hook may replace it or the output schema may reject it.
+  // Text is not streamed before it is final if a hook may replace it or the output schema may reject it.
   const isHeld = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
@@ -185,7 +185,7 @@ async function* callProvider(
   }
 }
 
-/** Runs the guardrails, then the `beforeModel` hooks. Returns the answer to use without a model call, if any. */
+/** Runs the guardrails, then the `beforeModel` hooks. If one returns an answer, the model is not called. */
 async function runBeforeModelHooks(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -197,7 +197,7 @@ async function runBeforeModelHooks(
   return blocked ?? beforeModel(invocation, turn, request, marks);
 }
 
-/** Copied, because hooks may change the request, whose members belong to the agent's definition and to the history. */
+/** Copies a request for the hooks that may change it, because it shares objects with the agent and the history. */
 const forHooks = (request: ModelRequest): ModelRequest => ({
   ...request,
   contents: [...request.contents],
@@ -205,7 +205,7 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
   sampling: { ...request.sampling },
 });
 
-/** Tools that could not be sent to a provider and were logged; each is logged only once. */
+/** Tools already logged as impossible to send to a provider, because each is logged only once. */
 const loggedOmissions = new Set<string>();
 const MAX_LOGGED_OMISSIONS = 1_000;
 
@@ -258,7 +258,7 @@ async function toFailed(
   return { ...event, ...(id !== undefined && { id }) };
 }
 
-/** Yields text that was held back as one partial event, for clients that read only partial events. */
+/** Yields text that was not streamed as one partial event, for clients that show only partial events. */
 function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: NewEvent): Generator<NewEvent> {
   const parts = getParts(content).filter(({ text }) => text);
   if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
@@ -303,7 +303,7 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   return { ...event, ...whole, ...longRunning(turn, event) };
 }
 
-/** Gives function calls unique ids, and marks those whose response comes from a client. */
+/** Gives function calls unique ids, and marks the calls of tools that the client runs. */
 const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content: Content): Content => ({
   ...content,
   parts: getParts(content).map((part) => {

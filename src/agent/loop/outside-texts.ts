@@ -38,7 +38,7 @@ const listContents = ({ content, actions, inputTranscription, outputTranscriptio
   ),
 ];
 
-/** False for replies of a person to the runtime's own questions, because no model reads them. */
+/** False for the runtime's own questions to a person and for the replies, because no model reads them. */
 const isRead = ({ functionCall, functionResponse }: Part) =>
   !isHiddenCall(functionCall?.name ?? functionResponse?.name ?? '');
 
@@ -49,8 +49,8 @@ function listFileTexts({ inlineData, fileData, functionResponse }: Part): string
 }
 
 /**
- * The rest of a part as JSON: file names and types, function calls and responses, code. Ids are left out, and the
- * function name of a response.
+ * What a model reads of a part besides plain text and file contents, as JSON: file names and types, function calls and
+ * responses, code. Ids and the function name of a response are omitted.
  */
 function toRemainder(part: Part): string | undefined {
   const { inlineData, fileData, functionCall, functionResponse } = part;
@@ -70,7 +70,7 @@ function toRemainder(part: Part): string | undefined {
   return Object.keys(remainder).length > 0 ? JSON.stringify(remainder) : undefined;
 }
 
-/** Members of a part that are checked elsewhere, or that no model reads. */
+/** Members of a part that `toRemainder` omits, because other code lists them or no model reads them. */
 const READ_ELSEWHERE = new Set(
   'text thought thoughtSignature partMetadata inlineData fileData functionCall functionResponse'.split(' '),
 );
@@ -87,8 +87,8 @@ function unescaped(uri: string): string {
 }
 
 /**
- * A signature in this runtime's encoding is checked as text, because a client can put text into it that reaches the
- * provider. A provider's own signature is no text.
+ * A thought signature in this runtime's encoding is checked as text, because text that a client puts into it reaches
+ * the provider. A provider's own signature is no text.
  */
 const toSigned = ({ thoughtSignature }: Part) => (thoughtSignature ? toText(thoughtSignature, '') : undefined);
 
@@ -167,7 +167,7 @@ export async function withRedacted(event: Event, find: FindText): Promise<Event>
   return redacted;
 }
 
-/** Joins neighbouring texts to one if a match spans several of them. */
+/** Joins neighbouring text parts to one part if a match spans several of them. */
 async function joinTexts(parts: Part[], find: FindText): Promise<Part[]> {
   let merged = parts;
   for (const isThought of [false, true]) {

@@ -6,12 +6,12 @@ import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
 /** The call of an agent used as a tool. Data that remote agents within it `keep` are stored with this call. */
 export interface ParentCall {
-  /** Stored data by the operation id of the inner call. */
+  /** Stored data by the operation id of the remote agent's call. */
   kept: JsonObject;
   keep(kept: JsonObject): Promise<void>;
 }
 
-/** A call of an agent of another service, which the ledger records like a tool call. */
+/** A call of an agent of another service, recorded in the ledger (`tool_calls`) like a tool call. */
 export interface RemoteCall {
   caller: CallingInvocation;
   /** Records in the ledger that the call has ended; the record is written together with this event. */
@@ -25,8 +25,8 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
   const { name } = turn.agent;
   const own = events.filter(({ author, branch }) => author === name && (branch ?? undefined) === turn.branch);
   const count = own.filter((event) => event.invocationId === invocationId).length;
-  // The other agent's question counts only if the runtime made its event, because clients can write events and must not
-  // refer to a task of another user.
+  // The other agent's question to the user counts only if the runtime made its event, because an event written by a
+  // client could name the A2A task of another user.
   const lastOwn = own.findLast(({ content }) => getParts(content).length > 0);
   const question =
     lastOwn && input.runtimeEventIds.has(lastOwn.id ?? '') && getFunctionCalls(lastOwn.content).length > 0;

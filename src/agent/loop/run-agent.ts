@@ -68,8 +68,8 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * The agent sees only the request of the call; only its final answer and its state changes are returned. Its model
- * calls count towards the limits of the invocation.
+ * Runs an agent as a tool. It sees only the request of the call; its final answer and state changes are returned. Its
+ * model calls count towards the invocation's limits.
  * @throws {Error} if the agent fails, or would have to pause for a person
  */
 export async function callAgent(
@@ -81,7 +81,7 @@ export async function callAgent(
   parentCall: ParentCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  // The steps and tool calls of the inner agent are not stored. The ledger has one entry, for the call of the agent.
+  // The inner agent's events and tool calls are not stored: the ledger has one entry, for the call of the agent.
   const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
@@ -103,7 +103,7 @@ export async function callAgent(
   }
 }
 
-/** Derives an inner call's id from name and arguments, so that a repeated run gives the same ids. */
+/** Derives the id of a call that an agent used as a tool makes, so that a repeated run gives the same ids. */
 function deriveInnerIds(operationId: string): (call: OpenCall) => string {
   const seen = new Map<string, number>();
   return ({ name, args }) => {
@@ -121,7 +121,7 @@ function deriveInnerIds(operationId: string): (call: OpenCall) => string {
 const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
   (turn.agent.hooks ? runHooked : RUNNERS[turn.agent.kind])(invocation, turn, confirmed);
 
-/** If the agent is resumed, `beforeAgent` has run before and is skipped. */
+/** Runs an agent with its hooks. A resumed agent skips `beforeAgent`, which ran before the pause. */
 async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
   const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
   try {
@@ -148,7 +148,7 @@ async function* runWithTransfers(
   turn: AgentTurn,
   confirmed: ConfirmedCalls[] = [],
 ): Steps {
-  // The agent had transferred the conversation: the agent that requested the confirmation is further down in the tree.
+  // This agent had transferred the conversation: a sub-agent below it requested the confirmation.
   const below = turn.agent.subAgents.find((agent) => includesAny(agent, confirmed));
   if (below) return yield* runNode(invocation, { ...turn, agent: below }, confirmed);
   const agent = withTransfer(turn.root, turn.agent);
@@ -204,7 +204,7 @@ async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed:
 /** Message of the error of agents that ran in parallel to an agent that failed. */
 export const SIBLING_FAILED = 'Another agent failed.';
 
-/** Passes events on, and returns whether any of them escalated: `escalate` ends the loop. */
+/** Passes events on, and returns whether one of them has the action `escalate`, which ends a `loop` agent. */
 async function* watchEscalation(
   steps: Steps,
 ): AsyncGenerator<NewEvent, { outcome: Outcome; escalated: boolean }, void> {
@@ -260,8 +260,8 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
 const advance = async (steps: Steps, index: number) => ({ index, next: await steps.next() });
 
 /**
- * Decides which outcome of parallel agents is last: the first failure, else the newer outcome that has an event. The
- * last outcome is paused if either is paused.
+ * Decides whose last event becomes the last event of the parallel agents: that of the first failure, else of the newer
+ * outcome with an event. The kept outcome is paused if either is paused.
  */
 function inOrder(held: Outcome, newer: Outcome): [kept: Outcome, passed: Outcome] {
   const paused = held.paused || newer.paused;

@@ -17,19 +17,19 @@ export interface RunInput {
   invocationId: string;
   /** The stored events of the session in order. The last one is the user's message of this invocation. */
   history: Event[];
-  /** Stored steps of an invocation that a crashed process began; they are not made again. */
+  /** Events that a crashed process stored for this invocation; its model and tool calls are not repeated. */
   stored?: StoredSteps | undefined;
-  /** Records tool calls, so that another process can resume the invocation. Default: tool calls are not recorded. */
+  /** Records tool calls so that another process can resume the invocation. Default: they are not recorded. */
   ledger?: CallLedger | undefined;
   /** Tool call that runs this agent, if the agent is used as a tool. */
   parentCall?: ParentCall | undefined;
   /** Runs transactional tools. Default: their calls fail. */
   transact?: Transact | undefined;
-  /** Usage counters, which the caller stores with each event. Default: new counters that start at zero. */
+  /** Token and call counters, which the caller stores with each event. Default: new counters at zero. */
   used?: UsedSoFar;
   /** Ids of the events that the runtime made. A confirmation request counts only in such an event. */
   runtimeEventIds: ReadonlySet<string>;
-  /** Replies that closed the tasks to which the last event responds. A call is approved only by such a reply. */
+  /** People's replies that closed the tasks to which the last event responds. Only such a reply approves a call. */
   taskAnswers: TaskAnswers;
   /** Merged state of the session, the user and the application at the start. */
   state: JsonObject;
@@ -38,20 +38,20 @@ export interface RunInput {
   /** When the time limit ends the invocation, on the clock of `performance.now()`. Default: unknown. */
   endTime?: number;
   streaming: boolean;
-  /** Limit for all function responses of one step, which one event holds, in characters of JSON. Default: 1,048,576. */
+  /** Maximum size of an event with function responses, in characters of JSON. Default: 1,048,576. */
   eventBytes?: number;
   services: ToolServices;
-  /** Log for messages of tools, and for the places where their code failed. Default: nothing is logged. */
+  /** Log for messages of tools, and for stack traces of their failures. Default: nothing is logged. */
   log?: Log | undefined;
   newId(): string;
   observer?: RunObserver | undefined;
   /**
-   * Called before each model call: reserves its cost in the budgets, and returns the request to send instead;
-   * `undefined` if there are no budgets. `end` releases the reservation.
+   * Called before each model call: reserves its cost in the budgets, and returns the request to send (it may allow
+   * fewer output tokens); `undefined` if there are no budgets. `end` releases the reservation.
    * @throws {AgentError} if a budget forbids the call
    */
   reserve?: ((request: ModelRequest) => Promise<{ request: ModelRequest; end(): void } | undefined>) | undefined;
-  /** Receives each event of an agent used as a tool: neither yielded nor stored, but counted towards the limits. */
+  /** Receives each event of an agent used as a tool. Such events are not stored, but count towards the limits. */
   onUnstoredEvent?: ((event: NewEvent) => Promise<void>) | undefined;
   /** Called with the token counts of each model call, before the event of the call is yielded. */
   onUse?:
@@ -61,28 +61,28 @@ export interface RunInput {
 
 export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 
-/** An agent as observers see it: placeholders of its instruction are not replaced. */
+/** An agent as observers see it: its instruction still has the placeholders. */
 export type ObservedAgent = Pick<
   AgentNode,
   'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model' | 'outputSchema' | 'hooks'
 >;
 
 export interface ObservedStep<Result> {
-  /** W3C trace context, sent to systems that carry out a part of the step. */
+  /** W3C trace context, sent with the requests of this model or tool call to other systems. */
   traceparent?: string | undefined;
   /** Called when the first piece of the model's output arrives. */
   begin?: (() => void) | undefined;
   /** Called with each part of the provider's response that was not understood. */
   passOver?: (() => void) | undefined;
-  /** `result` is missing if the step was aborted or the call waits. `stack` says where a tool's own code failed. */
+  /** `result` is undefined if the call was aborted or waits for a person. `stack` says where a tool's code failed. */
   end(result: Result | undefined, stack?: string): void;
 }
 
-/** Traces and records an invocation's steps while they happen. The methods return at once and never throw. */
+/** Traces or records an invocation's model and tool calls while they happen. The methods never block or throw. */
 export interface RunObserver {
   /** Called before hooks run. `sent` is the copy that they may change, with a signal for this call alone. */
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
-  /** The result of the step is the event. `sent` is the request after the hooks changed it. */
+  /** The step's result is the event of the model call. `sent` is the request after the hooks changed it. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   event(event: NewEvent): void;

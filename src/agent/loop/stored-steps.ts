@@ -10,13 +10,13 @@ export interface StoredStep {
   sequence: number;
 }
 
-/** Agent and branch of a step; the branch distinguishes parallel agents. */
+/** Agent and branch of a step (an event of the loop); the branch distinguishes parallel agents. */
 type Place = Pick<AgentTurn, 'agent' | 'branch'>;
 
 /**
- * The steps that a crashed process has stored. The loop of the new process starts from the beginning: for each step it
- * takes the stored event instead of calling the model or tool again, per agent in order. After the last stored step it
- * continues normally.
+ * The steps (events of the agent loop) that a crashed process has stored. The loop of the new process starts from the
+ * beginning: for each step it takes the stored event instead of calling the model or tool again, per agent in order.
+ * After the last stored step it continues normally.
  */
 export class StoredSteps {
   /** Ids of all function calls that were made before this process took over. */
@@ -39,7 +39,7 @@ export class StoredSteps {
   }
 
   /**
-   * Takes an agent's next stored step, if one remains.
+   * Removes and returns an agent's next stored step, if there is one.
    * @throws {AgentError} if the step is not of the expected kind, because the agent's definition has changed
    */
   take(place: Place, isExpected: (event: NewEvent) => boolean): NewEvent | undefined {
@@ -49,13 +49,13 @@ export class StoredSteps {
     return this.takeIf(place, isExpected);
   }
 
-  /** Takes an agent's next stored step if it is of the expected kind. */
+  /** Removes and returns an agent's next stored step if it is of the expected kind. */
   takeIf(place: Place, isExpected: (event: NewEvent) => boolean): NewEvent | undefined {
     const index = this.#remaining.findIndex((step) => isStepBy(step, place));
     const step = this.#remaining[index];
     if (!step || !isExpected(step.event)) return undefined;
     this.#remaining.splice(index, 1);
-    // Copied, because a tool may change its arguments, and the history must stay as it is.
+    // The event is copied, because a tool may change its arguments, which must not change the history.
     return cloneJson(step.event);
   }
 
@@ -67,7 +67,7 @@ export class StoredSteps {
     return this.#remaining.length === 0;
   }
 
-  /** @throws {AgentError} if a stored step remains */
+  /** @throws {AgentError} if the loop has not used a stored step */
   checkAllTaken(): void {
     const [first] = this.#remaining;
     if (first) throw agentChanged(first);

@@ -19,14 +19,14 @@ const NO_JSON = 'it is no JSON';
 const REJECTED = 'rejected';
 
 /**
- * Sets the value (`output`) of the model's answer. An answer that violates the output schema keeps its text, with the
- * reason. Answers with tool calls stay unchanged, because they are not final, and so do blocked answers.
+ * Sets the value (`output`) of the model's answer. An answer that violates the output schema gets no value; the reason
+ * is noted with its text. Answers with tool calls, which are not final, and blocked answers are not changed.
  */
 export async function withOutput(event: NewEvent, { agent, signal }: AgentTurn): Promise<NewEvent> {
   const isBlocked = event.finishReason === 'SAFETY';
   if (!agent.outputSchema || event.errorCode || isBlocked || getFunctionCalls(event.content).length > 0) return event;
   const { text, value, problem } = await findValue(getAnswerText(event.content), agent.outputSchema, signal);
-  // An aborted check has no result.
+  // After an abort the check has no result to use.
   if (signal.aborted) throw abortError(signal);
   if (problem !== undefined) return { ...event, content: mapAnswer(event.content, reject(problem)) };
   let rest = text;
@@ -73,14 +73,14 @@ async function findValue(answer: string, schema: OutputSchema, signal: AbortSign
   return candidate;
 }
 
-/** Returns the texts within an answer that may be its value, the likeliest first. */
+/** Returns the texts within an answer that may be its JSON value, the likeliest first. */
 function listTexts(whole: string): string[] {
   if (parse(whole) !== undefined) return [whole];
   const fences = [...whole.matchAll(/```[^\n`]*\n(.*?)```/gs)].map(([, code = '']) => code.trim());
   return [...fences.toReversed(), ...listValues(whole).toReversed()].slice(0, MAX_VALUES);
 }
 
-/** Maximum number of opening brackets in one answer at which JSON is looked for. */
+/** Maximum number of opening brackets in one answer that are tried as the start of a JSON value. */
 const MAX_STARTS = 200;
 
 /** Returns the outermost JSON objects and lists in a text, in order. */

@@ -7,9 +7,9 @@ import { emptyActions } from './invocation-state.ts';
 /** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
-/** The call waits if `response` is missing: a person or another system supplies it later. */
+/** Outcome of a tool call. Without `response` the call waits: a person or another system supplies it later. */
 export interface Answer extends LedgerAnswer {
-  /** Default: `done`. */
+  /** State of the call in the ledger of tool calls. Default: `done`. */
   state?: CallState;
   hooks?: string[];
   /** Where the tool's own code failed. Only for the tool's author, never for the model or a user. */
@@ -21,7 +21,7 @@ export const failed = (error: string): Answer => ({ response: { error }, attachm
 export const errorText = (error: unknown) =>
   error instanceof Error && error.message ? error.message : 'The tool failed.';
 
-/** A result that JSON cannot express, or that is too large, becomes an error. */
+/** Converts a tool's result. A result that JSON cannot express, or that is too large, becomes an error. */
 export function toResponse(value: unknown): JsonObject {
   const text = toJson(value ?? null) ?? 'null';
   if (text.length > MAX_RESPONSE_CHARACTERS) {
@@ -43,7 +43,7 @@ function toJson(value: unknown): string | undefined {
   }
 }
 
-/** As in ADK: the call gets a provisional error as response, and the request is stored in the event's actions. */
+/** As in ADK: the provisional response is an error, and the event's actions contain the request for confirmation. */
 export function requestConfirmation(
   call: OpenCall,
   hint = `The agent wants to use \`${call.name}\`. Do you allow it?`,
@@ -60,7 +60,7 @@ export function requestConfirmation(
   };
 }
 
-/** `[]` if the call still waits for its response. */
+/** The function response as a part; `[]` if the call still waits for its response. */
 export function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
   if (!response) return [];
   const media = attachments.length > 0 ? { parts: attachments } : {};
@@ -68,8 +68,8 @@ export function toResponsePart(call: OpenCall, { response, attachments }: Answer
 }
 
 /**
- * Replaces a response that no longer fits by an error. All responses of a step end up in one event, and a hundred of 4
- * MB each would exhaust memory long before the size of that event is checked.
+ * Replaces a response by an error if all responses together would exceed the maximum. They end up in one event, and a
+ * hundred of 4 MB each would exhaust memory before the event's size is checked.
  */
 export function withinSize(maximum: number): (answer: Answer) => Answer {
   let room = maximum;
