@@ -35,13 +35,13 @@ export interface AgentEnvironment {
   builtInTools: ReadonlyMap<string, Tool>;
   /** Directory with skills. Default: agents have no skills. */
   skillsDir?: string;
-  /** Default: only public https addresses may be reached. */
+  /** Settings of MCP connections. Default: only public https addresses may be reached. */
   mcp?: McpSettings;
-  /** Receives the reason for each tool or server that an agent must do without. Default: messages are dropped. */
+  /** Receives the reason for each tool or server that an agent cannot use. Default: messages are dropped. */
   warn?: ((text: string) => void) | undefined;
 }
 
-/** True if a request overrides anything but `mcpServers`: `overwrite` in the response of `/harness/invoke`. */
+/** True if a request overrides anything but `mcpServers`; it is `overwrite` in the response of `/harness/invoke`. */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(
     ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
@@ -164,7 +164,7 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  /** True: a request named the MCP servers. */
+  /** True: the MCP servers come from a request and are untrusted. */
   isBrought?: boolean | undefined;
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
@@ -172,7 +172,7 @@ interface UnconnectedNode {
 const hasOwnProvider = ({ provider, baseUrl, apiKey }: ModelTarget): boolean =>
   (provider ?? baseUrl ?? apiKey) !== undefined;
 
-/** The model is of the environment's provider, unless the target has its own provider, address or API key. */
+/** Finds the model: of the environment's provider, unless the target has its own provider, address or API key. */
 export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
   model: (hasOwnProvider(target) && environment.findModel?.(target)) || environment.model,
   modelName: target.name,

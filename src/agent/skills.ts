@@ -6,7 +6,7 @@ import { type Tool, toParameters } from './definition/tool.ts';
 
 /** Name of a skill: of its directory, and in its front matter. */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** Limit for a skill's instructions, and for each of its resources. */
+/** Maximum size of a skill's `SKILL.md`, and of each of its resource files. */
 const MAX_FILE_BYTES = 100 * 1024;
 /** Limits of the list of a skill's resources: number of files, and depth of folders. */
 const MAX_RESOURCES = 200;
@@ -14,7 +14,7 @@ const MAX_DEPTH = 4;
 
 const frontMatterSchema = z.looseObject({
   name: z.string().optional(),
-  // The Agent Skills format allows 1,024 characters; a longer description is cut.
+  // A description longer than the 1,024 characters of the Agent Skills format is cut.
   description: z
     .string()
     .trim()
@@ -32,8 +32,8 @@ export interface Skill {
 }
 
 /**
- * Nothing of a skill is executed. A skill that exists and cannot be read is left out; `warn` receives its name and the
- * reason.
+ * Loads the named skills; executes nothing. A skill that exists but cannot be read is skipped; `warn` receives its name
+ * and the reason.
  * @throws {AgentError} `unknown_skill` for the first skill that does not exist
  */
 export async function loadSkills(
@@ -121,7 +121,7 @@ async function readInside(directory: string, path: string): Promise<Buffer> {
     place = join(place, step);
     await checkStep(place, index < steps.length - 1);
   }
-  // Checked again, because a folder on the path may have been replaced by a link meanwhile.
+  // The path is resolved again, because a folder on it may have been replaced by a link since the first check.
   if (!(await realpath(place)).startsWith(directory + sep)) throw new SkillProblem('the path is not allowed');
   const file = await open(place, 'r');
   try {

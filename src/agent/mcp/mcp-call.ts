@@ -18,7 +18,7 @@ import { type Answer, type OpenQuestions, promptPerson, readAnswers, toOpenQuest
 import { followTask, getTaskId } from './mcp-task.ts';
 import { unpack } from './mcp-wire.ts';
 
-/** How often a server may ask to repeat the same call, and the pause before each repetition. */
+/** How often a server may ask for a repetition of the same tool call, and the pause before each repetition. */
 const MAX_ROUNDS = 10;
 const ROUND_MS = 250;
 
@@ -36,14 +36,14 @@ export const declaredTool = z.looseObject({
 });
 type DeclaredTool = z.output<typeof declaredTool>;
 
-/** Mark of an argument that is also sent as an HTTP header, as written in the JSON of a schema. */
+/** Keyword in the JSON of a schema: this argument is also sent as an HTTP header. */
 const HEADER = '"x-mcp-header":';
 const headerArgument = z.looseObject({
   type: z.enum(['string', 'integer', 'boolean']),
   'x-mcp-header': z.string().regex(/^[\w!#$%&'*+.^`|~-]+$/),
 });
 
-/** Lists the schemas of the arguments, at any depth, that are reached through `properties` only. */
+/** Lists the schemas of the arguments at any depth, as far as only `properties` lead to them. */
 function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
   for (const each of Object.values((properties ?? {}) as Record<string, JsonObject | null>)) {
     if (typeof each !== 'object' || each === null) continue;
@@ -54,7 +54,7 @@ function* listArguments({ properties }: JsonObject): Generator<JsonObject> {
 
 /**
  * As MCP requires, arguments that become HTTP headers must be scalar, reached through `properties` only, and have
- * unique header names. A tool that violates this is left out.
+ * unique header names. A tool that violates this is not used.
  */
 function hasValidHeaders(inputSchema: JsonObject): boolean {
   const marks = [...listArguments(inputSchema)].map((each) =>
@@ -88,7 +88,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
         'agent-runtime/operationId': context.operationId,
         ...(isModern && { [LOG_LEVEL_META_KEY]: 'info' as const }),
       };
-      // The output schema is left out, because the MCP SDK would compile it.
+      // The SDK gets no output schema, because it would compile it.
       const toolDefinition = { name, inputSchema: inputSchema as never };
       const { result, pending } = await callTool(connected, name, context, (more, requestOptions) => {
         const params = { name, arguments: args, _meta, ...more };
@@ -103,7 +103,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
       const answer = toToolResult(result, context.attachments);
       if (!outputSchema || value === undefined || isError) return answer;
       const problem = await schemas.check(outputSchema, value, context.signal, 'answer');
-      // The tool has taken effect, so its result is returned with a warning instead of an error.
+      // The result violates the output schema. It is returned with a warning, because the call has taken effect.
       return problem === undefined ? answer : { warning: problem, answer };
     },
   };
@@ -160,8 +160,8 @@ const toRetry = ({ requestState }: OpenQuestions, inputResponses?: Record<string
 
 /**
  * Writes a server's messages to the log, and handles its questions to the user. A person replies later, so a question
- * without a reply cancels the call, and the call is repeated with the reply. If several calls are running, it is not
- * known which of them asks, so the question is refused.
+ * without a reply cancels the call, and the call is repeated with the reply. If several calls are running, a question
+ * is refused, because it does not say to which call it belongs.
  */
 export function listenTo({ client, running }: Connected): void {
   client.setNotificationHandler('notifications/message', ({ params: { level, data } }) => {

@@ -22,11 +22,11 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
 import type { McpSettings } from './mcp-tools.ts';
 
-/** A consent that is in progress, or the OAuth access that came from it. */
+/** A user's OAuth consent that is in progress, or the tokens that came from it. */
 type Grant = {
   serverUrl: string;
   redirectUrl: string;
-  /** The issuer that the operator configured. If set, no other issuer is accepted. */
+  /** The OAuth issuer that the operator configured. If set, no other issuer is accepted. */
   issuer?: string | undefined;
   scope?: string | undefined;
   client?: StoredOAuthClientInformation | undefined;
@@ -35,7 +35,7 @@ type Grant = {
   tokens?: StoredOAuthTokens | undefined;
 };
 
-/** The user has not granted access, or not all of the required access. */
+/** The user has not granted OAuth access to the server, or not with all required scopes. */
 class ConsentMissing extends AgentError {
   constructor() {
     super('mcp_failed', 'Its user has given no access to it.');
@@ -94,7 +94,7 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
   await fetchFn(endpoint, { method: 'POST', body, headers });
 }
 
-/** @throws {AgentError} if grants cannot be stored */
+/** @throws {AgentError} if this process has no store for OAuth grants */
 export function openUserToken(
   server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
   { openCredentials }: Pick<McpSettings, 'openCredentials'>,
@@ -110,10 +110,10 @@ export function openUserToken(
 export class UserToken {
   readonly #server: McpServer & { url: string };
   readonly #credentials: UserCredentials;
-  /** The operator's OAuth client. Default: registered dynamically, or described by a metadata document. */
+  /** The operator's OAuth client. Default: one registered dynamically, or described by a metadata document. */
   readonly #client: StoredOAuthClientInformation | undefined;
   #grant: Grant | undefined;
-  /** Parameters of the server's last `WWW-Authenticate` header. */
+  /** Parameters of the server's last `WWW-Authenticate` header, such as the required scope. */
   #challenge: ReturnType<typeof extractWWWAuthenticateParams> = {};
   #fetch: FetchLike | undefined;
   readonly #discovery: OAuthDiscoveryState | undefined;
@@ -132,7 +132,7 @@ export class UserToken {
     };
   }
 
-  /** Requests to the issuer are sent with `fetch`, which does not add the headers meant for the server. */
+  /** `fetch` sends the requests to the issuer. It does not add the headers that are meant for the server. */
   toAuthProvider(fetch: FetchLike): AuthProvider {
     this.#fetch = fetch;
     const { url } = this.#server;
@@ -151,7 +151,7 @@ export class UserToken {
     };
   }
 
-  /** Returns `undefined` if the issuer says that the grant is no longer valid. */
+  /** Refreshes the access token. Returns `undefined` if the issuer says that the grant is no longer valid. */
   async #refresh({ tokens, discovery, ...grant }: Grant): Promise<JsonObject | undefined> {
     const client = this.#client ?? grant.client;
     if (!tokens?.refresh_token || !discovery || !client) return undefined;
@@ -170,7 +170,7 @@ export class UserToken {
     }
   }
 
-  /** True for an error that means that the user must be asked for access. */
+  /** True for an error after which the user must be asked for OAuth access. */
   isMissing(error: unknown): boolean {
     for (const cause of causes(error)) {
       if (cause instanceof ConsentMissing) return true;
@@ -183,7 +183,7 @@ export class UserToken {
     return false;
   }
 
-  /** Returns a tool that asks the user for consent. While access is missing, the server has no other tool. */
+  /** Returns a tool that asks the user for consent: the server's only tool until the user has granted access. */
   toTool(isConnected: boolean): Tool {
     const { name } = this.#server;
     const description = `Asks the user for access to \`${name}\`, whose tools are there once it is given.`;
@@ -202,7 +202,7 @@ export class UserToken {
     return this.guard(tool);
   }
 
-  /** If access is missing, a call of the tool pauses until the user has consented, and is then repeated. */
+  /** If OAuth access is missing, a call of the tool pauses until the user has consented, and is then repeated. */
   guard<Guarded extends Pick<Tool, 'run'>>(tool: Guarded): Guarded {
     return {
       ...tool,

@@ -3,13 +3,13 @@ import { AgentError, causes } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { McpServer } from '../definition/agent.ts';
 
-/** Error codes of Node for connections that were never established, so that no request was sent. */
+/** Node's codes for connections that were never established. No request was sent, so a call took no effect. */
 const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
-/** Code for a response stream that ended without a response: SDK codes are below -32000, HTTP statuses above 0. */
+/** Error code: the response stream ended without a response. SDK codes are below -32000, HTTP statuses above 0. */
 export const STREAM_ENDED = -1;
 
-/** Runs `work` with a time limit of its own. The signal `limit` also aborts with the invocation. */
+/** Runs `work` with a time limit. The signal `limit` aborts at the time limit or with the invocation. */
 export async function within<Result>(
   timeoutMs: number,
   signal: AbortSignal,
@@ -35,7 +35,7 @@ export function getStatus(error: unknown): number | undefined {
 
 /**
  * Returns an error that names the server and the reason. It does not quote the server, because its text is untrusted.
- * `Unsure` is the class of the error if a request may have been sent and had no response.
+ * `Unsure` is the class of the error if a request that may have been sent got no response.
  */
 export function toMcpError(
   { name }: McpServer,
@@ -62,12 +62,12 @@ export function toMcpError(
 /** Error codes of Node for a program that can never be started. */
 const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
 
-/** True for no response or a 5xx status: the server may recover, and the configuration is not at fault. */
+/** True if the server did not respond or responded with a 5xx status: the configuration is probably right. */
 export function isUnreachable(error: unknown): boolean {
   const all = [...causes(error)];
   const status = getStatus(error);
   if (status !== undefined) return status >= 500;
-  // The egress policy denied the request, a limit was exceeded, or the server responded with an error.
+  // True if the egress policy denied the request, a limit was exceeded, or the server responded with an error.
   const isRefusal = all.slice(1).some((cause) => cause instanceof AgentError || cause instanceof ProtocolError);
   return !isRefusal && !all.some((cause) => UNSTARTABLE.test(String((cause as { code?: unknown }).code)));
 }

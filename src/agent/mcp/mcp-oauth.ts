@@ -22,13 +22,13 @@ export class OperatorToken {
     this.#provider = new ClientCredentialsProvider({ clientId, clientSecret, expectedIssuer: issuer, ...more });
   }
 
-  /** Requests to the issuer are sent with `fetch`, which does not add the headers meant for the server. */
+  /** `fetch` sends the requests to the issuer. It does not add the headers that are meant for the server. */
   toAuthProvider(fetch: Egress['fetch']): AuthProvider {
     return {
       token: async () => this.#provider.tokens()?.access_token,
       onUnauthorized: async ({ response, serverUrl }) => {
         const rejected = this.#provider.tokens();
-        // Waits if another invocation is refreshing the token; if that refresh fails, this invocation tries too.
+        // If another invocation is getting a token, waits for it; if that fails, this invocation tries too.
         await this.#refreshing?.catch(() => {});
         if (this.#provider.tokens() !== rejected) return;
         const challenge = extractWWWAuthenticateParams(response);

@@ -5,7 +5,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { ToolContext } from '../definition/tool.ts';
 import { tooMuch } from './mcp-error.ts';
 
-/** Limit for a server's questions in one call, with the state that it wants back with the replies, as JSON. */
+/** Maximum length of a server's questions to the user during one call, with the server's state, as JSON. */
 const MAX_CHARACTERS = 32_768;
 
 const question = z.looseObject({
@@ -16,10 +16,10 @@ const question = z.looseObject({
 });
 type Question = z.output<typeof question>;
 
-/** A person's reply in the form that MCP defines. */
+/** A person's reply to a server's question, in the form that MCP defines. */
 export type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: JsonObject };
 
-/** Questions of a server by key, and the data that the server or the next attempt needs beside the replies. */
+/** A server's questions to the user, by key, and the data that the repeated call needs beside the replies. */
 const openQuestionsSchema = z.object({
   questions: z.record(z.string(), question),
   requestState: z.string().optional(),
@@ -28,11 +28,11 @@ const openQuestionsSchema = z.object({
 });
 export type OpenQuestions = z.output<typeof openQuestionsSchema>;
 
-/** Derives a key for a question of the older MCP protocol, in which questions have no key. */
+/** Derives a key for a question to the user, because questions of the older MCP protocol have none. */
 export const toKey = (params: JsonObject): string =>
   JSON.stringify([params['message'], params['requestedSchema'], params['url']]);
 
-/** @throws {AgentError} for input that a person cannot give, and for questions that are too large */
+/** @throws {AgentError} if a server asks for input that a person cannot give, or its questions are too long */
 export function toOpenQuestions(
   requests: Record<string, JsonObject>,
   more: Omit<OpenQuestions, 'questions'>,
@@ -47,8 +47,8 @@ export function toOpenQuestions(
 }
 
 /**
- * Asks the user of the session in place of a result. The invocation pauses as for a confirmation, and the `payload` of
- * the confirmation contains the replies. The server's text is shown as a quotation.
+ * Asks the user of the session the server's questions. The invocation pauses as for a confirmation, and the `payload`
+ * of the confirmation contains the replies. The server's text is shown as a quotation.
  */
 export function promptPerson({ name }: McpServer, open: OpenQuestions, context: ToolContext): JsonObject {
   const all = Object.entries(open.questions);
@@ -75,7 +75,7 @@ const toTemplate = ({ requestedSchema }: Question): JsonObject =>
     Object.entries(requestedSchema?.properties ?? {}).map(([name, member]) => [name, member['default'] ?? null]),
   );
 
-/** Returns the questions of the earlier attempt with the person's replies; `undefined` if it had no questions. */
+/** Returns the server's questions in the earlier attempt of the call, with the replies; `undefined` if none. */
 export function readAnswers({
   confirmation,
 }: ToolContext): { pending: OpenQuestions; answers: Record<string, Answer> } | undefined {

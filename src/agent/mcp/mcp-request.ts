@@ -24,9 +24,9 @@ export interface Connected {
   bounded: BoundedTransport;
   schemas: SchemaSandbox;
   callMs: number;
-  /** Running calls, newest last. All are needed, because a server's message does not say to which call it belongs. */
+  /** Running calls, newest last. All are kept, because a server's message does not say to which call it belongs. */
   running: Set<RunningCall>;
-  /** Work that must finish before the connection is closed. */
+  /** Requests that must end before the connection is closed. */
   ending: Promise<unknown>[];
   /** Opens a new session in place of one that the server has forgotten. Concurrent calls share the new session. */
   renew: (lost: Client) => Promise<void>;
@@ -34,13 +34,13 @@ export interface Connected {
 
 export interface RunningCall {
   note: (level: keyof ToolLog, text: string) => void;
-  /** A person's replies, by key, to questions that the server asks during the call. */
+  /** Replies of the user, by key, to questions that the server asks during the call. */
   answers?: Record<string, Answer> | undefined;
-  /** A question of the server that has no reply yet. */
+  /** A question of the server to the user that has no reply yet. */
   question?: JsonObject;
 }
 
-/** Schema of any response; unknown members are kept. */
+/** Schema of any JSON-RPC result; unknown members are kept. */
 export const answered = received(z.looseObject({}));
 
 export const getText = (value: unknown): string => JSON.stringify(value) ?? '';
@@ -104,11 +104,11 @@ export async function sendRequest<Result>(
   }
 }
 
-/** A restarted server responds 404 to a forgotten session; the call has taken no effect (MCP, session management). */
+/** True if the server, after a restart, no longer knows the session: status 404. The request took no effect (MCP). */
 const hasLostSession = ({ bounded: { transport } }: Connected, error: unknown): boolean =>
   transport.sessionId !== undefined && getStatus(error) === 404;
 
-/** Maximum number of characters of an unknown content block that the model receives. */
+/** Maximum length of an unknown content block that the model receives, in characters. */
 const MAX_UNKNOWN = 4_000;
 
 /** Returns the structured content, or else the texts. Media become attachments of the function response. */

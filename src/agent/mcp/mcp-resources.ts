@@ -6,7 +6,7 @@ import { sendRequest, checkResult, type Connected, isMembers, toToolResult } fro
 import { tooMuch } from './mcp-error.ts';
 import { received } from './mcp-wire.ts';
 
-/** Members of a resource or prompt in a list that the model receives. */
+/** Members of a resource or prompt that the model sees in a list. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];
 const LISTS = {
   resources: ['resources/list', 'resources'],
@@ -17,7 +17,7 @@ const LISTS = {
 const text = (description: string) => ({ type: 'string', maxLength: 8_192, description });
 const page = toParameters({ cursor: text('The `nextCursor` of the page before.') });
 
-/** Tools for a server's resources and prompts, if the configuration allows it and the server has them. */
+/** Tools that read a server's resources and prompts, if the configuration allows it and the server has any. */
 export function readingTools(connected: Connected): Tool[] {
   const { client, server } = connected;
   const capabilities = client.getServerCapabilities();
@@ -36,7 +36,7 @@ function resourceTools(connected: Connected, of: string): Tool[] {
       page,
       async (args, context) => ({
         ...(await list(connected, 'resources', args, context)),
-        // An error is ignored, because few servers have resource templates, and some do not know the method.
+        // An error of the request for templates is ignored, because many servers have none and do not know the method.
         ...(args['cursor'] === undefined && (await list(connected, 'templates', {}, context).catch(() => ({})))),
       }),
     ),

@@ -9,9 +9,9 @@ import { toMcpError } from './mcp-error.ts';
 import { type OpenQuestions, type readAnswers, toOpenQuestions } from './mcp-question.ts';
 import { received } from './mcp-wire.ts';
 
-/** Name of the MCP extension with which a server responds to a call with a task. */
+/** Name of the MCP extension for tasks: a server responds to a long call with a task that the client polls. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
-/** Bounds and default of the polling interval that a server may choose; below, how many polls in a row may fail. */
+/** Limits and default of the polling interval, which a server may choose; below, how many polls in a row may fail. */
 const POLL_MS = { least: 100, usual: 1_000, most: 30_000 };
 const MAX_FAILURES = 5;
 
@@ -29,8 +29,8 @@ export const getTaskId = (answer: Record<string, unknown>): string | undefined =
   answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 
 /**
- * Polls a task until it ends or asks a person. If the invocation ends, the task is cancelled; if only this process
- * stops, another process continues the task.
+ * Polls a task until it ends or asks the user. If the invocation ends, the task is cancelled; if only this process
+ * stops, it is not, because another process goes on polling.
  */
 export async function followTask(
   connected: Connected,

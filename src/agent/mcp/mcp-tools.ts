@@ -12,27 +12,27 @@ import type { McpConnection } from './mcp.ts';
 import type { OperatorToken } from './mcp-oauth.ts';
 
 export interface McpTimeouts {
-  /** Default: 15,000, because a server that is started on demand needs seconds. */
+  /** Time to connect. Default: 15,000, because a server that is started on demand needs seconds. */
   connectMs: number;
-  /** Limit for all pages of the tool list. Default: 15,000. */
+  /** Time limit for all pages of the tool list. Default: 15,000. */
   listMs: number;
-  /** Limit of one tool call. Default: 60,000. */
+  /** Time limit of one tool call. Default: 60,000. */
   callMs: number;
 }
 
-/** Time limits that apply if neither the settings nor the server's configuration set others. */
+/** Time limits that apply unless the settings or the server's configuration say otherwise. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 15_000, listMs: 15_000, callMs: 60_000 };
 
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** Overrides the server's own setting. */
+  /** Overrides `onFailure` of each server. */
   onFailure?: McpServer['onFailure'];
-  /** Counts and limits open connections. Default: connections are not counted. */
+  /** Limits the open connections per user and server. Default: no limit. */
   connections?: McpConnections;
   /** Returns the store of a user's OAuth grants. Default: users cannot grant access. */
   openCredentials?: ((userId: string) => UserCredentials | undefined) | undefined;
-  /** Receives the reason for each tool that is left out. Default: messages are dropped. */
+  /** Receives the reason for each server's tool that cannot be used. Default: messages are dropped. */
   warn?: ((text: string) => void) | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface McpTools {
 
 /**
  * Connects in parallel. The connections belong to this invocation alone, so that its end cannot disturb another, and
- * count towards the limit of `userId`. Tools get names that are unique among all servers and not in `taken`.
+ * count towards the limit of `userId`. Tools get names that no other server's tool has and that are not in `taken`.
  * @throws {AgentError} of the first server that fails, or for more than 256 tools; all connections are closed then
  */
 export async function connectMcpServers(
@@ -54,7 +54,7 @@ export async function connectMcpServers(
   signal: AbortSignal,
   userId = '',
 ): Promise<McpTools> {
-  // The MCP SDK is loaded when the first server is needed.
+  // The MCP SDK is loaded with the first connection.
   const [{ connectMcp }, { isUnreachable }] = await Promise.all([import('./mcp.ts'), import('./mcp-error.ts')]);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new SchemaSandbox();
@@ -152,9 +152,9 @@ const toName = (name: string) => {
 /** Limits open connections per user and MCP server in this process, and caches what is known about servers. */
 export class McpConnections {
   readonly #open: CallerCounts;
-  /** Protocol version by address or by principal (user, server, credentials); `until` as in `performance.now()`. */
+  /** Protocol version of servers, by address or principal (user, server, credentials). `until`: when it expires. */
   readonly eras = new BoundedCache<{ prior: PriorDiscovery; until: number }>();
-  /** Shared sockets to servers without sessions, by principal (user, server and credentials). */
+  /** Sockets to servers without MCP sessions, by principal (user, server and credentials). */
   readonly sockets = new BoundedCache<Sockets>();
   /** Access tokens of the operator, by server address and credentials. */
   readonly tokens = new BoundedCache<OperatorToken>();

@@ -18,18 +18,18 @@ import { cleanLines, cleanResponse } from './mcp-wire.ts';
 
 const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
 
-/** Average time between two messages that a server may send, in milliseconds. */
+/** Minimum average time between two messages of a server, in milliseconds; faster servers are disconnected. */
 const MESSAGE_MS = 10;
 
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
-/** A transport, and the reason why it was closed if its server exceeded a limit. */
+/** A transport. `failure`: it was closed, because its server exceeded this limit. */
 export interface BoundedTransport {
   transport: Transport;
   failure?: AgentError;
 }
 
-/** Requests carry the trace context of the current step. The transport closes if its server exceeds a limit. */
+/** Requests have the trace context of the current tool call. The transport closes if its server exceeds a limit. */
 export function newTransport(
   { url = '', headers, command = '', args = [], env = {} }: McpServer,
   egress: Egress,
@@ -80,13 +80,13 @@ export function newTransport(
   return bounded;
 }
 
-/** A broken stream is not resumed, because an invocation is short. Without retries the SDK reads no other option. */
+/** A broken stream is not resumed, because an invocation is short. With 0 retries the SDK ignores the other options. */
 const NO_RECONNECT = { maxRetries: 0 } as StreamableHTTPReconnectionOptions;
 
 /**
- * Wraps `fetch`: requests carry the trace context of the current step, and a response fails as soon as it exceeds the
- * size that may be parsed. Only what the MCP SDK reads is limited: the body of a GET always counts as a stream, and an
- * error response is not counted.
+ * Wraps `fetch`: requests have the trace context of the current tool call, and a response fails as soon as it exceeds
+ * the size limit. Only what the MCP SDK reads is limited: the body of a GET always counts as a stream, and an error
+ * response has no limit here.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>

@@ -11,9 +11,9 @@ import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
  * members that the runtime reads itself are put as one string into `_meta`, from which {@link unpack} restores them.
  */
 
-/** Member of `_meta` with the string of moved members. */
+/** Member of `_meta` with the string of members that were moved out of the SDK's sight. */
 const PACKED = 'agent-runtime/packed';
-/** Members that the runtime reads itself. The MCP SDK gets empty lists instead, because it requires some of them. */
+/** Members with lists that the runtime reads itself. The MCP SDK gets empty lists, because it requires some of them. */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];
 const MOVED = [...LISTS, 'structuredContent', 'isError', 'result'];
 /** Members whose values are arbitrary JSON, in which null has a meaning and stays. */
@@ -22,7 +22,7 @@ const OPAQUE = new Set(['structuredContent', 'inputSchema', 'outputSchema', 'req
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Rewrites the text of a message, or of a list of messages, for the MCP SDK. Invalid JSON stays unchanged. */
+/** Rewrites the text of a server's message, or list of messages, for the MCP SDK. Invalid JSON is not changed. */
 function cleanMessage(text: string): string {
   let message: unknown;
   try {
@@ -35,7 +35,7 @@ function cleanMessage(text: string): string {
 
 function cleanOne(message: unknown): unknown {
   if (!isObject(message)) return message;
-  // The id of an error message may be null.
+  // `id` may be null in an error message, so it is kept although other nulls are removed.
   const { id, ...rest } = message;
   const cleaned = { ...(id !== undefined && { id }), ...(withoutNulls(rest) as JsonObject) };
   const { result } = cleaned as { result?: unknown };
@@ -53,7 +53,7 @@ function withoutNulls(value: unknown): unknown {
 }
 
 function pack(result: JsonObject): JsonObject {
-  // The MCP SDK (2.4.0) rejects a result that is a task.
+  // The type `task` is hidden from the MCP SDK (2.4.0), which rejects a result that is a task.
   const isTask = result['resultType'] === 'task';
   const names = Object.keys(result).filter((name) => (isTask ? name !== '_meta' : MOVED.includes(name)));
   if (names.length === 0) return result;

@@ -28,7 +28,7 @@ import { received } from './mcp-wire.ts';
 /** Maximum number of pages of a tool list that are read, in case a server's cursor never ends. */
 const MAX_PAGES = 100;
 const { mcpTool, mcpToolList } = INPUT_LIMITS;
-/** How long the cache keeps a server's protocol version and, for the newer protocol, its capabilities. */
+/** How long a server's protocol version and, in the newer protocol, its capabilities are cached, in milliseconds. */
 const ERA_MS = 300_000;
 /** Maximum size of a server's capabilities in the cache, in characters of JSON. */
 const MAX_ERA = 4_096;
@@ -40,10 +40,10 @@ const NO_GRANTS =
   'asks each user for access, which needs RUNTIME_SECRET_KEY, and OAUTH_REDIRECT_URL but in mode local.';
 /** Maximum time to wait for the response to the DELETE that ends a session, in milliseconds. */
 const TERMINATE_MS = 2_000;
-/** Sockets to one server without sessions, shared by the invocations of one principal (user, server, credentials). */
+/** Maximum number of sockets to a server without MCP sessions, for one principal (user, server, credentials). */
 const MAX_SOCKETS = 128;
 
-/** What the connections of one invocation share, and what is cached about their servers from earlier connections. */
+/** Settings that an invocation's connections share, and cached facts about their servers from earlier connections. */
 interface Surroundings {
   policy: EgressPolicy;
   timeouts: McpTimeouts;
@@ -52,7 +52,7 @@ interface Surroundings {
   memory: McpConnections;
   credentials: UserCredentials | undefined;
   userId: string;
-  /** Receives the reason for each tool that is left out. */
+  /** Receives the reason for each tool of the server that cannot be used. */
   warn: (text: string) => void;
 }
 
@@ -126,7 +126,7 @@ export async function connectMcp(server: McpServer, around: Surroundings): Promi
     if (user?.isMissing(error)) return { server, close, tools: [user.toTool(false)] };
     await close();
     if (!cachedKey) throw error;
-    // The server may have been replaced since its protocol was cached, so the connection is tried without the cache.
+    // The server may have been replaced since its protocol was cached, so another attempt is made without the cache.
     memory.eras.delete(cachedKey);
     return connectMcp(server, around);
   }
@@ -145,7 +145,7 @@ async function connect(
   if (operator) memory.tokens.set(key, operator);
   const remote: TransportKind[] = configured ? [configured] : ['streamable-http', 'sse'];
   const kinds = command === undefined ? remote : (['stdio'] as const);
-  // A program gets the longer time limit of a call, because it may have to be installed first (`npx`).
+  // A program gets the longer time limit of a tool call to connect, because it may have to be installed first (`npx`).
   const timeoutMs = command === undefined ? timeouts.connectMs : timeouts.callMs;
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' }, OPTIONS);
@@ -161,10 +161,10 @@ async function connect(
       client.onerror = (error) => void (error instanceof SseError && client.close());
       return { client, bounded };
     } catch (error) {
-      // Both are closed, because a client whose transport never started does not close the transport.
+      // Both are closed, because the SDK's client does not close a transport that never started.
       await Promise.allSettled([client.close(), transport.close()]);
-      // A server of the older HTTP transport responds to the POST with one of these statuses (MCP 2025-06-18, backwards
-      // compatibility).
+      // A server that knows only the older transport (HTTP with SSE) responds to a POST with one of these statuses (MCP
+      // 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
     }
@@ -172,14 +172,14 @@ async function connect(
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-/** The tools of a page are parsed one by one later. */
+/** The tools of a page are parsed one by one later, so that one invalid tool does not fail the page. */
 const toolPage = received(
   z.looseObject({ tools: z.array(z.unknown()).catch([]), nextCursor: z.string().optional().catch(undefined) }),
 );
 
 /**
- * Sends plain requests, because `listTools` of the MCP SDK compiles every output schema. A tool that cannot be read or
- * is too large is left out.
+ * Lists a server's tools, without `listTools` of the MCP SDK, which compiles every output schema. A tool that is
+ * invalid or too large is not used.
  */
 async function listTools(
   client: Client,
@@ -205,7 +205,7 @@ async function listTools(
       else leaveOut(nameOf(entry), `its \`${error.issues[0]?.path.join('.') ?? ''}\` cannot be read`);
     }
     cursor = result.nextCursor;
-    // If a server sends the same cursor again, its list has no further page.
+    // A cursor that the server sends again means that its list has no further page.
     if (!cursor || cursors.has(cursor)) return [...tools.values()];
     cursors.add(cursor);
   }

@@ -6,16 +6,16 @@ type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json'
 
 export interface AnswerForm {
   schema: Schema;
-  /** True: the provider's structured output enforces the schema. False: only the instruction asks for it. */
+  /** True: the provider's structured output enforces the output schema. False: only the instruction asks for it. */
   isNative: boolean;
 }
 
-/** OpenAI-compatible servers call no tools in structured output; a request with tools gets an instruction instead. */
+/** OpenAI-compatible servers call no tools in structured output. If there are tools, the instruction has the schema. */
 export function toForm(
   { outputSchema, tools, toolChoice }: ModelRequest,
   provider: ProviderName,
 ): AnswerForm | undefined {
-  // If the model must call a tool, its output is that call and has no schema.
+  // A model that must call a tool gives no final answer, so the output schema does not apply.
   if (!outputSchema || toolChoice) return undefined;
   return { schema: outputSchema, isNative: provider !== 'openai-compatible' || tools.length === 0 };
 }
@@ -36,12 +36,12 @@ const STRICT = new Set(
   'type properties required additionalProperties items enum const anyOf $ref $defs description title'.split(' '),
 );
 
-/** True if OpenAI can enforce the schema. Any other schema is sent as a hint, because strict mode rejects it. */
+/** True if OpenAI can enforce the schema. Any other is sent without strict mode, which would reject it. */
 export function isStrict(schema: JsonObject): boolean {
   try {
     return schema['type'] === 'object' && isStrictPart(schema);
   } catch {
-    // The value of a keyword has the wrong type.
+    // A keyword of the schema has a value of the wrong type.
     return false;
   }
 }

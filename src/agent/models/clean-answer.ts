@@ -25,15 +25,15 @@ export interface Cleaner {
   readWhole(answer: JsonObject): object[] | undefined;
 }
 
-/** Receives what happens in one HTTP response, other than its stream events. */
+/** Is told what happens in one HTTP response, except the stream events. */
 export interface Listener {
-  /** Called with each piece of the response body, to reset the idle timeout. */
+  /** Called with each piece of the response body; resets the idle timeout. */
   touch(): void;
-  /** Called with the first piece of a tool call; the AI SDK package reports a tool call only when it is complete. */
+  /** Called with the first piece of a tool call, because the AI SDK package reports only complete tool calls. */
   begin(): void;
-  /** Called with each unknown part of the response. */
+  /** Called with each unknown part of the response, which is skipped. */
   passOver(what: string): void;
-  /** Ends the response; a failure within the stream would make the AI SDK package discard the output before it. */
+  /** Fails the model call. An error in the stream itself would make the AI SDK package discard the earlier output. */
   fail(failure: ModelFailure): void;
 }
 
@@ -68,7 +68,7 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/** An iterator and not a generator, because two loops read it in turn, and a loop that ends would close a generator. */
+/** Not a generator, because two loops read it one after the other, and the end of the first would close a generator. */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {
@@ -98,7 +98,7 @@ async function* cleanWhole(
   if (events) yield toText(events);
 }
 
-/** A failure goes to the listener, and the result is `undefined`. */
+/** Calls `read`. A failure is reported to the listener, and the result is `undefined`. */
 function orFailed<Value>(listener: Listener, read: () => Value): Value | undefined {
   try {
     return read();
@@ -134,7 +134,7 @@ async function* cleanStream(
     return [];
   };
   const atEnd = () => {
-    // No event was known, so the address belongs to another kind of provider.
+    // The response had unknown events only, so the base URL is probably that of another kind of provider.
     if (hasUnknown && !hasKnown) throw new ModelFailure('model_bad_response');
     return write(cleaner.end(false));
   };

@@ -13,10 +13,10 @@ interface Block {
 }
 
 const MAX_ARGUMENTS = 33_554_432;
-/** Token counts that the AI SDK package requires; 0 if the response lacks them. */
+/** Token counts that the AI SDK package requires, used if the response lacks them. */
 const NO_INPUT = { input_tokens: 0, output_tokens: 0 };
 
-/** Anthropic's versioning policy says that clients must ignore unknown events, blocks and deltas. */
+/** Skips unknown events, blocks and deltas, as Anthropic's versioning policy demands of clients. */
 export class AnthropicCleaner implements Cleaner {
   readonly #listener: Listener;
   #blocks = new Map<number, Block>();
@@ -181,7 +181,7 @@ const KINDS: Record<string, Block['kind']> = {
   redacted_thinking: 'redacted_thinking',
   tool_use: 'call',
 };
-/** Kind of the block, and member with the text, by delta type. */
+/** By type of delta: the kind of content block, and the member of the delta with the text. */
 const DELTAS: Record<string, ['text' | 'thinking', string]> = {
   text_delta: ['text', 'text'],
   thinking_delta: ['thinking', 'thinking'],

@@ -53,7 +53,7 @@ export class ChatCleaner implements Cleaner {
     const calls = this.#calls.filter(({ name }) => name !== undefined);
     const isWhole = isMarked && (this.#hasAnswered || calls.length > 0);
     const reason = this.#reason ?? (isWhole ? 'stop' : undefined);
-    // A stream without a finish reason was cut off, perhaps within a tool call.
+    // No end is added to a stream without a finish reason, which was cut off, perhaps within a tool call.
     if (reason === undefined) return [];
     this.#isOver = true;
     if (reason === 'insufficient_system_resource' && !this.#hasAnswered && calls.length === 0)
@@ -99,7 +99,7 @@ export class ChatCleaner implements Cleaner {
     };
   }
 
-  /** The content of a message is a string, or a list of texts and thoughts. */
+  /** Reads the content of a message: a string, or a list of texts and thoughts. */
   #readContent(content: unknown): [thoughts: string, texts: string] {
     if (typeof content === 'string') return ['', content];
     if (content === undefined || content === null) return ['', ''];
@@ -138,7 +138,7 @@ export class ChatCleaner implements Cleaner {
       throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ARGUMENTS} characters` });
   }
 
-  /** Some servers send no index, or one index for all calls; later pieces may lack the id, or repeat the whole call. */
+  /** Finds a piece's tool call. Servers may send no index, or the same for all; later pieces may have no id. */
   #findCall(index: number | undefined, id: string | undefined, name: string | undefined): OpenCall | undefined {
     if (index !== undefined) {
       const call = this.#calls.findLast((each) => each.index === index);
@@ -149,7 +149,7 @@ export class ChatCleaner implements Cleaner {
     return name === undefined ? this.#calls.at(-1) : undefined;
   }
 
-  /** Returns the last tool call if it has no id yet. */
+  /** Returns the last tool call if it has no id yet, and if the piece names no tool (`name`). */
   #waiting(name: string | undefined): OpenCall | undefined {
     const last = this.#calls.at(-1);
     return last && last.id === undefined && name === undefined ? last : undefined;
@@ -170,7 +170,7 @@ function toExtra(extra: unknown): object | undefined {
   return signature === undefined ? undefined : { google: { thought_signature: signature } };
 }
 
-/** Finds the token counts wherever the server put them. */
+/** Finds the token counts, which servers put into different members. */
 function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject | undefined {
   const counts = toNumbers(chunk['usage']) ?? toNumbers(toObject(chunk['x_groq'])?.['usage']);
   const usage = counts ?? toNumbers(choice?.['usage']);

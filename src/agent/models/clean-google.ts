@@ -4,7 +4,7 @@ import type { Cleaner, Listener } from './clean-answer.ts';
 import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
 import { ModelFailure } from './model-error.ts';
 
-/** Argument that holds all others as JSON text, if they have integers that the AI SDK package would round. */
+/** Argument with all others as JSON text, used if they have integers that the AI SDK package would round. */
 const PACKED = 'agent-runtime/packed';
 
 export class GoogleCleaner implements Cleaner {
@@ -67,7 +67,7 @@ export class GoogleCleaner implements Cleaner {
     const data = toObject(part['inlineData']);
     if (typeof data?.['mimeType'] === 'string' && typeof data['data'] === 'string')
       return { inlineData: { mimeType: data['mimeType'], data: data['data'] }, ...signed };
-    // Code that Google executed, or its result.
+    // A part with code that Google executed, or with the code's result, is passed on.
     if (toObject(part['executableCode']) ?? toObject(part['codeExecutionResult'])) return part;
     const { text } = part;
     if (typeof text === 'string' || signature !== undefined)
@@ -115,7 +115,7 @@ export function unpackArguments(input: string): string {
   return typeof text === 'string' ? text : input;
 }
 
-/** Lists of counts by modality stay unchanged. */
+/** Reads the token counts. Lists of counts by modality are passed on as they are. */
 function toCounts(usage: JsonObject): JsonObject {
   const members = Object.entries(usage).flatMap(([name, value]): [string, unknown][] => {
     if (!name.endsWith('Count')) return [[name, value]];

@@ -8,17 +8,17 @@ export const toObject = (value: unknown): JsonObject | undefined =>
     ? (value as JsonObject)
     : undefined;
 
-/** Takes a list, or a single object. */
+/** Returns the objects of a list, or a single object as a list. */
 export function toObjects(value: unknown): JsonObject[] {
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.map(toObject).filter((each) => each !== undefined);
 }
 
-/** An empty string counts as missing. */
+/** Returns a string that is not empty. */
 export const toWord = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined;
 
-/** A number may be written as a string. */
+/** Returns a number, which may be written as a string. */
 export function toNumber(value: unknown): number | undefined {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;

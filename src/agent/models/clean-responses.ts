@@ -2,16 +2,16 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
 
-/** Types of stream events that only repeat what other events say. */
+/** Types of stream events that only repeat data of other events, and are therefore skipped. */
 const REPEATING =
   /^response\.(?:in_progress|queued|content_part\.\w+|(?:output|reasoning|reasoning_summary)_text\.done|function_call_arguments\.\w+)$/;
 const ANNOTATIONS = new Set(['url_citation', 'file_citation', 'container_file_citation', 'file_path']);
-/** Types of output items that occur if the provider runs no tools itself. */
+/** Types of output items that are read. Others occur only if the provider itself runs tools. */
 const ITEMS = new Set(['message', 'reasoning', 'function_call']);
 
 export class ResponsesCleaner implements Cleaner {
   readonly #listener: Listener;
-  /** Indexes of output items that were announced, had text, or are complete. */
+  /** Indexes of output items: announced, with text, and complete ones. */
   readonly #added = new Set<number>();
   readonly #spoken = new Set<number>();
   readonly #done = new Set<number>();
@@ -72,7 +72,7 @@ export class ResponsesCleaner implements Cleaner {
     return [{ type: 'response.output_item.added', output_index: place, item: known }];
   }
 
-  /** Reads a complete item, even if no event announced it. */
+  /** Reads a complete output item, even if no event announced it. */
   #finishItem(place: number, item: JsonObject | undefined): object[] | undefined {
     const known = item && toItem(place, item);
     if (!known) return undefined;

@@ -12,7 +12,7 @@ export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
 const LIVE_TIMEOUT_MS = 120_000;
 
 /**
- * Nothing is connected before the first call.
+ * Creates a model of a provider, which connects with the first call.
  * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of a provider other than Google
  */
 export function createModel({ provider, live, ...settings }: ModelSettings): Model {

@@ -8,10 +8,10 @@ type Message = CallOptions['prompt'][number];
 type UserPart = Extract<Message, { role: 'user' }>['content'][number];
 export type FilePart = Extract<UserPart, { type: 'file' }>;
 
-/** The file if the provider accepts it, else a text: the file's content or a description. */
+/** A file as sent to the provider; if the provider does not accept it, a text: the file's content or a description. */
 export type Fitted = { file: FilePart } | { text: string };
 
-/** Number of files that the request may still carry. */
+/** How many more files the request may contain. */
 export interface Room {
   files: number;
 }
@@ -68,7 +68,7 @@ function fitAddress(uri: string, declared: string, name: string, facts: FileFact
   return { file: { type: 'file', mediaType: type, data: { type: 'url', url }, ...filename } };
 }
 
-/** Describes a file that is not sent to the model. */
+/** Describes in words a file that is not sent to the model. */
 function words({
   name,
   type,

@@ -10,29 +10,29 @@ export interface FittedSchema {
   schema: JsonObject | undefined;
   /** Alternative sets of required arguments, for the tool's description, because the schema cannot express them. */
   alternatives: string[][];
-  /** How arguments are converted between the two schemas. Undefined: they are the same in both. */
+  /** How arguments are converted between the tool's schema and the sent one. Undefined: they are the same in both. */
   code: Code | undefined;
 }
 
 /** How values of one part of a schema are converted: members have other names, or a value is JSON text. */
 interface Code {
-  /** Members by the name that the provider uses. */
+  /** Members of the tool's schema by the name that the provider uses. */
   members: Map<string, { name: string; code: Code | undefined }>;
-  /** The provider's name by the name in the tool's schema. */
+  /** The provider's names of members, by the name in the tool's schema. */
   names: Map<string, string>;
   items?: Code | undefined;
   /** Conversion of members that the schema does not name. */
   others?: Code | undefined;
-  /** True: the value is sent as JSON text. */
+  /** True: the model gives the value as JSON text. */
   isText?: boolean;
-  /** Name of a single member in which the whole value is sent as JSON text. */
+  /** Name of a single member in which the model gives the whole value as JSON text. */
   wrap?: string;
-  /** Further conversions of the same value. */
+  /** Further conversions of the same value, one for each alternative or combined schema. */
   also: Code[];
 }
 
 const MAX_NODES = 4_000;
-/** Maximum number of times that a schema is repeated within itself, if references must be replaced by their targets. */
+/** How often a recursive schema is repeated within itself, if references must be replaced by their targets. */
 const MAX_TURNS = 2;
 const MAX_DEPTH = 24;
 
@@ -41,7 +41,7 @@ const isObject = (value: unknown): value is JsonObject =>
 
 const cache = new WeakMap<JsonObject, Map<Facts, FittedSchema | string>>();
 
-/** Returns the reason if the conversion is impossible. Results are cached by schema object. */
+/** Converts a tool's schema for a provider; returns the reason if that is impossible. Cached by schema object. */
 export function fitSchema(schema: JsonObject, facts: Facts): FittedSchema | string {
   const byFacts = cache.get(schema) ?? new Map<Facts, FittedSchema | string>();
   cache.set(schema, byFacts);
@@ -64,14 +64,14 @@ function fit(schema: JsonObject, facts: Facts): FittedSchema | string {
 
 class UnfitError extends Error {}
 
-/** Keywords whose value is a schema; below, those with a list of schemas, and those with schemas by name. */
+/** JSON Schema keywords whose value is a schema; below, those with a list of schemas, and with schemas by name. */
 const ONE = ['additionalProperties', 'contains', 'propertyNames', 'not', 'if', 'then', 'else', 'unevaluatedProperties'];
 const LISTS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
 const NAMED = ['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'];
 const COMBINED = ['anyOf', 'oneOf', 'allOf', 'enum', 'const', 'not', '$ref'];
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 
-/** True for a schema that every provider that supports JSON Schema accepts unchanged. */
+/** True for a schema that all providers with support for JSON Schema accept unchanged. */
 function isPlainTop(schema: JsonObject, facts: Facts): boolean {
   const isTop = schema['type'] === 'object' && isObject(schema['properties']);
   return isTop && COMBINED.every((name) => !Object.hasOwn(schema, name)) && isPlain(schema, schema, facts, 0);
@@ -216,7 +216,7 @@ class Fitting {
     return { schema, alternatives, code: this.#differs ? code : undefined };
   }
 
-  /** Collects the schema's own arguments, those of `allOf`, and those of its alternatives (`anyOf`, `oneOf`). */
+  /** Collects the arguments that the schema itself describes, those of `allOf`, and those of `anyOf` and `oneOf`. */
   #collect(value: unknown, args: Arguments, seen: Set<unknown>): void {
     if (!isObject(value) || seen.has(value)) return;
     seen.add(value);
@@ -245,11 +245,11 @@ class Fitting {
     const values = [...toList(value['enum']), value['const']].filter(isObject);
     for (const each of values)
       for (const [name, member] of Object.entries(each)) add(args.properties, name, { const: member });
-    // Arguments that are required although no part of the schema describes them.
+    // Adds arguments that are required although no part of the schema describes them.
     for (const name of args.required) if (!args.properties.has(name)) add(args.properties, name, {});
   }
 
-  /** Arguments that an alternative requires are optional in the whole; `undefined` if it describes no object. */
+  /** Collects an alternative's arguments, as optional ones; `undefined` if the alternative describes no object. */
   #collectOptional(value: unknown, args: Arguments, seen: Set<unknown>): Arguments | undefined {
     const part: Arguments = {
       properties: new Map(),
@@ -273,7 +273,7 @@ class Fitting {
     return part;
   }
 
-  /** Reserves all valid argument names, so that an invalid one gets a new name that no argument of the tool has. */
+  /** Reserves all argument names that the provider accepts, so that no renamed argument gets one of them. */
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
     if (isObject(value))
@@ -312,7 +312,7 @@ class Fitting {
     return isObject(value) ? this.#makeOpen(value, [...path, value]) : { schema: {}, code: newCode() };
   }
 
-  // Conversion for providers that accept all of JSON Schema.
+  // Converts a schema for providers that accept all of JSON Schema.
 
   #makeOpen(value: JsonObject, path: unknown[]): Converted {
     const code = newCode();
@@ -404,7 +404,7 @@ class Fitting {
   ) {
     const { items } = value;
     if (Array.isArray(items)) {
-      // A list of schemas in `items` is the tuple of drafts before 2020-12.
+      // A list of schemas in `items` is a tuple in drafts before 2020-12, and `prefixItems` since then.
       if (items.length > 0) made['prefixItems'] = items.map((each) => part('items', each));
       const rest = value['additionalItems'];
       made['items'] = isObject(rest) ? part('items', rest) : {};
@@ -435,7 +435,7 @@ class Fitting {
     return definition;
   }
 
-  // Conversion for Google, which accepts only a closed list of keywords.
+  // Converts a schema for Google, which accepts only a closed list of keywords.
 
   #makeClosed(value: unknown, path: unknown[]): Converted {
     if (!isObject(value)) return { schema: {}, code: newCode() };
@@ -487,7 +487,7 @@ class Fitting {
     return undefined;
   }
 
-  /** Returns a schema within `allOf`, merged with the target of its `$ref`. */
+  /** Returns an element of `allOf`, merged with the target of its `$ref`. */
   #followed(part: unknown, below: unknown[]): JsonObject {
     if (!isObject(part)) return {};
     const { $ref, ...rest } = part;
@@ -503,7 +503,7 @@ class Fitting {
     const made: JsonObject[] = [];
     for (const choice of choices) {
       const { schema, code: its } = this.#make(choice, path);
-      // Alternatives within alternatives are put into one list.
+      // The alternatives (`anyOf`) within an alternative are put into the outer list.
       for (const each of Array.isArray(schema['anyOf']) ? (schema['anyOf'] as JsonObject[]) : [schema])
         if (!made.some((other) => isSame(other, each))) made.push(each);
       code.also.push(its);
@@ -582,7 +582,7 @@ class Fitting {
     return { schema: made, code };
   }
 
-  /** Asks for a value as JSON text, because the provider's keywords cannot describe it. */
+  /** Makes a schema that asks for the value as JSON text, because the provider's keywords cannot describe it. */
   #asText(node: JsonObject): Converted {
     this.#differs = true;
     const { description } = node;
@@ -597,7 +597,7 @@ class Fitting {
   }
 }
 
-/** Keywords that are left out, because they follow from others or providers ignore them. */
+/** Keywords that are not sent, because they follow from others or providers ignore them. */
 const SKIPPED = new Set(
   (
     'type properties required items additionalItems nullable dependencies $ref $schema $id id $anchor $defs definitions ' +
@@ -627,7 +627,7 @@ function isPattern(pattern: string): boolean {
   }
 }
 
-/** False for a keyword with a value that JSON Schema's meta-schema does not allow for it. */
+/** False if the keyword's value has a type that JSON Schema does not allow for it. */
 function isWellTyped(name: string, value: unknown): boolean {
   if (/^(?:min|max)(?:Length|Items|Properties|Contains)$/.test(name)) return isCount(value);
   if (/^(?:exclusiveM|m)(?:inimum|aximum)$/.test(name)) return isNumber(value);
@@ -726,7 +726,7 @@ export const decodeArguments = (args: JsonObject, code: Code | undefined): JsonO
 export const encodeArguments = (args: JsonObject, code: Code | undefined): JsonObject =>
   code ? toMembers(encodeValue(args, [code])) : args;
 
-/** Adds the further conversions of the same value (`also`). */
+/** Lists these conversions and, at any depth, those in `also` (further conversions of the same value). */
 function spread(codes: Code[]): Code[] {
   const seen = new Set<Code>();
   const open = [...codes];

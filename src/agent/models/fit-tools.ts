@@ -8,9 +8,9 @@ type ProviderTool = NonNullable<CallOptions['tools']>[number];
 
 export interface FittedTools {
   tools: ProviderTool[];
-  /** Text about the tools to add to the instruction; empty if there is none. */
+  /** Text about the tools to add to the instruction; may be empty. */
   notes: string;
-  /** Returns the name that the provider knows a tool by, even if the agent no longer has the tool. */
+  /** Returns the name under which a tool is sent to the provider, even if the agent no longer has the tool. */
   toName: (name: string) => string;
   /** Converts arguments of a tool call to the provider's encoding. */
   toArguments(name: string, args: JsonObject): JsonObject;
@@ -26,7 +26,7 @@ export interface OmittedTool {
 /** Maximum length of the text about one tool in the instruction, in characters. */
 const MAX_NOTE = 8_000;
 
-/** `onLeftOut` is called with each tool that is not sent. */
+/** Converts the tools for a provider. `onLeftOut` is called with each tool that the provider would reject. */
 export function fitTools(
   { tools, outputSchema }: Pick<ModelRequest, 'tools' | 'outputSchema'>,
   facts: ProviderFacts,
@@ -89,10 +89,10 @@ export function fitTools(
   };
 }
 
-/** Tool names to replace: every object has members of these names, and AI SDK packages look tools up in objects. */
+/** Tool names that are replaced, because every object has such members and AI SDK packages look tools up in objects. */
 const UNSAFE: ReadonlySet<string> = new Set(Object.getOwnPropertyNames(Object.prototype));
 
-/** Adds alternatives that the schema cannot express, and cuts at the provider's maximum; `rest` is what was cut off. */
+/** Adds to a description the `alternatives`, and cuts it at the provider's maximum; `rest` is the text cut off. */
 function describe({ description }: ToolDeclaration, { alternatives }: FittedSchema, facts: ProviderFacts) {
   const sets = [
     ...new Set(alternatives.filter((set) => set.length > 0).map((set) => set.map((name) => `\`${name}\``).join(', '))),

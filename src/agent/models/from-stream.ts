@@ -13,7 +13,7 @@ type Finish = Extract<StreamPart, { type: 'finish' }>;
 interface StreamedAnswer {
   provider: ProviderName;
   parts: Part[];
-  /** Parts of blocks that are not closed yet, by block id. */
+  /** Parts of the output's blocks that are not closed yet, by block id. */
   open: Map<string, Part>;
   citations: { uri?: string; title?: string }[];
   modelVersion: string | undefined;
@@ -25,7 +25,7 @@ interface StreamedAnswer {
 }
 
 /**
- * Yields the new text, and returns the whole output; `modelName` is used if the provider reports no model version.
+ * Yields each new text, and returns the whole output. `modelName` is the model version if the provider reports none.
  * @throws {ModelFailure} or the stream's own error, also if the stream ends without a finish
  */
 export async function* readStream(
@@ -57,7 +57,7 @@ export async function* readStream(
   return toAnswer(answer, modelName);
 }
 
-/** Returns the new text. */
+/** Adds a stream part to the output; returns the new text that it brings. */
 function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   if (part.type === 'text-delta') {
     answer.textId = part.id;
@@ -88,7 +88,7 @@ function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   return pieces;
 }
 
-/** Returns the thought for text within tags. It precedes the text block in which the tags were. */
+/** Returns the part for a thought within tags. It is before the part with the text after the tags. */
 function getTagged(answer: StreamedAnswer): Part {
   const key = `tagged:${answer.textId}`;
   const open = answer.open.get(key);
@@ -156,7 +156,7 @@ function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void 
   } as unknown as ProviderData);
 }
 
-/** Reads model version and grounding from Gemini's raw chunk, because the AI SDK package leaves some of them out. */
+/** Reads model version and grounding from Gemini's raw chunk, because the AI SDK package lacks some of them. */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   const chunk = raw as
     | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
@@ -175,7 +175,7 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
   return block;
 }
 
-/** Signs every thought, because the signature names its provider; other parts if the provider sent signature data. */
+/** Signs a thought, because the signature names its provider; another part only if the provider sent signature data. */
 function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);

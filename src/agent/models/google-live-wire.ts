@@ -36,14 +36,14 @@ const toDeclaration = (tool: FittedTools['tools'][number]) =>
     ? [{ name: tool.name, description: tool.description, parametersJsonSchema: tool.inputSchema }]
     : [];
 
-/** If the earlier conversation ends with a message of the user, the model responds at once. */
+/** Message with the earlier conversation. If that ends with a message of the user, the model responds at once. */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;
   return { clientContent: { turns, turnComplete: turns.at(-1)?.role === 'user' } };
 }
 
-/** Media are left out, because the API accepts none in earlier contents (ADK `_filter_media_parts`). */
+/** Converts an earlier content without its media, which the API does not accept there (ADK `_filter_media_parts`). */
 const toTurn = (content: Content) => ({
   role: content.role ?? 'user',
   parts: getParts(content).flatMap((part): Part[] => {
@@ -102,7 +102,7 @@ export type ServerMessage = z.output<typeof serverMessageSchema>;
 /** @throws {Error} for an invalid message */
 export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
-/** `undefined` if the message is only about the connection. */
+/** Converts a server message; `undefined` if it is only about the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};

@@ -12,7 +12,7 @@ import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 export interface GoogleLiveSettings {
   modelName: string;
   apiKey: string | undefined;
-  /** The path is ignored. */
+  /** Base URL of the provider; its path is ignored. */
   baseUrl: string | undefined;
   /** Maximum time to open a session, in milliseconds. */
   timeoutMs: number;
@@ -21,9 +21,9 @@ export interface GoogleLiveSettings {
 const BASE_URL = 'https://generativelanguage.googleapis.com';
 /** API version `v1alpha` as in ADK, because other versions lack `proactivity` and `enableAffectiveDialog`. */
 const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
-/** Maximum number of messages that were received and not read. Beyond it, nothing is read from the socket. */
+/** Maximum number of received messages that nobody has read yet; at it, nothing more is read from the socket. */
 const { bytes: MAX_MESSAGE_BYTES, count: MAX_WAITING } = INPUT_LIMITS.modelLiveMessage;
-/** Maximum number of bytes that wait to be sent to the provider. */
+/** Maximum number of bytes that wait to be sent, if the provider does not read them. */
 const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
 
 /**

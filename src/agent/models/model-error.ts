@@ -29,7 +29,7 @@ export class ModelFailure extends Error {
   }
 }
 
-/** The message names provider, model and failure, without the API key or the prompt. */
+/** Makes the error for the client. Its message names provider, model and failure, but no API key and no prompt. */
 export function toModelError(failure: ModelFailure, provider: string, modelName: string): AgentError {
   const detail = failure.detail === '' ? '' : ` (${failure.detail})`;
   const text = `The model \`${modelName}\` of ${provider} ${SENTENCES[failure.code]}${detail}`;
@@ -45,12 +45,12 @@ interface CallError {
   data?: unknown;
 }
 
-/** `hasAnswered`: output had arrived before the error. `key` is the API key, which is removed from the detail. */
+/** `hasAnswered`: output had arrived before the error. `key` is the API key, which is removed from `detail`. */
 export function toFailure(error: unknown, hasAnswered: boolean, key?: string): ModelFailure {
   if (error instanceof ModelFailure) return error;
   const call = (typeof error === 'object' && error !== null ? error : {}) as CallError;
   const status = call.name === 'AI_APICallError' ? call.statusCode : undefined;
-  // A network error with a success status: the connection broke after the status had arrived.
+  // True for a network error with a success status: the connection broke after the status had arrived.
   const isBroken = status !== undefined && status < 400 && call.isRetryable === true;
   if (status !== undefined && !isBroken) return fromStatus(call, status, key);
   const isUnreadable = call.name === 'AI_JSONParseError' || call.name === 'AI_TypeValidationError';
@@ -117,7 +117,7 @@ const toRetry = ({ retryAfterMs, cause }: ModelFailure) => ({
   ...(retryAfterMs !== undefined && { retryAfterMs }),
 });
 
-/** Parsed JSON whatever its media type (of a list the first element), else the text. */
+/** The body of an error response: parsed JSON, whatever its media type (of a list the first element), else text. */
 function readBody({ responseBody, data }: CallError): unknown {
   const parsed = parse(responseBody) ?? data;
   const body: unknown = Array.isArray(parsed) && parsed.length > 0 ? parsed[0] : parsed;
@@ -141,7 +141,7 @@ function retryAfter(headers: Record<string, string> | undefined): number | undef
   if (after === undefined || after.trim() === '') return undefined;
   const seconds = Number(after);
   if (!Number.isNaN(seconds)) return seconds >= 0 ? seconds * 1_000 : undefined;
-  // A date is compared with the server's own clock if the response has a `date` header.
+  // The date in `retry-after` is compared with the server's clock if the response has a `date` header.
   const serverTime = Date.parse(headers?.['date'] ?? '');
   const wait = Date.parse(after) - (Number.isNaN(serverTime) ? Date.now() : serverTime);
   return Number.isNaN(wait) ? undefined : Math.max(wait, 0);
@@ -152,7 +152,7 @@ const detailsOf = (body: unknown): Record<string, unknown>[] => {
   return Array.isArray(details) ? details.map(toMembers) : [];
 };
 
-/** Reads the delay that Gemini sends in the body: `retryDelay: "45.8s"`. */
+/** Reads the time to wait that Gemini sends in the body, `retryDelay: "45.8s"`; returns milliseconds. */
 function toWait(body: unknown): number | undefined {
   const delay = detailsOf(body).find(({ retryDelay }) => typeof retryDelay === 'string')?.['retryDelay'];
   const seconds = /^(\d+(?:\.\d+)?)s$/.exec(String(delay))?.[1];
@@ -189,12 +189,12 @@ function findWord(value: unknown, depth = 0): string {
   return [error['code'], error['status'], error['type'], body['code'], body['status'], body['type']].find(isWord) ?? '';
 }
 
-/** Maximum length of quoted text of a provider, in characters. */
+/** Maximum length of text that is quoted from a provider's error, in characters. */
 const MAX_DETAIL = 200;
 
 /**
- * Returns the text of an error that has no error code: the body, or its member `error` or `detail`. HTML pages are left
- * out, and anything that looks like an API key is masked.
+ * Returns the text of an error that has no error code: the body, or its member `error` or `detail`. HTML pages are not
+ * quoted, and anything that looks like an API key is masked.
  */
 function toDetail(body: unknown, key: string | undefined): string {
   const { error, detail } = toMembers(body);

@@ -52,7 +52,7 @@ function answer(request: ModelRequest): Content {
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
 
-/** The calls that the prompt asks for, among the allowed tools; else one call with example arguments. */
+/** The tool calls that the prompt asks for, if `choice` allows them; else one call with example arguments. */
 function chooseCalls(prompt: string, tools: ToolDeclaration[], choice: ToolChoice): FunctionCall[] {
   const allowed = choice === 'required' ? tools : tools.filter(({ name }) => name === choice.name);
   const calls = toolCallsFor(prompt, allowed);
@@ -128,7 +128,7 @@ function introduction(prompt: string, { contents, tools }: ModelRequest): string
 
 const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\``).join(', ');
 
-/** Number of tokens that are counted without a pause: 2 ms of work. */
+/** Number of tokens that are counted without a pause for other work of the process: 2 ms. */
 const TOKENS_AT_ONCE = 200_000;
 
 function countTokens(value: string): number {
@@ -150,7 +150,7 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
     promptTokenCount += count;
     sinceTurn += count;
     if (sinceTurn < TOKENS_AT_ONCE) continue;
-    // Lets other requests proceed, because a long session has megabytes of text.
+    // Lets other work of the process proceed, because a long session has megabytes of text to count.
     await setImmediate();
     sinceTurn = 0;
   }
@@ -186,14 +186,14 @@ const wholeWord = (name: string) =>
 function firstObject(text: string, from: number): { value: JsonObject; start: number; end: number } | undefined {
   const start = text.indexOf('{', from);
   let end = start;
-  // Tries at most 20 closing braces from the left, because a prompt full of braces must not take quadratic time.
+  // Tries at most 20 closing braces as the object's end, because many braces must not take quadratic time.
   for (let tries = 0; start >= 0 && tries < 20; tries += 1) {
     end = text.indexOf('}', end) + 1;
     if (end === 0) return undefined;
     try {
       return { value: parseExactJson(text.slice(start, end)) as JsonObject, start, end };
     } catch {
-      // The text up to this brace is no JSON object.
+      // The text up to this brace is no JSON object, so the next brace is tried.
     }
   }
   return undefined;

@@ -27,7 +27,7 @@ export interface ProviderSettings {
   baseUrl?: string;
   /** Maximum time without a byte of the response, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
-  /** Retries after the statuses 429 and 5xx and after network failures, while no output has arrived. Default: 3. */
+  /** Maximum number of retries after status 429 or 5xx or a network failure, if no output has arrived. Default: 3. */
   maxRetries?: number;
   /** First back-off, in milliseconds; it doubles with each retry. Default: 500. */
   retryDelayMs?: number;
@@ -96,7 +96,7 @@ export function providerModel(settings: ProviderSettings): Model {
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
 
-/** A request converted for a provider. `omissions` says what was left out because the provider had rejected it. */
+/** A request converted for a provider. `omissions`: parts that are not sent, because the provider had rejected them. */
 interface FittedRequest {
   options: Omit<CallOptions, 'abortSignal' | 'headers'>;
   tools: ReturnType<typeof fitTools>;
@@ -107,9 +107,9 @@ interface FittedRequest {
 }
 
 /**
- * Returns a request with less in it after the provider rejected one; `undefined` if nothing can be left out. It is not
- * known beforehand whether a provider accepts signatures of other models, or whether a model sees pictures, and an
- * event that is stored once must not make every later request fail.
+ * After the provider rejected a request, returns one without structured output, thoughts or files; `undefined` if none
+ * is left to omit. It is not known beforehand whether a provider accepts signatures of other models, or whether a model
+ * sees pictures, and an event that is stored once must not make every later request fail.
  */
 function reduceRequest(
   fitted: FittedRequest,
@@ -118,7 +118,7 @@ function reduceRequest(
   facts: ProviderFacts,
 ): FittedRequest | undefined {
   const { form, omissions, hasThoughts, hasFiles } = fitted;
-  // Structured output is left out first: providers support parts of JSON Schema only, compatible servers perhaps none.
+  // Structured output is omitted first: providers support parts of JSON Schema only, compatible servers perhaps none.
   if (form?.isNative) return fitRequest(request, provider, facts, { ...form, isNative: false }, omissions);
   if (hasThoughts) return fitRequest(request, provider, facts, form, { ...omissions, withoutThoughts: true });
   return hasFiles ? fitRequest(request, provider, facts, form, { ...omissions, withoutFiles: true }) : undefined;
@@ -173,10 +173,10 @@ function fitRequest(
 
 type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
 
-/** Maximum length of the reported text of an unknown part, in characters. */
+/** Maximum length of the reported text of an unknown part of a response, in characters. */
 const MAX_REPORTED = 100;
 
-/** A failure is returned and not thrown, so that the caller can retry if nothing was yielded. */
+/** Makes one attempt of a model call. A failure is returned and not thrown, so that the caller can retry. */
 async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
@@ -244,7 +244,7 @@ const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length
 
 const BEFORE_ANSWER = new Set<StreamPart['type']>(['stream-start', 'response-metadata', 'raw']);
 
-/** After an abort, throws the reason of the signal. Always releases the connection. */
+/** Passes the stream on; after an abort, throws the signal's reason. Always releases the HTTP connection. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

@@ -21,7 +21,7 @@ export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/** Always passed, because the AI SDK packages would otherwise read environment variables. */
+/** Base URLs are always passed to the AI SDK packages, because they would otherwise read environment variables. */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
@@ -42,7 +42,7 @@ function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
   return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
 }
 
-/** Limits and rewrites HTTP responses, so that endless lines or nesting fail the model call and not the process. */
+/** Limits and rewrites HTTP responses: endless lines or nesting then fail the model call and not the process. */
 const fetchFrom =
   (provider: ProviderName): typeof fetch =>
   async (input, init) => {
@@ -74,7 +74,7 @@ const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadat
   },
 };
 
-/** Renames or removes members of the request body as the server requires. */
+/** Renames or removes members of the request body as the provider requires. */
 const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
   members === undefined
     ? body
@@ -130,7 +130,7 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/** OpenAI is told to store nothing, so its reasoning is part of the history, in encrypted form. */
+/** Provider-specific options. OpenAI is told to store nothing, so its reasoning is sent in the history, encrypted. */
 export function providerOptions(
   name: ProviderName,
   schema: JsonObject | undefined,

@@ -27,7 +27,7 @@ export class ThoughtTags {
     return this.#place === 'thought';
   }
 
-  /** Adds text; returns the pieces of which it is certain whether they are thought or answer. */
+  /** Adds output text; returns the pieces that are certainly thought or certainly answer, and holds back the rest. */
   read(delta: string): Piece[] {
     if (this.#place === 'text') return delta === '' ? [] : [{ text: delta }];
     this.#held += delta;
@@ -45,7 +45,7 @@ export class ThoughtTags {
     return this.#hasThought && text.trim() === '' ? [] : [{ text }];
   }
 
-  /** Processes the held text up to the next tag; true if more of it can be processed. */
+  /** Processes the held-back text up to the next tag; true if more of it can be processed. */
   #step(pieces: Piece[]): boolean {
     return this.#place === 'thought' ? this.#readThought(pieces) : this.#readStart(pieces);
   }

@@ -34,7 +34,7 @@ export interface PromptOptions {
   withoutFiles?: boolean;
 }
 
-/** Thoughts and files can be left out if the provider rejects the prompt. */
+/** The prompt, and whether it has thoughts or files, which are omitted if the provider rejects the prompt. */
 export interface ConvertedPrompt {
   prompt: Prompt;
   hasThoughts: boolean;
@@ -116,7 +116,7 @@ class PromptBuilder {
   }
 
   addModel(content: Content): void {
-    // Open calls are not answered here, because a result follows them except in a damaged conversation.
+    // Tool calls without a result get none here, because their result follows, except in a damaged conversation.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
     const details: JsonObject[] = [];
@@ -139,7 +139,7 @@ class PromptBuilder {
       const input = toWellFormed(tools.toArguments(part.functionCall.name ?? '', args ?? {}));
       parts.push({ type: 'tool-call', toolCallId: sentId, toolName: name, input, ...signed });
     } else if (part.thought === true) {
-      // A thought is sent back only to its provider: others reject its signature, or take it for an answer.
+      // A thought is sent only to its own provider: others reject its signature, or take the thought for an answer.
       if (!isKept) return;
       const its = provider === 'openai-compatible' ? getDetails(data) : [];
       if (its.length > 0) details.push(...its);
@@ -279,7 +279,7 @@ class PromptBuilder {
     this.#addUserParts([{ type: 'text', text }]);
   }
 
-  /** Providers reject tool calls without results, and conversations that end with a message of the model. */
+  /** Completes the prompt: providers reject tool calls without results, and a last message of the model. */
   end(): Message[] {
     this.#answer([]);
     const last = this.#messages.at(-1)?.role;
@@ -307,7 +307,7 @@ function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart
   return joined;
 }
 
-/** False for a text of blanks only, which several providers reject. */
+/** False for a text part of blanks only, which several providers reject. */
 const isSaying = (part: AssistantPart | UserPart) => part.type !== 'text' || !isBlank(part.text);
 
 /** Removes thoughts at the end, which providers reject; they are from an output that was cut off. */

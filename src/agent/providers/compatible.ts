@@ -1,8 +1,8 @@
 import { ARGUMENT_NAME, IMAGES, PDF, type ProviderFacts, TOOL_NAME } from './facts.ts';
 
 /**
- * Limits of a server for OpenAI's chat completions API. Any model may be behind the address, so these are limits that
- * nearly all servers accept; the chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
+ * What nearly all servers for OpenAI's chat completions API accept, because any model may be behind the address; the
+ * chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
  */
 const COMPATIBLE: ProviderFacts = {
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
@@ -29,8 +29,8 @@ const COMPATIBLE: ProviderFacts = {
 };
 
 /**
- * Limits of Mistral's models. On any server, their tokenizers require function call ids of nine letters and digits, and
- * reject a user message directly after tool results.
+ * What Mistral's models accept. On any server, their tokenizers require function call ids of nine letters and digits,
+ * and reject a user message directly after tool results.
  */
 const MISTRAL: ProviderFacts = {
   ...COMPATIBLE,
@@ -39,7 +39,7 @@ const MISTRAL: ProviderFacts = {
   takesThoughts: false,
 };
 
-/** Limits of DeepSeek's models, which accept text only. */
+/** What DeepSeek's models accept: text only, no files. */
 const DEEPSEEK: ProviderFacts = {
   ...COMPATIBLE,
   files: { ...COMPATIBLE.files, types: new Set(), addressTypes: new Set() },
@@ -54,10 +54,10 @@ const HOSTS: readonly [RegExp, ProviderFacts][] = [
   [/(?:^|\.)(?:groq\.com|cerebras\.ai)$/, WITHOUT_THOUGHTS],
 ];
 
-/** Name of a model of Mistral, whose limits apply on any server. */
+/** Matches the names of Mistral's models, whose limits (ids, order of messages) apply on any server. */
 const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
 
-/** Chooses by the server's host name, else by the model's name. */
+/** Chooses the limits by the server's host name, else by the model's name. */
 export function compatibleFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
   const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
   const hostFacts = HOSTS.find(([pattern]) => pattern.test(host))?.[1];

@@ -5,20 +5,20 @@
 export interface ProviderFacts {
   callIds: CallIdFacts;
   toolName: RegExp;
-  /** Applies at any depth. */
+  /** Argument names that the provider accepts, at any depth of the arguments. */
   argumentName: RegExp;
   /** Names of tools that the provider's AI SDK package adds itself for structured output. */
   formTools: readonly string[];
   /** Maximum length of a tool's description, in characters. The text beyond it is put into the system instruction. */
   description: number;
   tools: number;
-  /** False if a tool call can be forced, but not the call of a specific tool. */
+  /** False: the provider can force a tool call, but not the call of a specific tool. */
   choosesByName: boolean;
-  /** Keywords that schemas of arguments may contain: all of JSON Schema, or only those of Google's closed list. */
+  /** Keywords allowed in schemas of arguments: all of JSON Schema, or only those of Google's closed list. */
   schemas: 'json-schema' | 'google';
-  /** Files in user messages. */
+  /** Which files the provider accepts in user messages. */
   files: FileFacts;
-  /** Files in tool results. Default: they are sent as a user message after the result. */
+  /** Which files it accepts in tool results. Default: files are sent as a user message after the result. */
   resultFiles: FileFacts | undefined;
   /** Which files made by a model may be sent back to it. Default: such files are described in words. */
   answerFiles: FileFacts | undefined;

@@ -7,7 +7,7 @@ import { type Tool, toParameters } from '../definition/tool.ts';
 const MAX_TEXT = 100_000;
 /** Maximum size of the media that one tool call loads, in characters of base64, so that the event stays below 1 MiB. */
 const MAX_MEDIA = 600_000;
-/** Maximum number of bytes that one tool call reads. */
+/** Maximum number of bytes of artifacts that one tool call reads. */
 const MAX_BYTES = 4_194_304;
 const MAX_NAMES = 1_000;
 const TOO_LARGE = 'Too large to be loaded here.';

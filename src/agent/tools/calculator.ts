@@ -2,10 +2,10 @@ import type { MathJsInstance, MathNode } from 'mathjs';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
-/** Nodes of the syntax tree. Evaluation takes linear time in them, because neither ranges nor loops are allowed. */
+/** Maximum number of nodes of the syntax tree. Evaluation is linear in it: ranges and loops are forbidden. */
 const MAX_NODES = 500;
 
-// `combinations` and `permutations` are left out, because mathjs loops over their arguments (1 s for 1e8).
+// Allowed functions. Not `combinations` and `permutations`: mathjs loops over their arguments (1 s for 1e8).
 const FUNCTIONS = new Set(
   (
     'abs acos acosh add asin asinh atan atan2 atanh cbrt ceil cos cosh cot csc cube divide exp factorial ' +
@@ -19,7 +19,7 @@ const NODES = new Set(
 );
 
 let loading: Promise<MathJsInstance> | undefined;
-/** Loaded with the first call, because mathjs takes about 300 ms to load (its full build 600 ms). */
+/** mathjs is loaded with the first call, because it takes about 300 ms to load (its full build 600 ms). */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
 /** Allows numbers, operators and the listed functions only: definitions, imports and loops are impossible. */

@@ -1,7 +1,7 @@
 import { Tokenizer } from 'htmlparser2';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 
-/** Number of characters that are parsed without a pause. */
+/** Number of characters that are parsed without a pause for other work of the process. */
 const SLICE = 16_384;
 const MAX_TITLE = 1_000;
 
@@ -75,7 +75,7 @@ export async function htmlToText(
   );
   const tidy = () => {
     title = squeeze(title).trimStart().slice(0, MAX_TITLE);
-    // Only the last character of the earlier text is squeezed again, because it may be a blank.
+    // Of the earlier text only the last character is joined with the new text before squeezing: it may be a blank.
     text = (text.slice(0, -1) + squeeze(text.slice(-1) + fresh)).trimStart();
     fresh = '';
   };

@@ -8,7 +8,7 @@ import { cloneJson } from '../../core/exact-json.ts';
 /** Pause before the first retry, in milliseconds; it doubles with each retry. */
 const RETRY_DELAY_MS = 200;
 
-/** Semaphores for concurrent calls in this process. The key belongs to one tool of one agent. */
+/** Semaphores that limit concurrent calls in this process. A key object belongs to one tool of one agent. */
 const places = new WeakMap<ToolLimits, FairSemaphore>();
 
 const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
@@ -34,7 +34,7 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   };
 }
 
-/** Users take turns. If the semaphore grants the slot after an abort, the slot is released at once. */
+/** Waits for a slot of the semaphore, in which users take turns. A slot granted after an abort is released at once. */
 async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
   const place = semaphore?.acquire(session.userId);
   if (!place) return undefined;

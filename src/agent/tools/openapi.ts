@@ -8,7 +8,7 @@ import type { OpenApiSource } from '../definition/agent.ts';
 import { type Effect, type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import type { McpSettings } from '../mcp/mcp-tools.ts';
 
-/** Limit of one HTTP request, if the tool has no lower limit. */
+/** Time limit of one HTTP request, in milliseconds, if the tool has no lower limit. */
 const TIMEOUT_MS = 60_000;
 /** Maximum number of characters of an error response that the model receives. */
 const MAX_REFUSAL = 2_000;
@@ -30,13 +30,13 @@ interface Parameter {
   required?: boolean;
   description?: string;
   schema?: JsonObject;
-  /** How a list or object is written. Default: `form` in a query, `simple` elsewhere. */
+  /** How a list or object is serialized. Default: `form` in a query, `simple` elsewhere. */
   style?: string;
   /** True: each element or member is written as a parameter of its own. Default: true for the style `form`. */
   explode?: boolean;
   /** True: reserved characters in a query are not percent-encoded. */
   allowReserved?: boolean;
-  /** Takes the place of `schema` if the value is to be sent as JSON. */
+  /** Used instead of `schema` if the value is sent as JSON. */
   content?: Record<string, { schema?: JsonObject }>;
 }
 
@@ -51,7 +51,7 @@ interface Operation {
 }
 
 /**
- * An operation that no tool can call is left out, with a warning.
+ * Makes a tool of each listed operation. One that a tool cannot call is skipped, with a warning.
  * @throws {ConfigError} for an operation that is not in the document, or a document without a server address
  */
 export function openApiTools(source: OpenApiSource, document: JsonObject, settings: McpSettings): Tool[] {
@@ -186,7 +186,7 @@ const toPath = (ref: string) =>
     .split('/')
     .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
 
-/** Returns the target of a `$ref` within the document; any other `$ref` stays. */
+/** Returns the target of a `$ref` within the document; a value with any other `$ref` is returned as it is. */
 function resolveRef(document: JsonObject, value: unknown): unknown {
   const ref = (value as JsonObject | undefined)?.['$ref'];
   if (typeof ref !== 'string' || !ref.startsWith('#/')) return value;
@@ -293,7 +293,7 @@ const encode = (text: string, keepsReserved = false): string =>
 /** Separator between the elements of a list, by style. */
 const SEPARATORS: Record<string, string> = { form: ',', spaceDelimited: '%20', pipeDelimited: '|' };
 
-/** Pieces of a query string (OpenAPI 3.1, style values). */
+/** Serializes an argument as pieces of a query string (OpenAPI 3.1, style values). */
 function toQuery({ name, style = 'form', explode, allowReserved, content }: Parameter, value: unknown): string[] {
   const key = encodeURIComponent(name);
   const write = (each: unknown) => encode(toText(each), allowReserved);

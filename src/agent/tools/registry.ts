@@ -78,7 +78,7 @@ function inZone(time: Date, timeZone: string) {
 
 const waits = { needsConfirmation: false, effect: 'none', longRunning: true } as const;
 
-/** Same as ADK's tool `get_user_choice`: the user's choice is the function response in a later request. */
+/** Same as ADK's tool `get_user_choice`: the user's choice, the function response, comes with a later request. */
 const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',
@@ -129,7 +129,7 @@ const loadMemory: Tool = {
   },
 };
 
-/** Maximum size of a state value that the tool stores, in characters of JSON. */
+/** Maximum size of a state value that the tool `write_state` stores, in characters of JSON. */
 const MAX_VALUE = 32_000;
 
 const readState: Tool = {

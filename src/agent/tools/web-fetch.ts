@@ -55,7 +55,7 @@ async function toPage(url: URL, response: Response) {
 }
 
 async function readHtml(html: string) {
-  // The HTML parser is loaded with the first page.
+  // The HTML parser is loaded with the first HTML page.
   const { htmlToText } = await import('./html-text.ts');
   return htmlToText(html, MAX_TEXT);
 }
