@@ -232,13 +232,14 @@ declare
   now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
 begin
   data := jsonb_strip_nulls(data);
-  -- Locked, so that a webhook deleted concurrently does not fail the end of the invocation.
+  -- Locked, so that a webhook deleted concurrently does not fail the end of the invocation. In the order of hosts, the
+  -- lanes of the jobs, because two transactions that add to the same lanes would otherwise wait for each other.
   for hook in
     select * from webhooks
     where app_name = app and user_id = owner
       and (push is null and url = address or push is not null and (id = address
            or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
-    for key share
+    order by host for key share
   loop
     is_full := (select count(*) >= max_pending from (
       select from webhook_deliveries
@@ -259,12 +260,13 @@ begin
   end loop;
 end $$;
 comment on function insert_webhook_delivery is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
--- A pending delivery has a job, whichever statement makes or deletes it.
+-- A pending delivery has a job, whichever statement makes or deletes it. The webhook is locked, because whoever records
+-- that its host is silent closes the lanes that are committed then.
 create function add_delivery_job() returns trigger language plpgsql as $$
 begin
   perform add_job('delivery', new.app_name, new.user_id, new.id, new.host, (
     select w.is_silent from webhooks w
-    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id));
+    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id for share));
   return null;
 end $$;
 comment on function add_delivery_job is 'Trigger function: a delivery is to be sent; adds its job.';

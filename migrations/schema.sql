@@ -617,7 +617,7 @@ AS $function$
 begin
   perform add_job('delivery', new.app_name, new.user_id, new.id, new.host, (
     select w.is_silent from webhooks w
-    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id));
+    where w.app_name = new.app_name and w.user_id = new.user_id and w.id = new.webhook_id for share));
   return null;
 end $function$;
 
@@ -1100,7 +1100,7 @@ declare
   v_running jsonb;  -- number of running jobs by limit
   v_full text[];
   v_key text;
-  v_taken jsonb;
+  v_taken jsonb := '[]';  -- the jobs of the last round
   v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
   v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
 begin
@@ -1131,7 +1131,7 @@ begin
       where j.kind = p_kind and j.lease_token is not null group by key) counted;
     select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
     where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
-    if v_round = 1 then  -- 3
+    if v_taken = '[]' then  -- 3
       for v_key in
         with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
           (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null
@@ -1829,13 +1829,14 @@ declare
   now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
 begin
   data := jsonb_strip_nulls(data);
-  -- Locked, so that a webhook deleted concurrently does not fail the end of the invocation.
+  -- Locked, so that a webhook deleted concurrently does not fail the end of the invocation. In the order of hosts, the
+  -- lanes of the jobs, because two transactions that add to the same lanes would otherwise wait for each other.
   for hook in
     select * from webhooks
     where app_name = app and user_id = owner
       and (push is null and url = address or push is not null and (id = address
            or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
-    for key share
+    order by host for key share
   loop
     is_full := (select count(*) >= max_pending from (
       select from webhook_deliveries
@@ -2405,7 +2406,7 @@ begin
       union all (select 'webhook deliveries', due_time from jobs
         where kind = 'delivery' and lease_token is null order by 2 limit 1001)
       union all (select 'webhook deliveries', lease_expire_time from jobs
-        where kind = 'delivery' and lease_expire_time <= now() limit 1001)
+        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
@@ -2416,7 +2417,8 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      union all select 'webhook deliveries', (select count(*) from jobs where kind = 'delivery' and lease_expire_time > now())
+      union all select 'webhook deliveries', (select count(*) from jobs
+        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
       union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,

@@ -94,8 +94,9 @@ comment on function add_job is 'Inserts a job that is due now, in the transactio
 --   1. Nothing is due: return without the lock.
 --   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
 --      time.
---   3. Unblock lanes of limits that are no longer full, a lane for each free place.
 -- then in rounds, until the slots are used or no lane fits:
+--   3. Unblock lanes of limits that are no longer full, a lane for each free place. Only in the first round, and after
+--      one whose lanes had no job, because their places are still free.
 --   4. Block due lanes of which a limit is full (blocked_by).
 --   5. Choose lanes in turn, as long as none of their limits is full. If users are limited, the last slots of a process
 --      are left to others: a user's nth running job needs n free slots.
@@ -113,7 +114,7 @@ declare
   v_running jsonb;  -- number of running jobs by limit
   v_full text[];
   v_key text;
-  v_taken jsonb;
+  v_taken jsonb := '[]';  -- the jobs of the last round
   v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
   v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
 begin
@@ -144,7 +145,7 @@ begin
       where j.kind = p_kind and j.lease_token is not null group by key) counted;
     select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
     where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
-    if v_round = 1 then  -- 3
+    if v_taken = '[]' then  -- 3
       for v_key in
         with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
           (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null

@@ -20,7 +20,7 @@ begin
       union all (select 'webhook deliveries', due_time from jobs
         where kind = 'delivery' and lease_token is null order by 2 limit 1001)
       union all (select 'webhook deliveries', lease_expire_time from jobs
-        where kind = 'delivery' and lease_expire_time <= now() limit 1001)
+        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
@@ -31,7 +31,8 @@ begin
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      union all select 'webhook deliveries', (select count(*) from jobs where kind = 'delivery' and lease_expire_time > now())
+      union all select 'webhook deliveries', (select count(*) from jobs
+        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
       union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,

@@ -75,9 +75,10 @@ export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<
         select * from unnest(${column(({ appName }) => appName)}::text[], ${column(({ userId }) => userId)}::text[],
                              ${column(({ id }) => id)}::text[]))`,
     );
-  const byId = new Map(claimedJobs.map((each) => [each.id, each]));
   return rows.flatMap((row) => {
-    const itsJob = byId.get(row.delivery.id);
+    const { appName, userId, id } = row.delivery;
+    // Ids are unique within a user only.
+    const itsJob = claimedJobs.find((each) => each.id === id && each.userId === userId && each.appName === appName);
     return itsJob ? [{ ...row, job: itsJob }] : [];
   });
 }
@@ -134,10 +135,10 @@ export async function postponeDelivery(
 
 type Claimed = Pick<ClaimedDelivery, 'delivery' | 'job'>;
 
-/** Locks a delivery before its job, in the order of a deletion. */
+/** Locks a webhook, its delivery and, after both, the job, in the order of a deletion. */
 const lockDelivery = (delivery: DeliveryRow) => sql`
   select ${d.retryEndTime}, ${webhooks.isSilent} from ${d} join ${webhooks} on ${isItsWebhook}
-  where ${isDelivery(delivery)} for update of ${d}`;
+  where ${isDelivery(delivery)} for share of ${webhooks} for update of ${d}`;
 
 /** Returns a page of a webhook's deliveries after a position. The newest comes first; equal times are ordered by id. */
 export async function listDeliveries(

@@ -87,7 +87,8 @@ async function deliver(
   const answers = withAnswer(delivery, answer);
   const { status = 0 } = answer;
   const isSilent = status === 0;
-  if (isSilent !== webhook.isSilent && !stopping.aborted) await setSilent(database.db, webhook, isSilent);
+  if (isSilent !== webhook.isSilent && !stopping.aborted)
+    await database.transaction((tx) => setSilent(tx, webhook, isSilent));
   const isDelivered = status >= 200 && status < 300;
   if (isDelivered || status === GONE) {
     const outcome = isDelivered ? 'delivered' : 'failed';

@@ -114,12 +114,12 @@ export async function replaceSecret(
 
 /**
  * Records for all webhooks of the user at this host whether the last attempt got no HTTP response; then their lane is
- * half-open.
+ * half-open. The update waits for transactions that are adding deliveries, so that their lanes are seen afterwards.
  */
-export async function setSilent(db: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
+export async function setSilent(tx: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
   const isOther = and(eq(webhooks.userId, userId), eq(webhooks.host, host), ne(webhooks.isSilent, isSilent));
-  await db.update(webhooks).set({ isSilent }).where(isOther);
-  await setHalfOpen(db, DELIVERY_JOB, { userId, lane: host, isHalfOpen: isSilent });
+  await tx.update(webhooks).set({ isSilent }).where(isOther);
+  await setHalfOpen(tx, DELIVERY_JOB, { userId, lane: host, isHalfOpen: isSilent });
 }
 
 export async function deleteWebhook(db: Database, key: WebhookKey): Promise<void> {
