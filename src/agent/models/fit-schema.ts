@@ -276,9 +276,18 @@ class Fitting {
   /** Reserves all argument names that the provider accepts, so that no renamed argument gets one of them. */
   #takeNames(value: unknown, depth: number): void {
     if (typeof value !== 'object' || value === null || depth > 200) return;
-    if (isObject(value))
-      for (const name of [...Object.keys(toMembers(value['properties'])), ...toNames(value['required'])])
+    if (isObject(value)) {
+      const dependents = Object.entries(toMembers(value['dependentRequired'])).flatMap(([name, list]) => [
+        name,
+        ...toNames(list),
+      ]);
+      const values = [...toList(value['enum']), value['const']].filter(isObject);
+      const described = [value['properties'], value['dependentSchemas'], ...values].flatMap((each) =>
+        Object.keys(toMembers(each)),
+      );
+      for (const name of [...described, ...dependents, ...toNames(value['required'])])
         if (this.#facts.argumentName.test(name)) this.#taken.add(name);
+    }
     for (const member of Object.values(value)) this.#takeNames(member, depth + 1);
   }
 
