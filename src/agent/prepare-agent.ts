@@ -190,7 +190,7 @@ async function toNode(
   const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations, remote } = definition;
   const model =
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
-  // A remote agent does not inherit the sampling parameters of its parent, because those limit the parent's own output.
+  // A remote agent does not inherit its parent's sampling parameters, because those limit the parent's output.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const toModel = (target: ModelTarget) => findNamedModel(environment, target);
   const toModels = ({ fallbacks, firstTokenMs, ...target }: AgentModel) => ({

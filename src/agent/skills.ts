@@ -105,7 +105,7 @@ async function parseFrontMatter(text: string): Promise<unknown> {
 
 const unquote = (text: string): string => text.replace(/^(?:[>|][+-]? )/, '').replace(/^(["'])(.*)\1$/, '$2');
 
-/** Reads a regular file below a skill's directory; links are refused, because they could lead outside. */
+/** Reads a regular file below a skill's directory; throws for a link, because it could lead outside. */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
   if (

@@ -81,7 +81,7 @@ export async function connect(peer: Peer): Promise<{ transport: Transport; strea
 /** @throws {AgentError} if the agent card is signed with none of the keys that the operator trusts */
 async function checkSignature(peer: Peer, keys: string, rawCard: AgentCard, card: AgentCard): Promise<void> {
   if (card.signatures.length === 0) throw toFailure(peer, 'its card is not signed');
-  // Neither the agent's headers nor the user's access token are sent to the server with the keys.
+  // Neither the agent's headers nor the user's access token are sent to the server of the JWK set (`keys`).
   const fetchKeys = toFetch({ ...peer, remote: { url: keys }, access: undefined }, VERSION);
   const keySet = await fetchKeys(keys)
     .then(async (answer) => {
@@ -118,7 +118,7 @@ function markEvents(response: Response): Response {
 
 /**
  * Repeats a request until there is a response, except the request for a stream. Repeating is safe, because the other
- * agent takes a message that arrives twice as one task.
+ * agent makes one task of a message that arrives twice.
  * @throws {UnknownOutcomeError} if it is unknown whether the request took effect
  */
 const toFetch =

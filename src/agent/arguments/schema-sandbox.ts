@@ -28,7 +28,7 @@ const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.u
 /**
  * Checks values against untrusted schemas on a worker thread. Patterns, `uniqueItems` and nested `anyOf` can keep a
  * schema compiler or validator busy forever, so the thread is terminated if a check is late. All invocations share one
- * thread. A sandbox with a schema that was too costly refuses all further checks.
+ * thread. After a schema that was too costly, a sandbox fails all further checks.
  */
 export class SchemaSandbox {
   #isRefused = false;
@@ -44,7 +44,7 @@ export class SchemaSandbox {
     return this.#isRefused;
   }
 
-  /** Makes the sandbox refuse all further checks, because one of its schemas was too costly. */
+  /** Makes all further checks of this sandbox fail, because one of its schemas was too costly. */
   refuse(): void {
     this.#isRefused = true;
   }

@@ -60,9 +60,9 @@ export interface AgentDefinition {
   mcpServers: McpServer[];
   /** Names of tools, including those of MCP servers, whose calls a person must confirm. */
   confirmTools?: string[];
-  /** Effects by tool name, including tools of MCP servers. Default: what the tool or its server declares. */
+  /** Effects of calls by tool name, including tools of MCP servers. Default: what the tool or its server declares. */
   toolEffects?: Record<string, Effect>;
-  /** Limits by tool name, including tools of MCP servers. Each overrides the tool's own limit. */
+  /** Limits of calls by tool name, including tools of MCP servers. Each overrides the limit that the tool sets. */
   toolLimits?: Record<string, ToolLimits>;
   openapi?: OpenApiSource[];
   /** Names of tools. If it is unknown after a crash whether a call of such a tool took effect, a person decides. */
@@ -107,11 +107,11 @@ export interface AgentOverrides {
   tokensAtMost?: number;
   /** Lowers the time limit of the invocation, in milliseconds; a value above the limit has no effect. */
   timeAtMostMs?: number;
-  /** Overrides the agent's sampling parameters one by one; a parameter that is absent here stays. */
+  /** Overrides the agent's sampling parameters one by one; the agent's value applies to one that is absent here. */
   sampling?: Sampling;
   /** JSON Schema of the final answer, for each agent that may give it. Untrusted, because a client wrote it. */
   outputSchema?: JsonObject;
-  /** Tools that the client runs, added to the agent's own. */
+  /** Tools that the client runs, in addition to the agent's tools. */
   clientTools?: ClientTool[];
   /** Whether the model must call a tool in its first answer, and which. */
   toolChoice?: ToolChoice;
@@ -123,9 +123,9 @@ export interface ModelTarget {
   /** A provider's name as in `MODEL_PROVIDER`, or a custom model. Default: the provider of the environment. */
   provider?: Provider | Model;
   name: string;
-  /** Default: the base URL of the environment if the provider is the same, else the provider's public address. */
+  /** Base URL. Default: that of the environment if the provider is the same, else the provider's public address. */
   baseUrl?: string;
-  /** Default: the API key of the environment if provider and address are the same, else none. */
+  /** API key. Default: that of the environment if provider and address are the same as there, else none. */
   apiKey?: string;
 }
 

@@ -8,7 +8,7 @@ export interface UserCredentials {
   read(resource: string): Promise<JsonObject | undefined>;
   /**
    * Replaces an expired grant by the result of `work`. Without a result, the grant is deleted; if `work` throws, the
-   * grant stays. Only one process at a time runs `work`; other processes wait and use the new grant.
+   * grant is kept. Only one process at a time runs `work`; other processes wait and use the new grant.
    */
   renew(
     resource: string,

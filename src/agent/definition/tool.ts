@@ -46,7 +46,7 @@ export interface ToolContext {
   functionCallId: string;
   /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
-  /** The session state as this invocation sees it, including `temp:` keys and changes made by earlier steps. */
+  /** The session state as this invocation sees it, including `temp:` keys and changes by its earlier events. */
   state: Readonly<JsonObject>;
   /** Set by the tool and stored with its function response (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
@@ -109,7 +109,7 @@ export interface Wait {
   remindAfter?: number[];
   /** Groups that may reply to the call after the deadline, for as long again; then `defaultAnswer` is used. */
   escalateTo?: string[];
-  /** Function response if nobody replied in time. Default: a confirmation is refused, and any other call fails. */
+  /** Function response if nobody replied in time. Default: a confirmation counts as refused, another call fails. */
   defaultAnswer?: JsonObject;
   /** Name of the signal whose arrival completes the call. */
   signal?: string;
@@ -152,7 +152,7 @@ export interface Tool extends ToolDeclaration {
   limits?: ToolLimits;
   /** If `check` cannot tell whether a call took effect: `tell` the model, or `ask` a person. Default: `tell`. */
   onUnknown?: 'tell' | 'ask';
-  /** What runs the calls outside this process's own code: another server, or an agent that is used as a tool. */
+  /** Who runs the calls, if not code of the tool: another server, or an agent that is used as a tool. */
   calls?: 'server' | AgentNode;
   /**
    * Checks the arguments against `parameters`; returns a message for the model if they are invalid. Never rejects.

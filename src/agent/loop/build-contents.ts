@@ -120,7 +120,7 @@ const changesEarlierEvents = ({ actions, errorCode }: Event) =>
 
 /**
  * Omits the user's message of an invocation that the provider refused, because the provider would refuse it again
- * together with every later message. The message stays if no later message follows: then that invocation is being
+ * together with every later message. The message is kept if no later message follows: then that invocation is being
  * resumed, and has nothing else to respond to.
  */
 function withoutRefused(events: Event[]): Event[] {
@@ -207,8 +207,8 @@ export const coveredUntil = (events: Event[]): number =>
   Math.max(0, ...findCompactions(events).map(({ end }) => end + 1));
 
 /**
- * Replaces compacted events by their summaries. A function call that was still without a response at the compaction
- * stays, with the text beside it, because a person or another system may respond long after.
+ * Replaces compacted events by their summaries. A function call that had no response at the time of the summary is
+ * kept, with the text beside it, because a person or another system may respond long after.
  */
 function withoutCompacted(events: Event[], history: Event[]): Event[] {
   const kept = new Set(events);

@@ -6,7 +6,7 @@ import { getEffect, type LedgerEffect, type Tool, type Wait } from '../definitio
 import type { OpenCall } from './call-tools.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
-/** What a tool call produced; `response` is undefined while the call waits for it. */
+/** What a tool call produced; `response` is undefined while the call waits for a person or another system. */
 export interface LedgerAnswer {
   response: JsonObject | undefined;
   actions: EventActions;
@@ -25,7 +25,7 @@ export interface CallRecord {
   effect: LedgerEffect;
   /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
-  /** New state of the call in the ledger. If undefined, the ledger entry is only read. */
+  /** New state of the call in the ledger of tool calls. If undefined, the ledger entry is only read. */
   state?: CallState;
   attempt: number;
   /** The function response, until an event stores it; or the data that the tool stored with `keep`. */
@@ -59,13 +59,13 @@ export interface OpenWait {
 
 /** Stored records of an invocation's tool calls (`tool_calls`), with which another process can resume it. */
 export interface CallLedger {
-  /** True for the error of a failed write to the ledger. Such an error ends the invocation. */
+  /** True for the error of a failed write to the ledger of tool calls. Such an error ends the invocation. */
   isFailure(error: unknown): boolean;
-  /** Writes calls in the SQL statement that stores this event; without an event id, in that of the invocation's end. */
+  /** Writes records in the SQL statement that stores this event; without an id, in that of the invocation's end. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
   /** Registers a call without a response, which becomes a task to answer if the invocation pauses. */
   waitFor(call: OpenWait): void;
-  /** Writes calls at once; returns the earlier ledger entries of these calls. */
+  /** Writes records of tool calls at once; returns the earlier records of these calls. */
   write(calls: CallRecord[]): Promise<EarlierCalls>;
 }
 
@@ -85,7 +85,7 @@ export type Decisions = ReadonlyMap<string, boolean>;
 export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
-/** Finds the tool of a call that the ledger records. It records none with the effect `none`, which can be repeated. */
+/** Finds the tool of a call that the ledger records: calls with the effect `none`, which can be repeated, are not. */
 export function findActingTool(turn: AgentTurn, call: OpenCall): Tool | undefined {
   const tool = findTool(turn, call);
   return tool && getEffect(tool) !== 'none' ? tool : undefined;
@@ -129,8 +129,8 @@ export function beginWith(invocation: InvocationState, turn: AgentTurn, event: N
 }
 
 /**
- * Reads the ledger entries of calls that a person has decided on or that a crashed process stored, and records as
- * started those that may start now. Returns the earlier entries.
+ * Reads the ledger's records of tool calls that a person has decided on or that a crashed process stored, and records
+ * as started those that may start now. Returns the earlier records.
  */
 export async function lookUp(
   invocation: InvocationState,
@@ -149,7 +149,7 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
-/** Registers in the ledger the calls and confirmation requests that wait for a person or another system. */
+/** Registers the tool calls and confirmation requests that wait for a person or another system. */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
   turn: AgentTurn,

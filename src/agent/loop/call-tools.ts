@@ -302,8 +302,8 @@ export async function callTools(
       const answer = bounded(await answerTraced(invocation, turn, call, decision, entry));
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
-      // The response of the last call to finish is not written to the ledger, because the next event stores it. A
-      // failed write is ignored here, because the write of that event will fail too and report the error.
+      // The response of the last call to finish is not written to the ledger of tool calls, because the next event
+      // stores it. A failed write is ignored here, because the write of that event will fail too and report the error.
       if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
@@ -331,7 +331,7 @@ export async function callTools(
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** Returns the ledger record of the end of a call, if the ledger has its start. */
+/** Returns the record of a tool call's end for the ledger, if its start was recorded there. */
 function toEntry(
   invocation: InvocationState,
   turn: AgentTurn,

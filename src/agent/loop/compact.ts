@@ -27,8 +27,8 @@ export const SUMMARY_INSTRUCTION =
 
 /**
  * If the history exceeds the agent's token budget, a model call summarises the older invocations. Returns the event
- * with the summary (`actions.compaction`); stored events stay unchanged. If the summary fails, the invocation continues
- * with the whole history.
+ * with the summary (`actions.compaction`); stored events are not changed. If the summary fails, the invocation
+ * continues with the whole history.
  */
 export async function compactHistory(invocation: InvocationState, turn: AgentTurn): Promise<NewEvent | undefined> {
   const { agent: root, history, stored } = invocation.input;

@@ -41,7 +41,7 @@ function getVerdicts(guard: Guard): Verdicts {
 
 type FindText = (text: string) => Promise<string | undefined>;
 
-/** The guardrail's check, with cached verdicts of functions and judges. `of` is the id of the event with the text. */
+/** The guardrail's check with a cache of verdicts of functions and judges. `of` is the id of the text's event. */
 function toFind(guard: Guard, context: HookContext, of: string): FindText {
   const find: FindText = (text) => guard.find(text, context);
   if (guard.by === 'patterns') return find;

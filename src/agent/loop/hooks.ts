@@ -43,7 +43,7 @@ export function withMarks(event: NewEvent, { changed, stateDelta, blocked }: Hoo
   };
 }
 
-/** Returns the ids of the events that a guardrail blocked in the step that made this event. */
+/** Returns the ids of the events that a guardrail blocked in the model or tool call that made this event. */
 export function listBlocked({ customMetadata }: Event): string[] {
   const blocked = customMetadata?.['blocked'];
   return Array.isArray(blocked) ? blocked.filter((id) => typeof id === 'string') : [];
@@ -194,7 +194,7 @@ export const onError = <Value>(
   >;
 
 /**
- * Runs all hooks, even if one requests confirmation, because another may refuse the call. Arguments that a hook sets
+ * Runs all hooks, even if one requests confirmation, because another may reject the call. Arguments that a hook sets
  * replace those of the call. If a hook returns a response or requests confirmation, the tool does not run now.
  */
 async function beforeTool(

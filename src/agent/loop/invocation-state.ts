@@ -61,7 +61,7 @@ export interface Outcome {
 }
 
 /**
- * The steps of an agent's turn: yields all events except the last, and returns how the turn ended. If the last event
+ * An agent's turn as a generator: yields all events except the last, and returns how the turn ended. If the last event
  * has an `errorCode`, the whole invocation ends.
  */
 export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
@@ -108,7 +108,7 @@ export function newEvent(
   };
 }
 
-/** Applies a complete event to the invocation state, so that later steps see its content and state changes. */
+/** Applies a complete event to the invocation state, so that later calls see its content and state changes. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
   invocation.input.observer?.event(event);

@@ -14,7 +14,7 @@ export interface ParentCall {
 /** A call of an agent of another service, recorded in the ledger (`tool_calls`) like a tool call. */
 export interface RemoteCall {
   caller: CallingInvocation;
-  /** Records in the ledger that the call has ended; the record is written together with this event. */
+  /** Records in the ledger of tool calls that the call has ended, in the statement that stores this event. */
   end(event: NewEvent): void;
 }
 

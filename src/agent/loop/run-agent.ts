@@ -81,7 +81,7 @@ export async function callAgent(
   parentCall: ParentCall,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  // The inner agent's events and tool calls are not stored: the ledger has one entry, for the call of the agent.
+  // Events and tool calls of an agent used as a tool are not stored: the ledger has one entry, for the whole call.
   const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };

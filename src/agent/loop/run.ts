@@ -80,9 +80,9 @@ export interface ObservedStep<Result> {
 
 /** Traces or records an invocation's model and tool calls while they happen. The methods never block or throw. */
 export interface RunObserver {
-  /** Called before hooks run. `sent` is the copy that they may change, with a signal for this call alone. */
+  /** Called before hooks run. `sent` is the copy that hooks may change, with an abort signal for this call alone. */
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
-  /** The step's result is the event of the model call. `sent` is the request after the hooks changed it. */
+  /** `end` gets the event of the model call. `sent` is the request after the hooks changed it. */
   modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
   toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   event(event: NewEvent): void;

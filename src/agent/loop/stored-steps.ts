@@ -67,7 +67,7 @@ export class StoredSteps {
     return this.#remaining.length === 0;
   }
 
-  /** @throws {AgentError} if the loop has not used a stored step */
+  /** @throws {AgentError} if a stored step was not used, because the agent's definition has changed */
   checkAllTaken(): void {
     const [first] = this.#remaining;
     if (first) throw agentChanged(first);

@@ -7,12 +7,12 @@ import { emptyActions } from './invocation-state.ts';
 /** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
-/** Outcome of a tool call. Without `response` the call waits: a person or another system supplies it later. */
+/** Outcome of a tool call. Without `response` the call waits for a person or another system. */
 export interface Answer extends LedgerAnswer {
   /** State of the call in the ledger of tool calls. Default: `done`. */
   state?: CallState;
   hooks?: string[];
-  /** Where the tool's own code failed. Only for the tool's author, never for the model or a user. */
+  /** Stack trace of the tool's code. Only for the tool's author, never for the model or a user. */
   stack?: string;
 }
 

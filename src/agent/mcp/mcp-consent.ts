@@ -183,7 +183,7 @@ export class UserToken {
     return false;
   }
 
-  /** Returns a tool that asks the user for consent: the server's only tool until the user has granted access. */
+  /** Returns a tool that asks the user for OAuth consent: the server's only tool until the user has granted access. */
   toTool(isConnected: boolean): Tool {
     const { name } = this.#server;
     const description = `Asks the user for access to \`${name}\`, whose tools are there once it is given.`;

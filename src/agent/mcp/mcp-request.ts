@@ -46,7 +46,7 @@ export const answered = received(z.looseObject({}));
 export const getText = (value: unknown): string => JSON.stringify(value) ?? '';
 
 export interface CallResult {
-  /** Content blocks of text, media, resources and links. Blocks of unknown types stay as they are. */
+  /** Content blocks of text, media, resources and links. Blocks of unknown types are kept as they are. */
   content: JsonObject[];
   structuredContent?: unknown;
   isError: boolean;

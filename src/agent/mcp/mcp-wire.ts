@@ -16,7 +16,7 @@ const PACKED = 'agent-runtime/packed';
 /** Members with lists that the runtime reads itself. The MCP SDK gets empty lists, because it requires some of them. */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];
 const MOVED = [...LISTS, 'structuredContent', 'isError', 'result'];
-/** Members whose values are arbitrary JSON, in which null has a meaning and stays. */
+/** Members whose values are arbitrary JSON, in which null has a meaning and is not removed. */
 const OPAQUE = new Set(['structuredContent', 'inputSchema', 'outputSchema', 'requestedSchema', 'data', 'default']);
 
 const isObject = (value: unknown): value is JsonObject =>

@@ -68,7 +68,7 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/** Not a generator, because two loops read it one after the other, and the end of the first would close a generator. */
+/** The text is no generator, because two loops read it in turn, and the end of the first would close a generator. */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {

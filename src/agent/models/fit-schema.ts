@@ -237,7 +237,7 @@ class Fitting {
       const sets = parts.flatMap((part) => (part ? [[...part.required]] : []));
       if (parts.length > 1) args.alternatives.push(...sets);
       if (parts.length === 1) for (const name of sets[0] ?? []) args.required.add(name);
-      // The merged schema refuses other arguments only if each alternative does.
+      // The merged schema forbids further arguments only if each alternative forbids them.
       if (parts.length > 0 && parts.every((part) => part?.isClosed)) args.isClosed = true;
       const all = sets.length === parts.length ? sets : [];
       for (const name of all[0] ?? []) if (all.every((set) => set.includes(name))) args.required.add(name);

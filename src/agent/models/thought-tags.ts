@@ -1,6 +1,6 @@
 /**
  * Separates thoughts in tags from the answer, because some servers of open models send `<think>We add.</think>4` as one
- * text. Only tags at the start of the output count, so that a text that mentions such tags stays unchanged.
+ * text. Only tags at the start of the output count, so that a text that only mentions such tags is not split.
  */
 
 interface Piece {

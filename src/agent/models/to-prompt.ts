@@ -116,7 +116,7 @@ class PromptBuilder {
   }
 
   addModel(content: Content): void {
-    // Tool calls without a result get none here, because their result follows, except in a damaged conversation.
+    // No results are made up here for open tool calls: theirs follow, except in a damaged conversation.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
     const details: JsonObject[] = [];
@@ -291,7 +291,7 @@ class PromptBuilder {
 
 /**
  * Joins neighbouring texts, because some servers accept a content of texts only as a single string. A text with a
- * signature stays unchanged, because the signature covers it.
+ * signature is not joined, because the signature covers it.
  */
 function joinTexts<Some extends AssistantPart | UserPart>(parts: Some[], isApart: boolean): Some[] {
   const joined: Some[] = [];

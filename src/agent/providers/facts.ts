@@ -38,7 +38,9 @@ interface CallIdFacts {
   length: number;
 }
 
-/** A file that is not accepted is sent as text if it is a text file, else as a description with name, type and size. */
+/**
+ * Accepted files. Another file is sent as text if it is a text file, else as a description with name, type and size.
+ */
 export interface FileFacts {
   /** Accepted media types; `audio/*` means all of that kind. The type of an image is detected from its first bytes. */
   types: ReadonlySet<string>;

@@ -5,9 +5,9 @@ import { newPauses } from '../../platform/work/loop-turns.ts';
 const SLICE = 16_384;
 const MAX_TITLE = 1_000;
 
-/** Elements whose content is left out, because it is no text of the page. */
+/** HTML elements whose content is skipped, because it is no text of the page. */
 const HIDDEN = new Set('iframe noscript object script select style svg template title'.split(' '));
-/** Elements that begin and end a line. */
+/** HTML elements that begin and end a line of text. */
 const BLOCKS = new Set(
   (
     'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 ' +
@@ -40,7 +40,7 @@ export async function htmlToText(
   let fresh = '';
   let title = '';
   let titles = 0;
-  /** The open element whose content is left out, and how deeply elements of its name are nested. */
+  /** The open element whose content is skipped, and how deeply elements of its name are nested. */
   let hidden = { name: '', depth: 0 };
   const open = (name: string) => {
     if (name === hidden.name) hidden.depth += 1;

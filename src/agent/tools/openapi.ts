@@ -216,7 +216,7 @@ function withDefinitions(document: JsonObject, schema: JsonObject): JsonObject {
   return definitions.size > 0 ? { ...moved, $defs: Object.fromEntries(definitions) } : moved;
 }
 
-/** Sends the user's own access token if the API requires OAuth; a user without one is asked for consent. */
+/** Sends the user's access token if the API requires OAuth; a user without a token is asked for consent. */
 async function call(operation: Operation, name: string, settings: McpSettings, args: JsonObject, context: ToolContext) {
   const { source, base } = operation;
   const egress = createEgress(settings.egress, context.session.userId);
@@ -313,8 +313,8 @@ function toQuery({ name, style = 'form', explode, allowReserved, content }: Para
 }
 
 /**
- * Writes a value in the style `deepObject`, such as `filter[status]=open`, at any depth. Each element of a list is a
- * piece of its own, which most servers understand.
+ * Writes a value in the style `deepObject`, such as `filter[status]=open`, at any depth. Each element of a list is
+ * written as `key=element`, which most servers understand.
  */
 function toDeep(key: string, value: unknown, write: (value: unknown) => string): string[] {
   if (Array.isArray(value)) return value.flatMap((each) => toDeep(key, each, write));

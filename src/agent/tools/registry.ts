@@ -148,8 +148,8 @@ const readState: Tool = {
 };
 
 /**
- * A key with the prefix `user:` belongs to the user, a key with `temp:` to the invocation. A key with `app:` is
- * refused, because the prompt of one user must not change sessions of others.
+ * A key with the prefix `user:` belongs to the user, a key with `temp:` to the invocation. A key with `app:` is an
+ * error, because the prompt of one user must not change sessions of others.
  */
 const writeState: Tool = {
   name: 'write_state',
