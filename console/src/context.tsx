@@ -47,7 +47,6 @@ const homeAppQuery = (apps: string[] | undefined, me: string | undefined) =>
       for (const app of apps?.slice(0, MAX_LOOKS) ?? []) if (await hasSessions(app, me)) return app;
       return apps?.[0] ?? '';
     },
-    enabled: apps !== undefined,
     staleTime: Infinity,
   });
 

@@ -24,7 +24,7 @@ const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGen
 /** Maximum number of received messages that nobody has read yet; at it, nothing more is read from the socket. */
 const { bytes: MAX_MESSAGE_BYTES, count: MAX_WAITING } = INPUT_LIMITS.modelLiveMessage;
 /** Maximum number of bytes that wait to be sent, if the provider does not read them. */
-const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
+const MAX_BUFFERED_BYTES = 8 * 1024 * 1024;
 
 /**
  * Google's Live API, called over its documented WebSocket protocol. Google's package `@google/genai` (3.1) is not used,
@@ -98,7 +98,7 @@ class Connection implements LiveConnection {
   send(input: LiveInput): void {
     if (!this.#socket || this.#hasEnded) return;
     this.#socket.send(JSON.stringify(toClientMessage(input, this.#tools)));
-    if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES)
+    if (this.#socket.bufferedAmount > MAX_BUFFERED_BYTES)
       throw this.#failed(new ModelFailure('model_unavailable', { detail: 'it does not read what it is sent' }));
   }
 
