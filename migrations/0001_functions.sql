@@ -966,9 +966,10 @@ comment on function job_pause is 'Milliseconds until a lane is due or a lease ex
 
 -- Announces that a lane has a job that is due at p_due. Writers of a lane do not wait for each other: they share a row
 -- lock (key share), which only conflicts with a claim that empties or postpones the lane. A lane that is due already is
--- not updated.
+-- not updated. Functions that look up one row never scan the table: a connection would keep a plan that it made while
+-- the tables were almost empty.
 create function add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamptz, p_half_open boolean)
-returns void language plpgsql as $$
+returns void language plpgsql set enable_seqscan = off as $$
 declare
   v_turn timestamptz;
 begin
@@ -1160,7 +1161,7 @@ comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and wi
 
 -- The three below check the token, so that a process that lost the job changes nothing and gets false.
 create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
-language plpgsql as $$
+language plpgsql set enable_seqscan = off as $$
 begin
   delete from jobs j
   where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
@@ -1169,7 +1170,7 @@ end $$;
 comment on function end_job is 'Ends a claimed job; false if another process has claimed it.';
 
 create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer,
-                             p_half_open boolean) returns boolean language plpgsql as $$
+                             p_half_open boolean) returns boolean language plpgsql set enable_seqscan = off as $$
 declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
   v_lane text;

@@ -635,6 +635,7 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamp with time zone, p_half_open boolean)
  RETURNS void
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 declare
   v_turn timestamptz;
@@ -1614,6 +1615,7 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 begin
   delete from jobs j
@@ -2240,6 +2242,7 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer, p_half_open boolean)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';

@@ -168,3 +168,28 @@ test('the state of the service is read without the jobs that wait', async () => 
   // It counts 1,001 at most of those that wait.
   expect(count).toBeLessThan(1_100);
 });
+
+test('jobs are added and ended by their keys, also by a connection that knew almost empty tables', async () => {
+  const client = await connect();
+  await client.query('vacuum analyze jobs, job_lanes');
+  const addMany = (from: number, to: number) =>
+    client.query(
+      `select add_job('plans', 'a', 'u', n::text, 'l' || n, false) from generate_series($1::int, $2::int) n`,
+      [from, to],
+    );
+  const endMany = (from: number, to: number) =>
+    client.query(
+      `select end_job('plans', 'a', 'u', n::text, gen_random_uuid()) from generate_series($1::int, $2::int) n`,
+      [from, to],
+    );
+  await client.query('begin');
+  await addMany(1, 10);
+  await endMany(1, 10);
+  await addMany(11, 300);
+  await endMany(11, 300);
+  const { rows } = await client.query<{ n: number }>(
+    `select sum(seq_tup_read)::int as n from pg_stat_xact_user_tables where relname in ('jobs', 'job_lanes')`,
+  );
+  await client.query('rollback');
+  expect(rows).toEqual([{ n: 0 }]);
+});
