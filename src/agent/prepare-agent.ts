@@ -28,7 +28,7 @@ import { promptPerson } from './tools/waits.ts';
 
 export interface AgentEnvironment {
   model: Model;
-  /** Model of agents that neither name nor inherit a model. */
+  /** Name of the model of agents that neither name nor inherit one. */
   modelName: string;
   /** Returns the model for another provider or address. Default: `model` for all agents. */
   findModel?: (target: ModelTarget) => Model;

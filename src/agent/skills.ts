@@ -43,7 +43,7 @@ export async function loadSkills(
 ): Promise<Skill[]> {
   if (names.length === 0) return [];
   const root = skillsDir === undefined ? undefined : await realpath(skillsDir).catch(() => undefined);
-  // The directory is listed once, instead of one look-up for each missing name.
+  // The directory of skills is listed once, instead of one look-up for each missing name.
   const existing = new Set(root === undefined ? [] : await readdir(root).catch(() => []));
   const uniqueNames = [...new Set(names)];
   const unknown = uniqueNames.find((name) => !NAME.test(name) || !existing.has(name));

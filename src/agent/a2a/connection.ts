@@ -27,7 +27,7 @@ const MAX_SIGNATURES = 10;
 /** Maximum number of characters that are quoted from an error message of the other agent. */
 export const MAX_MESSAGE = 4_000;
 
-/** An agent of another service and the connection to it. */
+/** An agent of another service, and what is needed to call it. */
 export interface Peer {
   name: string;
   remote: RemoteAgent;

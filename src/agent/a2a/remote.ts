@@ -266,7 +266,7 @@ function toQuestion(peer: Peer, { id: taskId, status }: Task): ModelAnswer {
   return promptForInput(peer, question, schema, { taskId, calls: calls.map(({ callId }) => ({ callId })) });
 }
 
-/** `note` says to which task the user's reply belongs. */
+/** Asks the user for input. `note` is stored with the question: it says to which A2A task the reply belongs. */
 function promptForInput({ name }: Peer, question: string, schema: unknown, note: JsonObject): ModelAnswer {
   const functionCall = {
     name: promptPerson.name,

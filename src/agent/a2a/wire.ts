@@ -2,7 +2,7 @@ import { z } from 'zod';
 
 /** Version of the A2A protocol in requests to other agents. */
 export const VERSION = '1.0';
-/** Older version of the A2A protocol that is accepted too. */
+/** Older version of the A2A protocol, for other agents that speak no newer one. */
 export const OLD_VERSION = '0.3';
 
 /** Member of a message's metadata: the agents that wait for the reply to it, outermost first, to detect cycles. */

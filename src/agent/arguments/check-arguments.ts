@@ -3,7 +3,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { JsonObject } from '../../core/content.ts';
 import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 
-/** Compiles a `pattern` of a JSON Schema, or throws. */
+/** Compiles the regular expression `pattern` of a JSON Schema, or throws. */
 export type ToPattern = (pattern: string) => { test: (text: string) => boolean };
 
 const options = { strict: false, validateFormats: false, addUsedSchema: false, logger: false } as const;

@@ -93,7 +93,7 @@ class CheckThread {
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
         worker.postMessage(job);
       } catch {
-        // The value is nested too deeply for structured cloning.
+        // A value that is nested too deeply for structured cloning cannot be sent to the thread.
         return TOO_COSTLY[job[2]];
       }
       using late = watchCheck();
@@ -116,7 +116,7 @@ class CheckThread {
     worker.on('error', () => {
       if (worker === this.#worker) this.#worker = undefined;
     });
-    // Waits for the message with which the thread says that it is ready.
+    // Waits for the first message of the worker thread: it is ready for checks.
     await once(worker, 'message');
     return worker;
   }

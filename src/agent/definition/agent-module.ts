@@ -21,7 +21,7 @@ const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 /** Name that no agent may have, because it is the author of the user's messages. */
 const USER = 'user';
 
-/** Types the export `agent` of an `agents/<name>/agent.ts`. */
+/** Gives the export `agent` of an `agents/<name>/agent.ts` its type; returns its argument. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
 /** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */

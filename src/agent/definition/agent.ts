@@ -51,7 +51,7 @@ export interface AgentDefinition {
   /** Default: `llm`. */
   kind?: AgentKind;
   instruction: string;
-  /** Default: the model of the parent agent; for the root agent, the model of the environment. */
+  /** Name of the model. Default: the model of the parent agent; for the root agent, that of the environment. */
   modelName?: string;
   /** The model with provider and address; overrides `modelName`. Default: the model of the parent agent. */
   model?: AgentModel;
@@ -67,7 +67,7 @@ export interface AgentDefinition {
   openapi?: OpenApiSource[];
   /** Names of tools. If it is unknown after a crash whether a call of such a tool took effect, a person decides. */
   askWhenUnknown?: string[];
-  /** Default: the sampling parameters of the parent agent. */
+  /** Sampling parameters of the model calls. Default: those of the parent agent. */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];
   /** True: the parent agent calls this agent like a tool and goes on, instead of handing over the conversation. */
@@ -75,7 +75,7 @@ export interface AgentDefinition {
   /** Another service that runs the agent and is called over the A2A protocol. Default: this service runs the agent. */
   remote?: RemoteAgent;
   hooks?: Hooks;
-  /** Hooks for all agents of the application, called before an agent's own hooks. Read from the root agent only. */
+  /** Hooks for all agents of the application, called before the hooks of an agent. Read from the root agent only. */
   plugins?: Hooks[];
   outputSchema?: OutputSchema;
   /** State key that receives the final answer: the text, or the parsed value if there is an output schema. */
@@ -159,7 +159,7 @@ export interface AgentNode {
   /** Sub-agents to which the agent may transfer; sub-agents that are tools (`asTool`) are in `tools` instead. */
   subAgents: AgentNode[];
   outputSchema?: OutputSchema;
-  /** Hooks of the plugins, followed by the agent's own hooks. Default: none. */
+  /** Hooks of the application (`plugins`), followed by those of the agent. Default: none. */
   hooks?: Hooks[];
   outputKey?: string;
   maxIterations?: number;

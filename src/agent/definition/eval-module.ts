@@ -27,9 +27,9 @@ export interface EvalModule {
   mask?: Mask;
 }
 
-/** Types the export `metric` of an `evals/<metric>.ts`. */
+/** Gives the export `metric` of an `evals/<metric>.ts` its type; returns its argument. */
 export const defineMetric = (metric: OwnMetric): OwnMetric => metric;
-/** Types the export `mask` of a file in `evals/`. */
+/** Gives the export `mask` of a file in `evals/` its type; returns its argument. */
 export const defineMask = (mask: Mask): Mask => mask;
 
 const METRIC_NAME = /^[a-z][a-z0-9_]{0,63}$/;

@@ -92,7 +92,7 @@ export function guardrail(options: GuardrailOptions): Hooks {
   };
 }
 
-/** Contents of a model request that guardrails have already checked as session events. */
+/** By model request: its contents that guardrails have already checked as session events. */
 export const guardedContents = new WeakMap<ModelRequest, ReadonlySet<Content>>();
 
 export const isCheck = (value: unknown): boolean =>
@@ -100,7 +100,7 @@ export const isCheck = (value: unknown): boolean =>
     ? value.length > 0 && value.every((one) => one instanceof RegExp)
     : typeof value === 'function' || typeof (value as { judge?: unknown } | undefined)?.judge === 'string';
 
-/** Returns a replacement if the text must not pass, `undefined` if it may pass. */
+/** Checks a text. Returns a replacement if the text must not pass, `undefined` if it may pass. */
 type Find = (text: string, context: HookContext) => Promise<string | undefined>;
 
 function toFinder({ check }: GuardrailOptions): Find {
@@ -117,7 +117,7 @@ function toFinder({ check }: GuardrailOptions): Find {
       return typeof verdict === 'string' ? verdict : verdict === true ? REDACTED : undefined;
     };
   }
-  // Any reply of the judging model other than "no" counts as "yes": the text does not pass.
+  // Any reply of the judging model but "no" counts as "yes", so the text does not pass.
   return async (text, context) => {
     const answer = await context.callModel(`${JUDGE}\n\n${check.judge}`, text);
     return /^\W*no\b/i.test(answer) ? undefined : REDACTED;

@@ -40,11 +40,11 @@ export interface CallContext extends HookContext {
 export interface Guard {
   at: ('input' | 'results')[];
   action: 'block' | 'redact';
-  /** Text in place of blocked text. */
+  /** Text that replaces a blocked text. */
   message: string;
   /** Verdicts of functions and judges (model calls) are cached; a judge checks several texts in one model call. */
   by: 'patterns' | 'function' | 'judge';
-  /** Returns a replacement if the text must not pass, `undefined` if it may pass. */
+  /** Checks a text. Returns a replacement if the text must not pass, `undefined` if it may pass. */
   find(text: string, context: HookContext): Promise<string | undefined>;
 }
 

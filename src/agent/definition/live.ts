@@ -34,7 +34,7 @@ export type LiveInput =
   | { kind: 'responses'; responses: FunctionResponse[] };
 
 export interface LiveMessage {
-  /** New pieces of the model's output: text to append, or complete media. */
+  /** New pieces of the model's output: text that continues the earlier text, or complete media. */
   parts?: Part[];
   /** New part of the transcript of the user's speech; `finished` is false if more of it follows. */
   inputTranscription?: { text: string; finished: boolean };
@@ -49,7 +49,7 @@ export interface LiveMessage {
   /** True: the model has generated its whole output, but the speech is still being played. */
   generationComplete?: boolean;
   turnComplete?: boolean;
-  /** Why the connection ended. Only the last message has it. */
+  /** Why the connection ended; only in the last message. */
   closed?: AgentError;
 }
 

@@ -74,7 +74,7 @@ export interface CallingInvocation {
   operationId: string;
   /** Id of this session's conversation with the other service's agent. Default: each call begins a new conversation. */
   conversationId?: string | undefined;
-  /** The part of the other agent's last message that asks a person for input. */
+  /** Part of the other service's agent's last message: its question to the user. */
   question?: Part | undefined;
   /** The session state as the invocation sees it. */
   state: Readonly<JsonObject>;
@@ -112,9 +112,9 @@ export interface Model {
   provider: string;
   /** True: the provider needs an API key and none is configured, so every call fails. */
   lacksKey?: boolean;
-  /** Present if the provider has a live API and the operator has named a model for it. */
+  /** The provider's live API, if it has one and the operator has named a model for it. */
   live?: LiveModel;
-  /** Decides when a fallback model is called instead of this one. Default: never. */
+  /** Decides when calls skip this model for a fallback model. Default: never. */
   breaker?: CircuitBreaker;
   /** Returns one vector for each text; `tokens` is the provider's count. Absent if the model makes no embeddings. */
   embed?(

@@ -9,7 +9,7 @@ export type WrittenSchema = z.ZodType | JsonObject;
 export interface OutputSchema {
   /** The JSON Schema that the model receives. */
   schema: JsonObject;
-  /** Returns a message about the first violation, if there is one. */
+  /** Checks a value; returns a message about the first violation, if there is one. */
   check(value: unknown, signal: AbortSignal): Promise<string | undefined>;
 }
 

@@ -6,7 +6,7 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
-/** What the runtime offers to tools, for the user of the session only. */
+/** Artifacts and memories for tools, of the session's user only. */
 export interface ToolServices {
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
@@ -23,7 +23,7 @@ export interface ToolServices {
 /** Log for tools. Each line has the ids of the tool call, the request, the session and the invocation. */
 export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
 
-/** Each line of the log has the fields of `context`. */
+/** Makes a log for tools: each line has the fields of `context`. */
 export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
   const at =
     (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
@@ -111,7 +111,7 @@ export interface Wait {
   escalateTo?: string[];
   /** Function response if nobody replied in time. Default: a confirmation counts as refused, another call fails. */
   defaultAnswer?: JsonObject;
-  /** Name of the signal whose arrival completes the call. */
+  /** Name of the signal (sent over the API) that completes the call. */
   signal?: string;
 }
 

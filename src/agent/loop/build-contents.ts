@@ -45,7 +45,7 @@ export const listShown = (history: Event[], audience: Audience): Event[] =>
     (event) => event.partial !== true && isInBranch(event, audience.branch),
   );
 
-/** The contents built from the first `length` events of a history, in the cache. */
+/** A cache entry: the contents built from the first `length` events of a history. */
 interface CachedContents extends Audience {
   length: number;
   /** Frozen contents, which are only appended, because later invocations share the list. */
@@ -151,10 +151,10 @@ export const coversMetadata = (covered: Covered): Pick<Event, 'customMetadata'> 
 });
 
 interface Compaction {
-  /** Index of the compaction event itself. */
+  /** Index of the event with the summary. */
   index: number;
   covers: (event: Event, index: number) => boolean;
-  /** Indexes of the first and the last covered event. */
+  /** Indexes of the first and the last event that the summary covers. */
   start: number;
   end: number;
   summary: Event;

@@ -36,7 +36,7 @@ export async function compactHistory(invocation: InvocationState, turn: AgentTur
   if (replayed) return recordEvent(invocation, replayed);
   // The crashed process of a resumed invocation already decided about a summary, before its first stored event.
   if (stored && !stored.isOver) return undefined;
-  // The last model call that remains is reserved for the final answer.
+  // The last model call that `maxLlmCalls` still allows is kept for the final answer, not for a summary.
   if (!root.compaction || turn.signal.aborted || root.maxLlmCalls - invocation.used.llmCalls < 2) return undefined;
   const audience = { agentName: turn.agent.name, branch: turn.branch };
   const { tokenBudget, keepInvocations = 2 } = root.compaction;

@@ -23,7 +23,7 @@ export async function settleEarlier(
   // The tool stored its progress with `keep`, so it runs again and continues from there.
   if (state === 'started' && entry?.kept) return undefined;
   if (state === 'settled') return undefined;
-  // A person allowed the call to run again.
+  // It is unknown whether the call took effect, and a person has allowed it to run again.
   if (state === 'unknown' && decision === true) return undefined;
   if (state === 'started' && getEffect(tool) !== 'once') return undefined;
   const outcome = await check(invocation, turn, tool, call);

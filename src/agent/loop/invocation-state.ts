@@ -50,7 +50,7 @@ export interface AgentTurn {
   root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
-  /** Aborted with the invocation or, below a parallel agent, with the agent's branch. */
+  /** Aborted with the invocation or, below a `parallel` agent, when another of its branches fails. */
   signal: AbortSignal;
 }
 
@@ -108,7 +108,7 @@ export function newEvent(
   };
 }
 
-/** Applies a complete event to the invocation state, so that later calls see its content and state changes. */
+/** Applies a complete event to the invocation state, so that later model calls see its content and state. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
   invocation.input.observer?.event(event);

@@ -10,7 +10,7 @@ interface Track {
   mimeType: string;
   chunks: Buffer[];
   bytes: number;
-  /** Time of the first audio, in Unix milliseconds. */
+  /** Time at which the first audio of the speaker arrived, in Unix milliseconds. */
   startTime: number;
 }
 

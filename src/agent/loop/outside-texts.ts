@@ -6,7 +6,7 @@ import { isHiddenCall } from './build-contents.ts';
 /** Texts that the model reads one directly after the other. A match may be in one of them or span several. */
 type Run = string[];
 
-/** Returns a replacement if the text must not pass, `undefined` if it may pass. */
+/** Checks a text. Returns a replacement if the text must not pass, `undefined` if it may pass. */
 type FindText = (text: string) => Promise<string | undefined>;
 
 /** Media types whose files are text, whatever their first bytes are. */
@@ -99,7 +99,7 @@ function fromDataUri(uri: string): string[] {
   try {
     plain = decodeURIComponent(data);
   } catch {
-    // The percent-encoding is malformed, so the undecoded data are checked.
+    // The data URI's percent-encoding is malformed, so its undecoded data are checked.
   }
   const text = encoding ? toText(plain, type) : plain;
   return text ? [text] : [];
@@ -133,7 +133,7 @@ function toUtf16(bytes: Buffer, mimeType: string): string | undefined {
   return charset ? `utf-16${charset[1]?.toLowerCase() ?? 'le'}` : undefined;
 }
 
-/** Replaces all texts of an event. Function calls and responses stay in pairs. */
+/** Replaces all texts of an event. Each function call still has its response. */
 export function withoutTexts(event: Event): Event {
   return mapContents(event, (content) => {
     const answers = getParts(content).flatMap((part) => {

@@ -31,7 +31,7 @@ export interface RunInput {
   runtimeEventIds: ReadonlySet<string>;
   /** People's replies that closed the tasks to which the last event responds. Only such a reply approves a call. */
   taskAnswers: TaskAnswers;
-  /** Merged state of the session, the user and the application at the start. */
+  /** State of the session, the user and the application, merged, at the invocation's start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason: cancelled, interrupted, or over the time limit. */
   signal: AbortSignal;
@@ -72,7 +72,7 @@ export interface ObservedStep<Result> {
   traceparent?: string | undefined;
   /** Called when the first piece of the model's output arrives. */
   begin?: (() => void) | undefined;
-  /** Called with each part of the provider's response that was not understood. */
+  /** Called with each part of the provider's response that is unknown and therefore skipped. */
   passOver?: (() => void) | undefined;
   /** `result` is undefined if the call was aborted or waits for a person. `stack` says where a tool's code failed. */
   end(result: Result | undefined, stack?: string): void;

@@ -19,7 +19,7 @@ type Place = Pick<AgentTurn, 'agent' | 'branch'>;
  * After the last stored step it continues normally.
  */
 export class StoredSteps {
-  /** Ids of all function calls that were made before this process took over. */
+  /** Ids of all function calls of the session before this process resumed the invocation. */
   readonly callIds: ReadonlySet<string>;
   readonly #ids: ReadonlySet<string>;
   readonly #remaining: StoredStep[];

@@ -99,7 +99,7 @@ function listValues(text: string): string[] {
   return values;
 }
 
-/** Returns the index after the bracket that closes the bracket at `start`. */
+/** Returns the index after the bracket that closes the one at `start`, if there is any. */
 function findEnd(text: string, start: number): number | undefined {
   let depth = 0;
   for (const { 0: token, index } of text.slice(start).matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]]/gs)) {

@@ -81,7 +81,7 @@ export async function finishConsent(
   return grant;
 }
 
-/** Revokes a grant at its issuer, if the issuer has a revocation endpoint (RFC 7009). */
+/** Revokes an OAuth grant at its issuer, if the issuer has a revocation endpoint (RFC 7009). */
 export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise<void> {
   const { discovery, client, tokens } = kept as Grant;
   const { revocation_endpoint: endpoint } = (discovery?.authorizationServerMetadata ?? {}) as JsonObject;
@@ -222,7 +222,7 @@ export class UserToken {
     };
   }
 
-  /** Begins a consent; returns the URL to open in a browser, and a message that contains it. */
+  /** Begins an OAuth consent; returns the URL for the user's browser, and a message with the URL. */
   async requestConsent(sessionId: string): Promise<{ hint: string; url: string }> {
     const { name, url: serverUrl, userOauth = {} } = this.#server;
     const { clientId, issuer, scope } = userOauth;

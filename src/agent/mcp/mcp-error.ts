@@ -59,7 +59,7 @@ export function toMcpError(
   return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }
 
-/** Error codes of Node for a program that can never be started. */
+/** Node's error codes for a program that cannot be started, also not by a retry. */
 const UNSTARTABLE = /^(?:ENOENT|EACCES|ENOEXEC)$/;
 
 /** True if the server did not respond or responded with a 5xx status: the configuration is probably right. */

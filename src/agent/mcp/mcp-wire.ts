@@ -94,7 +94,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
     open.push(chunk);
     bytes += chunk.length;
     const end = chunk.lastIndexOf(LINE_FEED);
-    // A line that is too long is passed on unchanged, because the MCP SDK rejects it.
+    // A line that is too long is passed on unchanged; the MCP SDK then rejects it.
     if (end < 0 && bytes <= maxBytes) return;
     const all = Buffer.concat(open);
     const cut = end < 0 ? all.length : all.lastIndexOf(LINE_FEED) + 1;

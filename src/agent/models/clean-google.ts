@@ -108,7 +108,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** Unpacks the JSON text of a call's arguments if the cleaner had packed them. */
+/** Unpacks a call's arguments if `GoogleCleaner` has packed them into one as JSON text. */
 export function unpackArguments(input: string): string {
   if (!input.startsWith(`{"${PACKED}":`)) return input;
   const { [PACKED]: text } = JSON.parse(input) as JsonObject;

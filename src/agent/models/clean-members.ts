@@ -24,7 +24,7 @@ export function toNumber(value: unknown): number | undefined {
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
 }
 
-/** Keeps only the members that are numbers, also in nested objects. */
+/** Returns an object with only the members that are numbers, at any depth. */
 export function toNumbers(value: unknown): JsonObject | undefined {
   const object = toObject(value);
   if (!object) return undefined;

@@ -21,7 +21,7 @@ interface Code {
   /** The provider's names of members, by the name in the tool's schema. */
   names: Map<string, string>;
   items?: Code | undefined;
-  /** Conversion of members that the schema does not name. */
+  /** Conversion of the values of members that the schema does not name. */
   others?: Code | undefined;
   /** True: the model gives the value as JSON text. */
   isText?: boolean;
@@ -676,7 +676,7 @@ const describeFirst = (schema: JsonObject, words: string): JsonObject => {
 const withoutChoice = (node: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(node).filter(([name]) => name !== 'anyOf' && name !== 'oneOf'));
 
-/** Merges two schemas of the same value. If they conflict, the first wins. */
+/** Merges two schemas of the same value. In a conflict the first schema's keyword is used. */
 function mergeNodes(one: JsonObject, other: unknown): JsonObject {
   if (!isObject(other)) return one;
   const merged: JsonObject = { ...other, ...one };
@@ -715,7 +715,7 @@ const wrapped = (): FittedSchema => ({
 
 const join = (one: Code | undefined, other: Code): Code => (one ? { ...newCode(), also: [one, other] } : other);
 
-/** Derives a name that is not taken, of letters, digits and `_`. */
+/** Derives a name of letters, digits and `_` that is not in `taken`. */
 export function toFreeName(name: string, taken: ReadonlySet<string>, maximum: number): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, '_').replace(/^_+(?=.)|_+$/g, '');
   const start = /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;

@@ -20,7 +20,7 @@ interface StreamedAnswer {
   grounding: ModelAnswer['groundingMetadata'];
   finish: Finish | undefined;
   tags: ThoughtTags;
-  /** Id of the newest text block. */
+  /** Id of the newest text block of the stream. */
   textId: string;
 }
 
@@ -238,7 +238,7 @@ function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata 
     return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
   }
   const { inputTokens, outputTokens } = usage;
-  // The AI SDK package for Anthropic reports missing counts as 0.
+  // Two counts of 0 are missing counts: the AI SDK package for Anthropic reports those as 0.
   if (!inputTokens.total && !outputTokens.total) return undefined;
   const prompt = inputTokens.total ?? 0;
   const output = outputTokens.total ?? 0;

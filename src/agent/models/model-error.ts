@@ -159,7 +159,7 @@ function toWait(body: unknown): number | undefined {
   return seconds === undefined ? undefined : Math.ceil(Number(seconds) * 1_000);
 }
 
-/** True if a quota is used up that does not reset soon enough for a retry. */
+/** True if a quota is used up and is not renewed soon enough for a retry. */
 const isUsedUp = (body: unknown, word: string): boolean =>
   word === 'insufficient_quota' ||
   detailsOf(body).some(({ violations }) => /PerDay/.test(JSON.stringify(violations ?? '')));

@@ -19,7 +19,7 @@ import {
 } from '../definition/model.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** The `modelVersion` of every event of this model. */
+/** The `modelVersion` of every event of the built-in model. */
 const OFFLINE = 'offline';
 
 /**
@@ -170,7 +170,7 @@ export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): Function
     .sort((one, other) => one.place - other.place);
   let end = 0;
   return mentions.flatMap(({ name, place }, index) => {
-    // A tool name within the arguments of another call is no call.
+    // A tool name within the arguments of another call asks for no call.
     if (place < end) return [];
     const object = firstObject(prompt, place);
     const isOwn = object && object.start < (mentions[index + 1]?.place ?? prompt.length);

@@ -85,7 +85,7 @@ const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonO
         }),
       );
 
-/** Members of a reasoning detail that arrive in several pieces. */
+/** Members of OpenRouter's `reasoning_details` whose text arrives in several pieces. */
 const PIECES = ['text', 'summary', 'data'];
 
 function addDetail(details: JsonObject[], detail: JsonObject): void {

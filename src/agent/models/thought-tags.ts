@@ -64,7 +64,7 @@ export class ThoughtTags {
     }
     if ([...CLOSINGS.keys()].some((tag) => tag.startsWith(lower))) return false;
     this.#place = 'text';
-    // Blanks between a thought and the answer are dropped.
+    // Blanks between a thought and the answer are removed.
     pieces.push({ text: this.#hasThought ? trimmed : this.#held });
     this.#held = '';
     return false;

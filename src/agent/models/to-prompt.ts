@@ -149,7 +149,7 @@ class PromptBuilder {
     else {
       const text = toText(getText(part));
       const last = parts.at(-1);
-      // The signature of an empty text belongs to the text before it.
+      // An empty text only carries a signature, which belongs to the text before it.
       if (text === '' && 'providerOptions' in signed && last?.type === 'text' && !last.providerOptions)
         parts[parts.length - 1] = { ...last, ...signed };
       else if (text !== '') parts.push({ type: 'text', text, ...signed });
@@ -324,7 +324,7 @@ function isThought(provider: ProviderName, part: Part, data: ProviderData): bool
   return Boolean(part.text);
 }
 
-/** OpenRouter's reasoning details must be sent back unchanged. */
+/** Returns OpenRouter's reasoning details, which must be sent back unchanged. */
 function getDetails(data: ProviderData): JsonObject[] {
   const details: unknown = (data as Record<string, JsonObject | undefined>)['compatible']?.['reasoningDetails'];
   return Array.isArray(details) ? (details as JsonObject[]) : [];

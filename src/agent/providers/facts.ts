@@ -24,7 +24,7 @@ export interface ProviderFacts {
   answerFiles: FileFacts | undefined;
   /** Text of a model message to insert between tool results and a user message, for models that reject that order. */
   afterResults: string | undefined;
-  /** False if the provider rejects a conversation with its model's earlier thoughts. */
+  /** False: the provider rejects a conversation with its model's earlier thoughts, so they are not sent. */
   takesThoughts: boolean;
   outputTokens: number;
   stops: number;
@@ -38,9 +38,7 @@ interface CallIdFacts {
   length: number;
 }
 
-/**
- * Accepted files. Another file is sent as text if it is a text file, else as a description with name, type and size.
- */
+/** Accepted files. Any other is sent as text if it is a text file, else as a description with name, type and size. */
 export interface FileFacts {
   /** Accepted media types; `audio/*` means all of that kind. The type of an image is detected from its first bytes. */
   types: ReadonlySet<string>;

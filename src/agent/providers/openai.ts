@@ -9,7 +9,7 @@ const FILES: FileFacts = {
 };
 
 export const OPENAI: ProviderFacts = {
-  // The maximum is 64 characters in the Responses API and 40 in chat completions.
+  // The maximum length of a call id is 64 characters in the Responses API and 40 in chat completions.
   callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
   toolName: /^[a-zA-Z0-9_-]{1,64}$/,
   argumentName: LOOSE_NAME,

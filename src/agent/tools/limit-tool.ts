@@ -62,7 +62,7 @@ async function runWithRetries(
       const isFinal = error instanceof AgentError && error.code === 'egress_denied';
       if (attempt >= retries || isFinal || context.signal.aborted) throw error;
       context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
-      // Removes the actions that the failed attempt had set.
+      // Removes the event actions that the failed attempt had set, so that a retry starts without them.
       for (const name of Object.keys(context.actions)) delete context.actions[name as keyof typeof before];
       Object.assign(context.actions, cloneJson(before));
       context.attachments.length = attachmentCount;

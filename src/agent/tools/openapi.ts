@@ -111,7 +111,7 @@ function toTool(
   if (!URL.canParse(base))
     throw new ConfigError(`openapi ${source.name}: it has no absolute server address; give one as \`base_url\`.`);
   const declarations = [...((item['parameters'] ?? []) as unknown[]), ...((written['parameters'] ?? []) as unknown[])];
-  // Parameters of the operation come last, because they override those of the path.
+  // The operation's parameters come last, because they override those of its path.
   const byName = new Map(
     declarations
       .map((each) => resolveRef(document, each) as Parameter)
@@ -332,7 +332,7 @@ function toSimple({ explode = false, content }: Parameter, value: unknown, write
     .join(',');
 }
 
-/** Rejects `.` and `..`, because a value from a model must not change the path. */
+/** Serializes a value as a path segment. Throws for `.` and `..`, because the model must not change the path. */
 function toSegment(parameter: Parameter, value: unknown): string {
   const { name, style = 'simple', explode } = parameter;
   const write = (each: unknown) => encodeURIComponent(toText(each ?? ''));

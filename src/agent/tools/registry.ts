@@ -101,7 +101,7 @@ const requestInput: Tool = {
   run: async () => undefined,
 };
 
-/** Same as ADK's tool `exit_loop`. */
+/** Same as ADK's tool `exit_loop`: the call ends the `loop` agent. */
 export const exitLoop: Tool = {
   name: 'exit_loop',
   description: 'Ends the loop. Call it only when you are told to end it.',
