@@ -5,6 +5,7 @@ import type { Delta } from '../conversation/sessions/delta-store.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { currentContext } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
+import type { Invocation } from './invocation.ts';
 import type { LocalRun } from './local-run.ts';
 import { OpenText, type Position } from './open-text.ts';
 import { LIVE_RUN, type SessionFeeds } from './session-feed.ts';
@@ -17,9 +18,14 @@ export interface FollowOptions {
   withText?: boolean;
   /**
    * Ends following with this invocation: when `isOver` returns true and all events stored so far have been read. `run`:
-   * the invocation, if this process runs it; its events then come from memory for as long as possible.
+   * the invocation, if this process runs it; its events then come from memory for as long as possible, and if that is
+   * up to its end, `isOver` is called with its row.
    */
-  until?: { invocationId: string; isOver: () => Promise<boolean>; run?: LocalRun | undefined };
+  until?: {
+    invocationId: string;
+    isOver: (ended?: Invocation) => Promise<boolean>;
+    run?: LocalRun | undefined;
+  };
   /** Called if the reader's position no longer exists, before all events follow again. Absent: following ends then. */
   onRestart?: (reason: string) => Promise<void>;
 }
@@ -59,7 +65,7 @@ export async function* followSession(
       signal,
       withText,
     );
-    if (hasEnded && (await readPatiently(() => until.isOver(), signal)) !== false) return;
+    if (hasEnded && (await readPatiently(() => until.isOver(until.run?.invocation), signal)) !== false) return;
     start = place;
   }
   const wakeup = new Wakeup();
@@ -83,7 +89,6 @@ export async function* followSession(
       const isDue = until && (mayBeOver || !isHere || text.deltas.length === 0);
       mayBeOver = false;
       const over = isDue ? await readPatiently(() => until.isOver(), signal) : false;
-      // The reader must discard orphaned text first, because the events that follow would not replace that text.
       if (text && (isHere || open.isUnknown) && !open.matches(text.deltas)) yield takeBack(open, key, after);
       if (text && isHere && !over) yield* takeText(open, text.deltas, after);
       else {
@@ -100,6 +105,8 @@ export async function* followSession(
           open.clear();
           continue;
         }
+        // The reader must discard orphaned text first, because the events that follow would not replace that text.
+        if (text && !open.matches(text.deltas, page.events)) yield takeBack(open, key, after);
         yield* takeEvents(open, page.events);
         const last = page.events.at(-1);
         if (last) [after, view] = [last.sequence, { ...view, lastId: last.id }];

@@ -7,7 +7,7 @@ import type { FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { type EventFrame, notifyListener } from './context.ts';
 import type { Invocation } from './invocation.ts';
 
-/** Maximum length of the steps that a run keeps for its follower, in characters. */
+/** Maximum length of the steps that a follower has not taken yet, in characters. */
 const MAX_KEPT = 1_048_576;
 
 /** An event; or a piece of text, with the session's last sequence when it was stored. */
@@ -27,9 +27,8 @@ export class LocalRun {
   invocation: Invocation | undefined;
   /** `left`: the run ended in this process without an end of the invocation, which another process may resume. */
   #state: 'running' | 'left' | 'ended' = 'running';
+  /** The steps that the follower has not taken yet, and the length of their texts. */
   #steps: LocalStep[] = [];
-  /** Number of all steps so far; the first of them may have been dropped from `#steps`. */
-  #count = 0;
   #length = 0;
   #isDropped = false;
   #wake: (() => void) | undefined;
@@ -77,21 +76,21 @@ export class LocalRun {
     signal.addEventListener('abort', wakeup.wake);
     let place = after;
     try {
-      for (let next = 0; !signal.aborted; ) {
+      while (!signal.aborted) {
         wakeup.reset();
         // Read before the steps, because the last steps are added before the end.
         const state = this.#state;
-        for (; next < this.#count && !signal.aborted; next++) {
-          const step = this.#steps[next - this.#count + this.#steps.length];
-          if (!step) return false;
+        for (let step = this.#take(); step && !signal.aborted; step = this.#take()) {
           const { sequence } = step;
           const isEvent = step.kind === 'event';
-          if (isEvent ? sequence <= place : !withText) continue;
+          if (isEvent ? sequence <= after : !withText) continue;
+          // After a failover, the sequence of an event that was shown may come again, with another event.
           if (sequence !== (isEvent ? place + 1 : place)) return false;
           place = sequence;
           yield step;
         }
-        if (state !== 'running') return state === 'ended' && next === this.#count;
+        if (signal.aborted || this.#isDropped) return false;
+        if (state !== 'running') return state === 'ended';
         currentContext().hasRead?.();
         await wakeup.wait();
       }
@@ -102,18 +101,23 @@ export class LocalRun {
     }
   }
 
-  /** Frees the memory, because there is no follower any more. */
+  /** Keeps no more steps: there is no follower any more, or it is too far behind. */
   drop(): void {
     this.#isDropped = true;
     this.#steps = [];
-    this.#wake = undefined;
   }
 
   #add(step: LocalStep): void {
-    this.#count += 1;
+    if (this.#isDropped) return;
+    this.#steps.push(step);
     this.#length += step.text.length;
-    if (!this.#isDropped) this.#steps.push(step);
-    while (this.#length > MAX_KEPT && this.#steps.length > 0) this.#length -= this.#steps.shift()?.text.length ?? 0;
+    if (this.#length > MAX_KEPT) this.drop();
     this.#wake?.();
+  }
+
+  #take(): LocalStep | undefined {
+    const step = this.#steps.shift();
+    this.#length -= step?.text.length ?? 0;
+    return step;
   }
 }

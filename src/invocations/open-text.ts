@@ -48,9 +48,11 @@ export class OpenText {
   /**
    * False if the reader has orphaned text: the process that wrote it died, or its complete event was stored while the
    * reader was disconnected.
+   * @param events - the next events that the reader gets, which replace their text
    */
-  matches(deltas: readonly Delta[]): boolean {
-    if (!this.isUnknown) return [...this.#eventIds].every((id) => deltas.some(({ eventId }) => eventId === id));
+  matches(deltas: readonly Delta[], events: readonly { id: string }[] = []): boolean {
+    const known = new Set([...deltas.map(({ eventId }) => eventId), ...events.map(({ id }) => id)]);
+    if (!this.isUnknown) return [...this.#eventIds].every((id) => known.has(id));
     // Delta numbers are never reused, so one at or before the reader's position belongs to text that the reader has.
     for (const { number, eventId } of deltas) if (number <= this.delta) this.#eventIds.add(eventId);
     return this.#eventIds.size > 0;

@@ -5,10 +5,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic, textTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
+import type { NewEvent } from '../../src/core/event.ts';
 import { notifyListener } from '../../src/invocations/context.ts';
+import type { Invocation } from '../../src/invocations/invocation.ts';
 import { LocalRun } from '../../src/invocations/local-run.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';
 import { type FollowOptions, followSession } from '../../src/invocations/follow.ts';
+import { readTurn } from '../../src/features/doors/turn.ts';
 import { claimSession } from '../../src/invocations/lock-store.ts';
 import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
@@ -289,4 +292,84 @@ test('a follower in memory ends with its session', async () => {
   await deleteSession(store.pool.db, key);
   await ended;
   expect(seen).toEqual([2]);
+});
+
+/** A session whose model has said one piece of text, which a follower has got: in memory, or from the database. */
+async function followText(isHere: boolean) {
+  const key = newKey();
+  const lease = { key, invocationId: 'e', token: randomUUID(), durationMs: 60_000 };
+  await claimSession(store.pool.db, lease, [textEvent('prompt')], true);
+  const run = new LocalRun(false);
+  run.begin(1, [], []);
+  const over = { isOver: false };
+  const until = { invocationId: 'e', isOver: async () => over.isOver, ...(isHere && { run }) };
+  const kinds: string[] = [];
+  const follow = async () => {
+    const options = { until, withText: true };
+    const from = { sequence: 1, delta: 0 };
+    for await (const step of followSession({ feeds }, key, from, new AbortController().signal, options))
+      kinds.push(`${step.kind} ${step.position.sequence}`);
+  };
+  const ended = follow();
+  const piece = await appendDeltas(store.pool.db, lease, undefined, [{ eventId: 'x', text: '{}' }]);
+  run.addDelta({ text: '{}', event: textEvent('', { id: 'x' }), sequence: 1, delta: piece?.last });
+  notifications.publish(textTopic(key));
+  await expect.poll(() => kinds).toEqual(['delta 1']);
+  const append = async (event: NewEvent, leaseToken?: string) => {
+    const options = leaseToken === undefined ? {} : { leaseToken, hasDeltas: true };
+    return appendEvents(store.pool.db, key, [event], options);
+  };
+  const end = async () => {
+    over.isOver = true;
+    run.leave();
+    notifications.publish(sessionTopic(key));
+    await ended;
+    return kinds;
+  };
+  return { key, lease, run, append, end };
+}
+
+test('a text whose event comes behind one of another client is not taken back', async () => {
+  const { lease, run, append, end } = await followText(true);
+  await append(textEvent('note'));
+  const event = textEvent('answer', { id: 'x', author: 'model' });
+  notifyListener(run.addFrame, await append(event, lease.token), [event]);
+  expect(await end()).toEqual(['delta 1', 'event 2', 'event 3']);
+});
+
+test.each([
+  ['in memory', true],
+  ['of the database', false],
+])(
+  'a follower %s is told to discard the text of a process that died before it gets what another one says',
+  async (_, isHere) => {
+    const { key, append, end } = await followText(isHere);
+    const token = randomUUID();
+    await store.pool.db.execute(sql`update sessions set lease_token = ${token} where id = ${key.sessionId}`);
+    await append(textEvent('another answer', { author: 'model' }), token);
+    expect(await end()).toEqual(['delta 1', 'void 1', 'event 2']);
+  },
+);
+
+test('who reads on from the database does not take a pause for the end if another process has gone on since', async () => {
+  const { key, run, say, sayElsewhere } = await followLocally();
+  const pause = { id: 'e', ...key, status: 'paused' } as Invocation;
+  const read = async () => {
+    const shown: (number | string)[] = [];
+    const turn = { key, invocationId: 'e', run };
+    for await (const step of readTurn({ feeds, database: store.pool }, turn, new AbortController().signal)) {
+      if (step.kind === 'event') shown.push(step.sequence);
+      if (step.kind === 'end') shown.push(step.invocation.status);
+    }
+    return shown;
+  };
+  const reading = read();
+  await say('two');
+  await sayElsewhere('three');
+  await say('a question');
+  run.end(pause);
+  await sayElsewhere('an answer');
+  await store.pool.db.execute(sql`update invocations set status = 'succeeded' where session_id = ${key.sessionId}`);
+  notifications.publish(sessionTopic(key));
+  expect(await reading).toEqual([2, 3, 4, 5, 'succeeded']);
 });

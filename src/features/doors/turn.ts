@@ -57,8 +57,8 @@ export async function* readTurn(
       sequence = yield* readStored(reads, { key, invocationId, after: sequence }, signal, run.before);
     sequence = Math.max(sequence, run.before);
   }
-  const isOver = async () => {
-    last = run?.invocation ?? (await context.feeds.readInvocation(key, invocationId));
+  const isOver = async (ended?: Invocation) => {
+    last = ended ?? (await context.feeds.readInvocation(key, invocationId));
     return !last || !isActive(last);
   };
   const options = { withText, until: { invocationId, isOver, run } };

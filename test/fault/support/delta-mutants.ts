@@ -38,6 +38,18 @@ export const DELTA_MUTANTS: Mutant[] = [
     tests: READERS,
   },
   {
+    name: 'shows what another process says before it takes back what the dead one said',
+    changes: change('followSession', '!open.matches(text.deltas, page.events)', 'false'),
+    tests: FOLLOWERS,
+    only: 'is told to discard',
+  },
+  {
+    name: 'takes text back whose event comes next',
+    changes: change('OpenText', '...events.map(({ id }) => id)', ''),
+    tests: FOLLOWERS,
+    only: 'is not taken back',
+  },
+  {
     name: 'sends a piece of text twice',
     changes: change('OpenText', 'number <= this.delta) + 1', 'number < this.delta) + 1'),
     tests: READERS,
@@ -49,12 +61,17 @@ export const DELTA_MUTANTS: Mutant[] = [
   },
   {
     name: 'sends an event of its process twice',
-    changes: change('LocalRun', 'isEvent ? sequence <= place : !withText', '!isEvent && !withText'),
+    changes: change('LocalRun', 'isEvent ? sequence <= after : !withText', '!isEvent && !withText'),
+    tests: LOCAL,
+  },
+  {
+    name: 'takes another event at the place of one that a failover lost for that event',
+    changes: change('LocalRun', 'sequence <= after', 'sequence <= place'),
     tests: LOCAL,
   },
   {
     name: 'keeps whatever its process says for a reader that does not read',
-    changes: change('LocalRun', 'this.#length > MAX_KEPT && ', 'this.#length < 0 && '),
+    changes: change('LocalRun', 'if (this.#length > MAX_KEPT) this.drop();', ''),
     tests: LOCAL,
   },
   {
@@ -92,5 +109,11 @@ export const DELTA_MUTANTS: Mutant[] = [
     changes: change('followHere', 'lastId: value.id', 'lastId: undefined'),
     tests: FOLLOWERS,
     only: 'after a failover',
+  },
+  {
+    name: 'takes a pause in memory for the end',
+    changes: change('readTurn', 'last = ended ?? ', 'last = run?.invocation ?? ended ?? '),
+    tests: FOLLOWERS,
+    only: 'does not take a pause',
   },
 ];

@@ -131,3 +131,11 @@ test('a follower whose client has gone stops, and nothing is kept for it', async
   run.end(ended);
   expect(await read(4)).toEqual({ texts: [], hasEnded: false });
 });
+
+test('another event at the place of one that was shown, after a failover, is a gap', async () => {
+  add(5, 'lost with the primary');
+  add(5, 'at its place');
+  add(6);
+  run.end(ended);
+  expect(await read(4)).toEqual({ texts: ['lost with the primary'], hasEnded: false });
+});
