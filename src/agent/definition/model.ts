@@ -70,7 +70,7 @@ export interface ModelRequest {
 
 export interface CallingInvocation {
   session: SessionKey;
-  /** Idempotency key of this call: every retry has the same key. */
+  /** Idempotency key of the call of the other service's agent: every retry has the same key. */
   operationId: string;
   /** Id of this session's conversation with the other service's agent. Default: each call begins a new conversation. */
   conversationId?: string | undefined;
@@ -86,9 +86,9 @@ export interface CallingInvocation {
     /** Counts the model calls that the other agent reports, minus one: the call of that agent is already counted. */
     count(made: number): void;
   };
-  /** The value that an earlier attempt of this call stored with `keep`. */
+  /** The data that an earlier attempt of the call of the agent stored with `keep`. */
   kept?: JsonObject | undefined;
-  /** Stores data with which another process can resume this call if this process dies. */
+  /** Stores data with which another process can resume the call of the agent if this process dies. */
   keep(value: JsonObject): Promise<void>;
 }
 

@@ -31,7 +31,7 @@ type RequiredKeys<T> = {
 }[keyof T];
 type Present<T> = { [Key in keyof T]: NonNullable<T[Key]> };
 
-/** Removes undefined and null members. */
+/** Returns an object without its undefined and null members. */
 export function withoutAbsent<T extends object>(value: T): Partial<Present<T>> & Pick<Present<T>, RequiredKeys<T>> {
   return Object.fromEntries(
     Object.entries(value).filter(([, member]) => member !== undefined && member !== null),

@@ -52,9 +52,9 @@ export interface ToolContext {
   actions: EventActions;
   /** A person's reply to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
-  /** Stores data with which another process can resume this call if this process dies. */
+  /** Stores data with which another process can resume this tool call if this process dies. */
   keep(value: JsonObject): Promise<void>;
-  /** The value that an earlier attempt of this call stored with `keep`. */
+  /** The data that an earlier attempt of this tool call stored with `keep`. */
   kept?: JsonObject | undefined;
   /** Media for the model. Each attachment becomes one of the `parts` of the function response. */
   attachments: Part[];

@@ -88,7 +88,7 @@ function toTool(connected: Connected, tool: DeclaredTool, isModern: boolean): To
         'agent-runtime/operationId': context.operationId,
         ...(isModern && { [LOG_LEVEL_META_KEY]: 'info' as const }),
       };
-      // The SDK gets no output schema, because it would compile it.
+      // The MCP SDK gets no output schema, because it would compile that untrusted schema on this thread.
       const toolDefinition = { name, inputSchema: inputSchema as never };
       const { result, pending } = await callTool(connected, name, context, (more, requestOptions) => {
         const params = { name, arguments: args, _meta, ...more };

@@ -23,7 +23,7 @@ const MESSAGE_MS = 10;
 
 export type TransportKind = 'streamable-http' | 'sse' | 'stdio';
 
-/** A transport. `failure`: it was closed, because its server exceeded this limit. */
+/** A transport. `failure` is the error of the limit that its server exceeded and that closed it. */
 export interface BoundedTransport {
   transport: Transport;
   failure?: AgentError;

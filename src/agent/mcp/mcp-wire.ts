@@ -11,7 +11,7 @@ import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
  * members that the runtime reads itself are put as one string into `_meta`, from which {@link unpack} restores them.
  */
 
-/** Member of `_meta` with the string of members that were moved out of the SDK's sight. */
+/** Member of `_meta` that holds the moved members as one string of JSON. */
 const PACKED = 'agent-runtime/packed';
 /** Members with lists that the runtime reads itself. The MCP SDK gets empty lists, because it requires some of them. */
 const LISTS = ['content', 'tools', 'contents', 'messages', 'prompts', 'resources', 'resourceTemplates'];

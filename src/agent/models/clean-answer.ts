@@ -68,7 +68,9 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
   else yield* cleanStream(start, pieces, cleaner, listener);
 }
 
-/** The text is no generator, because two loops read it in turn, and the end of the first would close a generator. */
+/**
+ * An iterator that two loops read in turn. It is no generator, because the first loop's end would close a generator.
+ */
 function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
   const pieces = text[Symbol.asyncIterator]();
   const next = async () => {

@@ -79,7 +79,7 @@ function addPart(answer: StreamedAnswer, part: StreamPart): Part[] {
   return [];
 }
 
-/** Text within thought tags becomes a thought. */
+/** Adds text to the output; text within thought tags (`<think>`) becomes a thought. */
 function addText(answer: StreamedAnswer, pieces: Part[]): Part[] {
   for (const { text = '', thought = false } of pieces) {
     const block = thought ? getTagged(answer) : getBlock(answer, answer.textId, false);
