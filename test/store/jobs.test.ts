@@ -229,13 +229,14 @@ test('lanes that are emptied while jobs are added: each job ends once, and none 
   expect(await lanesOf()).toEqual([]);
 });
 
-test('the loop runs jobs, gives a poison job up, and leaves to others what it claims while it stops', async () => {
+test('the loop runs jobs, gives a poison job up, ends one about nothing, and leaves to others what it claims while it stops', async () => {
   await add('poison', 'l');
   for (let n = 0; n < 2; n++) {
     await claim(1, {}, 0);
     await sleep(2);
   }
   await add('good', 'l', 3);
+  await add('nothing', 'l');
   const done: string[] = [];
   const draining = new AbortController();
   const listeners = new Set<() => void>();
@@ -261,7 +262,7 @@ test('the loop runs jobs, gives a poison job up, and leaves to others what it cl
       maxPauseMs: HOUR_MS,
       load: async (_, jobs) => {
         if (done.length === 4) draining.abort();
-        return jobs.map((job) => ({ job }));
+        return jobs.filter(({ userId }) => userId !== 'nothing').map((job) => ({ job }));
       },
       run: async ({ job }) => {
         done.push(`ran ${job.userId}`);
@@ -274,6 +275,7 @@ test('the loop runs jobs, gives a poison job up, and leaves to others what it cl
     },
   );
   await expect.poll(() => done.length).toBe(4);
+  await expect.poll(rowsOf).toEqual([]);
   const reason = 'Given up after two processes ended while they ran it.';
   expect(done.toSorted()).toEqual([`gave up poison: ${reason}`, 'ran good', 'ran good', 'ran good']);
   await add('late', 'l');

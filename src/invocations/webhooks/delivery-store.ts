@@ -62,7 +62,7 @@ export const toJobLimits = ({ perHost, perUser }: { perHost: number; perUser: nu
   pair: Math.max(1, perUser - 1),
 });
 
-/** Reads claimed deliveries with their webhooks. */
+/** Reads claimed deliveries with their webhooks, unless somebody has ended them with SQL. */
 export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<ClaimedDelivery[]> {
   const column = (of: (job: Job) => string) => sql.param(claimedJobs.map(of));
   const rows = await tx
@@ -71,7 +71,7 @@ export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<
     .innerJoin(webhooks, isItsWebhook)
     .leftJoin(job.table, job.on)
     .where(
-      sql`(${d.appName}, ${d.userId}, ${d.id}) in (
+      sql`${d.status} = 'pending' and (${d.appName}, ${d.userId}, ${d.id}) in (
         select * from unnest(${column(({ appName }) => appName)}::text[], ${column(({ userId }) => userId)}::text[],
                              ${column(({ id }) => id)}::text[]))`,
     );

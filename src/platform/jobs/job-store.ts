@@ -74,6 +74,11 @@ export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', Any
 /** SQL expression that ends a claimed job; false if another process has claimed it. */
 export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
 
+/** Ends claimed jobs that are about nothing. */
+export async function endJobs(db: Database, kind: string, claimed: Job[]): Promise<void> {
+  for (const job of claimed) await db.execute(sql`select ${endsJob(kind, job)}`);
+}
+
 /** SQL expression that puts a claimed job back for another attempt; false if another process has claimed it. */
 export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = sql`false`) =>
   sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::integer, ${halfOpen})`;

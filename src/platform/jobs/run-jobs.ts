@@ -1,5 +1,5 @@
 import type { Database, DatabasePool } from '../db/database.ts';
-import { claimJobs, type Job, type JobLimits, takeBackLoss } from './job-store.ts';
+import { claimJobs, endJobs, type Job, type JobLimits, takeBackLoss } from './job-store.ts';
 import { type LeasedQueue, pauseUntil, type QueueContext, runLeasedQueue } from '../work/leased-queue.ts';
 
 /** A kind of job of the table `jobs`. `Work` is a claimed job with the rows that it is about. */
@@ -11,7 +11,10 @@ export interface JobKind<Work extends { job: Job }>
   limits: JobLimits;
   /** Maximum pause in milliseconds between two polls, because notifications may be lost. */
   maxPauseMs: number;
-  /** Reads what claimed jobs are about, in the transaction of their claim. */
+  /**
+   * Reads what claimed jobs are about, in the transaction of their claim. A job that is missing in the result has nothing
+   * to do any more and is ended.
+   */
   load: (tx: Database, jobs: Job[]) => Promise<Work[]>;
   /** Ends a poison job. */
   giveUp: (work: Work, reason: string) => Promise<unknown>;
@@ -31,6 +34,12 @@ export function runJobs<Work extends { job: Job }>(
       return database.transaction(async (tx) => {
         const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, slots, leaseMs, limits });
         const jobs = claimed.length > 0 ? await load(tx, claimed) : [];
+        const loaded = new Set(jobs.map(({ job }) => job));
+        await endJobs(
+          tx,
+          kind,
+          claimed.filter((job) => !loaded.has(job)),
+        );
         // If shutdown has begun meanwhile, roll the claim back, so that another process claims these jobs.
         draining.throwIfAborted();
         return { jobs, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
