@@ -31,7 +31,10 @@ export const splitAtCommas = (value: string) =>
 export const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
 
-/** Removes a slash at the end of a URL. `undefined` for credentials, a query, a fragment, or a scheme but http(s). */
+/**
+ * Removes a slash at the end of a URL. `undefined` for a URL with credentials, a query, a fragment, or a scheme other
+ * than http and https.
+ */
 function toPublicUrl(value: string): string | undefined {
   const address = URL.parse(value);
   if (!address || !/^https?:$/.test(address.protocol) || address.username || address.password) return undefined;

@@ -20,7 +20,7 @@ export class JsonScan {
   excess: 'depth' | 'values' | undefined;
   /** True if a number may be outside the range of a double, because it has an exponent or more than 308 digits. */
   mayOverflow = false;
-  /** Number of members of all objects, duplicates included. */
+  /** Number of members of all objects in the text, members with the same name included. */
   members = 0;
   /** Number of elements or members of the outermost array or object. */
   elements = 1;

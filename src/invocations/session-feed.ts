@@ -176,7 +176,7 @@ class FollowedSession {
   }
 
   wake(): void {
-    // A read that began before the change may not contain the change.
+    // Later callers must not share a read that is in progress, because it may lack the change.
     this.#reads = new SingleFlight();
     this.#textReads = new SingleFlight();
     for (const follower of this.followers.keys()) follower();
@@ -187,7 +187,9 @@ class FollowedSession {
     for (const [follower, withText] of this.followers) if (withText) follower();
   }
 
-  /** Wakes streams if the session has changed; waits first, because the change's notification may still arrive. */
+  /**
+   * Wakes streams if the session has changed, after a pause in which the notification of the change may still arrive.
+   */
   compare(end: SessionEnd | undefined): void {
     const before = this.#lastEnd;
     if (end?.lastSequence === before?.lastSequence && end?.createTime === before?.createTime) return;
