@@ -95,7 +95,9 @@ describe('what a call costs', () => {
     let answered: Answer | undefined;
     const sent = await statementsOf(async () => (answered = await app.post('/v1/responses', request)));
     expect(answered).toMatchObject({ status: 200, body: { status: 'failed' } });
-    expect(sent.filter((text) => / from "events"| from "invocations"/.test(text))).toEqual([]);
+    // The poll of the queue may run beside it.
+    const reads = sent.filter((text) => / from "events"| from "invocations"/.test(text) && !/'queued'/.test(text));
+    expect(reads).toEqual([]);
   });
 });
 
@@ -192,7 +194,7 @@ describe('while it runs', () => {
   test.each(IN_SESSION)('%s: its process stops, and another one has the answer', async (name) => {
     const sessionId = newId();
     await create(sessionId);
-    const third = await startOn(app.databaseUrl, { DOORS, SHUTDOWN_GRACE_MS: '200' }, { agents: gate.agents });
+    const third = await startOn(app.databaseUrl, { DOORS, SHUTDOWN_GRACE_MS: '2000' }, { agents: gate.agents });
     const answering = CALLS[name](client(third.url), 'Hi.', sessionId);
     await entered();
     const closed = third.close();
