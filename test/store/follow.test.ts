@@ -295,7 +295,7 @@ test('a follower in memory ends with its session', async () => {
 });
 
 /** A session whose model has said one piece of text, which a follower has got: in memory, or from the database. */
-async function followText(isHere: boolean) {
+async function followStream(isHere: boolean) {
   const key = newKey();
   const lease = { key, invocationId: 'e', token: randomUUID(), durationMs: 60_000 };
   await claimSession(store.pool.db, lease, [textEvent('prompt')], true);
@@ -330,7 +330,7 @@ async function followText(isHere: boolean) {
 }
 
 test('a text whose event comes behind one of another client is not taken back', async () => {
-  const { lease, run, append, end } = await followText(true);
+  const { lease, run, append, end } = await followStream(true);
   await append(textEvent('note'));
   const event = textEvent('answer', { id: 'x', author: 'model' });
   notifyListener(run.addFrame, await append(event, lease.token), [event]);
@@ -343,7 +343,7 @@ test.each([
 ])(
   'a follower %s is told to discard the text of a process that died before it gets what another one says',
   async (_, isHere) => {
-    const { key, append, end } = await followText(isHere);
+    const { key, append, end } = await followStream(isHere);
     const token = randomUUID();
     await store.pool.db.execute(sql`update sessions set lease_token = ${token} where id = ${key.sessionId}`);
     await append(textEvent('another answer', { author: 'model' }), token);
