@@ -39,7 +39,7 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
-interface BackgroundContext extends InvocationContext {
+export interface BackgroundContext extends InvocationContext {
   config: Pick<Config, 'WEBHOOKS'>;
 }
 
