@@ -5,6 +5,8 @@ import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import type { Config } from '../../config/config.ts';
+import type { Operation } from '../../platform/http/operation/operation.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocation } from '../routes/invocations.ts';
 import { sampleTapes } from '../tape-store.ts';
@@ -128,4 +130,7 @@ const replayInvocation = invocation.action('replay')({
   },
 });
 
-export const replayOperations = [sampleInvocations, replayInvocation];
+export const replayOperations: Operation<InvocationContext & { config: Pick<Config, 'WEBHOOKS'> }>[] = [
+  sampleInvocations,
+  replayInvocation,
+];

@@ -39,7 +39,7 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
-export interface BackgroundContext extends InvocationContext {
+interface BackgroundContext extends InvocationContext {
   config: Pick<Config, 'WEBHOOKS'>;
 }
 
