@@ -81,7 +81,11 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on, and is counted by its budget again',
-    changes: change('invocations/claim', 'p_is_free: lease.isFree === true', 'p_is_free: false'),
+    changes: change(
+      'claim_session',
+      'if not p_is_free and not v_has_begun then perform count_use',
+      'if true then perform count_use',
+    ),
     tests: GOES_ON,
   },
   {
