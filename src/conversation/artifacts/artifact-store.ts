@@ -202,7 +202,7 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
-/** A number outside the range of PostgreSQL's `integer` cannot exist, and comparing it with the column would fail. */
+/** No version has a number outside PostgreSQL's `integer`, and a comparison of the column with one would fail. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
 const PAGE_NAMES = 1_000;

@@ -26,7 +26,7 @@ export interface ReservedCall {
   request: ModelRequest;
   /** Id of the reservation. The caller passes it on with the counted use, which releases the reservation. */
   reservation: string;
-  /** Must be called when the model call ends. If its use is not counted, the reservation expires after `durationMs`. */
+  /** Stops renewing the reservation, when the model call has ended; without a counted use it then expires. */
   end(): void;
 }
 

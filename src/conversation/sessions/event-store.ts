@@ -54,9 +54,9 @@ const MAX_BYTES = 1_048_576;
 const PIECE_BYTES = sql.raw('32768');
 
 /**
- * SQL fragment (lateral): reads a session's events between two sequences as a single row `page` with their `text`, the
- * `last` sequence, and `own`, the ids of the events made by the runtime (null if none). Reads fewer events if they are
- * large.
+ * SQL fragment for a lateral join with the alias `page`: one row with a session's events between two sequences as JSON
+ * (`text`), the sequence of the last one (`last`) and the ids of those that the runtime made (`own`, null if none). It
+ * ends before the limit of events if their JSON reaches {@link MAX_BYTES}.
  */
 export const eventPage = (
   key: SessionRef,
@@ -260,7 +260,7 @@ const selectOfInvocation = statement<StoredEvent>(
 export interface EventSelection {
   sessionId: string;
   invocationId: string;
-  /** Maximum number of user events, of which the newest are read. Default: all. */
+  /** At most this many user events are read, the newest ones. Default: all. */
   maxUserEvents?: number | undefined;
   agentEvents: boolean;
   /** True: also read events with tool calls or their responses, by any author. */

@@ -67,7 +67,7 @@ export const clampedSeconds = (seconds: number): number => Math.min(Math.max(sec
 /** SQL condition: this is the first row of events, or the only row of a session without events. */
 const IS_FIRST = sql`coalesce(page.place, 0) = 0`;
 
-/** Reads a session up to sequence `n`: the join that computes `n`, and the JSON before and after the events. */
+/** SQL fragments of a read up to sequence `n`: the join that computes `n`, and the session's JSON around its events. */
 interface SessionForm {
   n: SQL;
   join: SQL;
