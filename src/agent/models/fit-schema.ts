@@ -519,7 +519,6 @@ class Fitting {
     }
     const texts = code.also.filter(({ isText }) => isText);
     // A value that is JSON text in only some alternatives could not be decoded, so it becomes JSON text in all.
-    if (texts.length > 0 && texts.length < code.also.length) return this.#asText(node);
     if (texts.length > 0) return this.#asText(node);
     if (made.length === 1 && made[0]) return { schema: made[0], code };
     const { description } = node;
