@@ -25,8 +25,16 @@ const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
 /** Settings that earlier versions had, with the behaviour that replaces each. */
 const FORMER = new Map([
+  ['DATABASE_PREPARED_STATEMENTS', 'DATABASE_POOLER says whether a pooler stands before the database'],
   ['DATABASE_READ_URL', 'reads go to DATABASE_URL'],
+  ['LIVE_SESSION_MS', 'a live session ends after an hour'],
+  ['MAX_ARTIFACT_BYTES', 'MAX_BODY_BYTES holds for artifacts'],
+  ['MAX_LIVE_SESSIONS', 'it is half of MAX_INVOCATIONS'],
+  ['MAX_STREAMS_PER_USER', 'it is half of MAX_REQUESTS_PER_USER'],
+  ['MCP_CALL_TIMEOUT_MS', 'it stands beside each server in MCP_SERVERS'],
+  ['MCP_ON_FAILURE', 'it stands beside each server in MCP_SERVERS'],
   ['OTEL_SEMCONV_STABILITY_OPT_IN', 'traces and metrics have the current names only'],
+  ['SWEEP_INTERVAL_MS', 'it is a third of SESSION_LEASE_MS'],
 ]);
 
 /** Names of environment variables whose value is never shown in messages. */

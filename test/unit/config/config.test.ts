@@ -37,10 +37,12 @@ test('a setting that went is named with what holds now', () => {
   const former = {
     DATABASE_READ_URL: 'postgres://replica.example/agents',
     OTEL_SEMCONV_STABILITY_OPT_IN: 'gen_ai/dup',
+    SWEEP_INTERVAL_MS: '1000',
   };
   expect(readConfig(former).misspelt).toEqual([
     'DATABASE_READ_URL is no setting any more and has no effect: reads go to DATABASE_URL.',
     'OTEL_SEMCONV_STABILITY_OPT_IN is no setting any more and has no effect: traces and metrics have the current names only.',
+    'SWEEP_INTERVAL_MS is no setting any more and has no effect: it is a third of SESSION_LEASE_MS.',
   ]);
 });
 
