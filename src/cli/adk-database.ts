@@ -4,7 +4,7 @@ import { CommandError } from './output.ts';
 import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-/** PostgreSQL and SQLite both take `$1`, `$2` and `$3` as parameters here. */
+/** Parameters are `$1`, `$2` and `$3`, which PostgreSQL and SQLite both accept. */
 type Query = (text: string, values?: string[]) => Promise<Record<string, string>[]>;
 
 /** A read-only connection to ADK's database. */

@@ -121,7 +121,7 @@ interface Lines {
   close(): void;
 }
 
-/** Reads standard input; lines that nobody has asked for yet are buffered, because a pipe sends all at once. */
+/** Reads standard input. Lines are buffered until they are needed, because a pipe sends all at once. */
 function readLines(): Lines {
   const terminal = process.stdin.isTTY;
   const input = createInterface({ input: process.stdin, output: process.stdout, terminal });

@@ -21,7 +21,7 @@ export function isThrough({ trials, passRate, errors, notEvaluated, unfinished }
 /** Exit code if there is no regression, but a part of the baseline could not be compared. */
 export const NOT_COMPARED = 3;
 
-/** A comparison as the service returns it. Services of earlier versions do not send the members of `Unseen`. */
+/** A comparison as the service returns it; services of earlier versions leave out the members of `Unseen`. */
 type Compared = Omit<RunComparison, keyof Unseen> & Partial<Unseen>;
 type Unseen = Pick<RunComparison, 'compared' | 'missing' | 'added' | 'missingMetrics'>;
 

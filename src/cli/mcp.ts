@@ -19,7 +19,9 @@ interface Message {
   result?: { protocolVersion?: string };
 }
 
-/** A message to the service without a response yet. `settle` without an argument: the client cancelled it. */
+/**
+ * A message to the service that has no response yet. `settle` is called without an argument if the client cancelled it.
+ */
 interface Waiting {
   id: Message['id'];
   gone: AbortController;

@@ -69,7 +69,8 @@ function write(report: GateReport, { json, junit }: GateOptions): number {
 }
 
 /**
- * The first `live` replays, with the live model, run in turn, as they share the token budget; all others in parallel.
+ * Replays the first `live` items with the live model, one after the other, because they share its token budget; the
+ * others without it, in parallel.
  */
 async function replayAll(
   api: Api,

@@ -84,8 +84,8 @@ function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<Door
 }
 
 /**
- * Warns of a former or misspelt setting. It begins with the letter of the setting that it resembles, because most
- * environment variables are not for the runtime.
+ * Warns of a former or misspelt setting. A name counts as misspelt only if it begins with the letter of the setting
+ * that it resembles, because most environment variables are not for the runtime.
  */
 function describeMisspelt(name: string): string[] {
   const now = FORMER.get(name);

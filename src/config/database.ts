@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { choice, choiceOr, documented, text, textOr, whole } from './setting-schemas.ts';
 
-/** A schema name without quotes in SQL, which leaves room for `<name>_inspect` in PostgreSQL's 63 characters. */
+/** A schema name that SQL needs not quote, short enough that `<name>_inspect` fits into PostgreSQL's 63 characters. */
 const SCHEMA = /^(?!pg_)[a-z_][a-z0-9_]{0,54}$/;
 
 export const DATABASE = {

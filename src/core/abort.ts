@@ -10,7 +10,7 @@ export function orAborted<Result>(work: Promise<Result>, signal: AbortSignal): P
   });
 }
 
-/** Returns the reason of an aborted signal. One that is no `AgentError` becomes the cause of one (`interrupted`). */
+/** Returns the reason of an aborted signal; a reason that is not an `AgentError` is wrapped in one (`interrupted`). */
 export function abortError(signal: AbortSignal): AgentError {
   if (signal.reason instanceof AgentError) return signal.reason;
   return new AgentError('interrupted', 'The invocation was interrupted.', { cause: signal.reason });
@@ -19,7 +19,10 @@ export function abortError(signal: AbortSignal): AgentError {
 /** Maximum delay of a timer in milliseconds. Node fires a timer with a longer delay at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Calls `work` at a Unix time in milliseconds, never at `undefined`. @returns a function that cancels the call */
+/**
+ * Calls `work` at a Unix time in milliseconds, or never if it is undefined.
+ * @returns a function that cancels the call
+ */
 export function atTime(time: number | undefined, work: () => void): () => void {
   if (time === undefined) return () => undefined;
   let timer: NodeJS.Timeout;

@@ -15,9 +15,7 @@ function alphabet(last: string): Uint8Array {
 const STANDARD = alphabet('+/');
 const URL_SAFE = alphabet('-_');
 
-/**
- * Base64: masks of the last character's unused bits, which must be 0, by the number of characters in the last group.
- */
+/** By the number of characters in the last group of four: the unused bits of the last character, which must be 0. */
 const SPARE_BITS = [0, 0, 0b1111, 0b11];
 
 /**

@@ -102,7 +102,7 @@ export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
-/** Beginnings of the message: why this process cannot give the result of an invocation that it began. */
+/** How the message begins: why this process cannot return the result of an invocation that it began. */
 const LEFT_BECAUSE = {
   stopping: 'The service is stopping',
   lost: 'This process was held up for too long',
@@ -181,7 +181,7 @@ export class AgentError extends AppError {
   }
 }
 
-/** A tool call got no response, so it is unknown whether it had its effect. */
+/** A tool call whose response was lost, so that it may or may not have had its effect. */
 export class UnknownOutcomeError extends AgentError {}
 
 /**

@@ -4,7 +4,7 @@
  * digit. A number with a point or an exponent is a float, parsed as by `JSON.parse`.
  */
 
-/** An integer that a float cannot represent. Code must not look into it; `JSON.stringify` writes all its digits. */
+/** An integer that a float cannot represent. Opaque; `JSON.stringify` writes all its digits. */
 export interface ExactInteger {
   readonly rawJSON: string;
 }
@@ -46,7 +46,8 @@ function toRaw(source: string): ExactInteger {
 }
 
 /**
- * Number of digits above which an integer may be a float such as 1e+300, which PostgreSQL writes without an exponent.
+ * Maximum digits of a client's integer. A longer one may be a float such as 1e+300, written by PostgreSQL without
+ * exponent.
  */
 const MAX_MEANT = 64;
 

@@ -8,8 +8,8 @@ import { textFormat } from './text-format.ts';
  */
 
 /**
- * Maximum size of a member that only the request body limits: the largest possible `MAX_BODY_BYTES`. The OpenAPI
- * document publishes it, but no member is checked for it.
+ * Maximum characters of a member that only the request body limits: the highest `MAX_BODY_BYTES`. For the OpenAPI
+ * document; no member is checked for it.
  */
 export const BODY_CHARACTERS = 104_857_600;
 export const BODY_VALUES = INPUT_LIMITS.requestBody.values;

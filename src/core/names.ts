@@ -12,7 +12,7 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
     .slice(0, 22);
 }
 
-/** Notification topic of a session that is free for its next invocation. It is separate, because this is rarer. */
+/** Notification topic of a session that is free for its next invocation. */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;
 
 /** Notification topic of new chunks of streamed text. */

@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 const RUNTIME = fileURLToPath(new URL('..', import.meta.url));
 
 /**
- * Returns the lines of an error's stack that help the author of an agent: the place of a syntax error, and the calls in
- * files outside of Node, installed packages and the runtime.
+ * Returns the lines of an error's stack that concern the author of an agent: the place of a syntax error, and calls in
+ * the agent's own files.
  */
 export function ownLines(error: unknown): string[] {
   if (!(error instanceof Error)) return [];

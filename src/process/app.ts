@@ -64,11 +64,10 @@ import { webhookOperations } from '../invocations/webhooks/routes.ts';
 export interface Context extends InvocationContext {
   config: Config;
   version: string;
-  /** Returns false as soon as the process begins to stop. */
   isAccepting: () => boolean;
   /** Maximum interval between two searches for invocations of processes that died, in milliseconds. */
   sweepIntervalMs: number;
-  /** When each job of the sweep last succeeded in this process, by the monotonic clock, in milliseconds. */
+  /** When each clean-up job of the sweeper last succeeded in this process, by the monotonic clock, in milliseconds. */
   sweeps: Map<string, number>;
   /** The settings with which users grant an application access to MCP servers. */
   grants: CredentialContext['grants'];
@@ -205,7 +204,7 @@ function listPages({ config, version }: Context) {
   return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
-/** Logs an unreachable token issuer: nothing else shows the failure until the cached keys are an hour old. */
+/** Logs it if the token issuer is unreachable: requests do not fail before the cached keys are an hour old. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

@@ -211,7 +211,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
-/** Adds the metrics of those services that exist only after the start. */
+/** Adds the metrics of services that exist only after the start. */
 function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
   metrics?.measures.watch(
     { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },

@@ -34,7 +34,7 @@ export interface SweepContext {
   address: DatabaseAddress;
   connectTimeoutMs: number;
   notifications: Notifications;
-  /** The store from which artifacts of users are deleted whose data is being erased. */
+  /** Stores the bytes of artifacts; needed to continue the erasure of users. */
   contentStore: ContentStore;
   tracing?: Tracing | undefined;
   log: Log;
@@ -133,7 +133,9 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
   ];
 }
 
-/** Delivers answers to paused invocations that nothing else would deliver. As there should be none, they are logged. */
+/**
+ * Resumes paused invocations whose calls were answered but that nothing resumed. None should exist, so each is logged.
+ */
 async function bringForgotten({ database, notifications, log, metrics }: SweepContext): Promise<void> {
   const answers = await wakeForgotten(database.db);
   if (answers === 0) return;

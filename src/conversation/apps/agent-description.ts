@@ -18,7 +18,7 @@ export const listAgents = (agent: AgentDescription): AgentDescription[] => [
   ...agent.subAgents.flatMap(listAgents),
 ];
 
-/** @param modelName - model of the agents that name none and whose parents name none */
+/** @param modelName - the model of an agent if neither the agent nor any of its parents names one */
 export function describeAgent(
   definition: AgentDefinition,
   known: ReadonlyMap<string, Tool>,

@@ -10,10 +10,10 @@ import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';
 
-/** The rule by which an application adds to its users' memory by itself, and the model that may apply the rule. */
+/** The rule for adding to users' memory without a request, and the model that the rule may ask. */
 export type Remember = NamedModel & { rule: NonNullable<MemorySettings['remember']> };
 
-/** The model that computes embeddings of memories. `dimensions` defaults to the model's own number. */
+/** The model that computes embeddings of memories. `dimensions`: length of its vectors; default: the model's own. */
 export type Embedder = NamedModel & {
   dimensions?: number;
   /** The database schema of the pgvector extension; set after start-up has found the extension. */

@@ -13,7 +13,7 @@ const { appName, digest, definition, createTime } = agentVersions;
 /** Maximum number of stored versions per application: enough for three years with a deployment each day. */
 const MAX_VERSIONS = 1_000;
 
-/** A version that another replica has stored already stays unchanged. */
+/** Stores the current version of each application, unless another replica has stored it already. */
 export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
   // Rows are sorted, so that replicas that start at the same time lock them in the same order and cannot deadlock.
   const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));

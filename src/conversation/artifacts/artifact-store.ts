@@ -35,7 +35,7 @@ const belongsTo = (key: ArtifactKey) =>
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
   and(eq(artifactVersions.appName, appName), eq(artifactVersions.userId, userId));
 
-/** SQL: a version's row as JSON of type ArtifactVersion in the interface specification. */
+/** SQL: the JSON of an artifact version, as the API returns it. */
 const versionText = sql<string>`
   '{"version":' || ${artifactVersions.version} || ',"canonicalUri":' || to_json(${artifactVersions.canonicalUri}) ||
   ',"customMetadata":' || ${artifactVersions.customMetadata} ||
@@ -51,7 +51,7 @@ export function canonicalUriPrefix(key: ArtifactKey): string {
   return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
 }
 
-/** SQL suffix of an insert into `artifacts`: if the artifact's row exists, it receives the next version number. */
+/** SQL: completes an insert into `artifacts` to an upsert that assigns the artifact's next version number. */
 export const NEXT_NUMBER = sql`
   on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
     do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
@@ -169,7 +169,7 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
-/** Limits of a page: number of versions, and bytes of their JSON. The first version is read even if it is larger. */
+/** Maximum number of versions per page, and maximum bytes of their JSON; the first version may exceed it. */
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
@@ -193,7 +193,10 @@ async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Pro
   return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
-/** Numbers of deleted artifact versions are never reused. @returns keys of the objects that must be removed */
+/**
+ * Deletes all versions; the artifact's row stays, so that their numbers are never reused.
+ * @returns keys of the objects that must be removed
+ */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
@@ -202,7 +205,7 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
-/** No version has a number outside PostgreSQL's `integer`, and a comparison of the column with one would fail. */
+/** A number outside PostgreSQL's `integer` is no version, and PostgreSQL would refuse to compare it with one. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
 const PAGE_NAMES = 1_000;

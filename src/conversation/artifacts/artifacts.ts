@@ -37,7 +37,7 @@ export interface LoadedArtifact {
   mimeType: string | undefined;
 }
 
-/** Loads an artifact, by default its latest version. @throws {TooLargeError} for more than `maxBytes`, unread */
+/** Loads an artifact, by default its latest version. @throws {TooLargeError} before reading more than `maxBytes` */
 export async function loadArtifact(
   db: Database,
   contentStore: ContentStore,

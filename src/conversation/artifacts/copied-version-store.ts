@@ -28,11 +28,10 @@ export interface VersionToCopy {
 
 const v = artifactVersions;
 
-/** SQL: the version number that `versions` maps the row's artifact name to. */
+/** SQL: the number in `versions` (version numbers by artifact name) for the row's artifact; null if there is none. */
 const versionIn = (versions: Record<string, number | null>): SQL =>
   sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
 
-/** SQL condition: the row is the version that `versions` lists for its artifact name. */
 export const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
 /** SQL condition: the row's version existed at the fork point. */
@@ -55,7 +54,10 @@ export async function listVersionsToCopy(
   return rows;
 }
 
-/** The copy of an artifact version; empty without `version`. `object` is set if the bytes are in the object store. */
+/**
+ * A version to insert. An undefined `version` inserts an empty one; `object` is set if the bytes are in the object
+ * store.
+ */
 export interface VersionCopy {
   name: string;
   version: number | undefined;
@@ -130,5 +132,5 @@ export async function insertVersionCopies(
 }
 
 const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
-/** MIME type of an empty version, which replaces a version that did not exist, as in ADK. */
+/** MIME type of the empty version with which ADK, too, restores an artifact that did not exist at that point. */
 const EMPTY = sql`'application/octet-stream'::text`;

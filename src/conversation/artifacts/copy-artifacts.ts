@@ -87,7 +87,7 @@ async function withCopies<T>(
     isWritten = true;
     return await write(copies);
   } catch (error) {
-    // Objects stay after a connection failure, because rows may exist. Those that cannot be removed stay unreferenced.
+    // After a connection failure the rows may have been committed, so their objects are kept.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
     if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
     throw error;

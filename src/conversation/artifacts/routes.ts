@@ -117,7 +117,7 @@ export const artifactOperations = [
         : new NotFoundError(absentVersion({ ...path, versionId: String(number) }));
     },
   }),
-  // Not declared by the resource, whose operations answer 404 for an artifact that does not exist.
+  // The resource would declare a 404; this operation succeeds even if the artifact does not exist.
   room.operation({
     method: 'delete',
     path: artifact.onePath,

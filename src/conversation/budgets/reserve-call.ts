@@ -26,7 +26,9 @@ export interface ReservedCall {
   request: ModelRequest;
   /** Id of the reservation. The caller passes it on with the counted use, which releases the reservation. */
   reservation: string;
-  /** Stops renewing the reservation, when the model call has ended; without a counted use it then expires. */
+  /**
+   * Must be called when the model call has ended: stops renewing the reservation, which expires unless it is released.
+   */
   end(): void;
 }
 

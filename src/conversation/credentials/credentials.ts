@@ -84,7 +84,7 @@ function open(secrets: Secrets, key: CredentialKey, sealed: string | null | unde
 }
 
 /** The same message for every consent that the caller cannot redeem, so that nobody learns of another user's. */
-export const NO_CONSENT = 'No consent waits for this: it was used, has expired, or is of another user.';
+export const NO_CONSENT = 'No pending consent: it was used, has expired, or belongs to another user.';
 
 /**
  * Redeems a consent after the issuer's redirect in a browser, once, for the user who was asked.

@@ -72,7 +72,7 @@ export async function forgetAnswers(tx: Database, keys: readonly SessionKey[]): 
 }
 
 /**
- * Scope for the idempotency keys of deleted invocations; a trigger inserts a key when an invocation's row is deleted.
+ * Scope of the idempotency keys of deleted invocations. A trigger inserts a key when an invocation's row is deleted.
  */
 const OF_INVOCATIONS = 'invocation';
 

@@ -90,7 +90,7 @@ export async function once<Context extends IdempotentContext>(
   // The response of an operation without 404, such as saving an artifact, is kept when the session is deleted.
   const findSession = (answer: string) => (errors?.[404] ? findSessionId(path, body, answer) : undefined);
   const text = await doOnce(context.database, key, findSession, async (database) => {
-    // The notification topics of a first try are dropped, because the transaction may be retried.
+    // If the transaction is retried, topics of the failed attempt must not be published.
     topics = [];
     const notifications = collectTopics(context.notifications, topics);
     return work({ ...context, database, notifications });

@@ -42,7 +42,7 @@ export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: L
   }
 }
 
-/** Names the model and dimensions of vectors, because only vectors of the same ones can be compared. */
+/** Names a vector's model and number of dimensions; vectors with different names cannot be compared. */
 const toVectorName = ({ modelName, dimensions }: Embedder) => [modelName, dimensions ?? []].flat().join(' ');
 
 /** Embeds texts within the user's budgets and charges them. @throws {LimitError} if the budget is too small */

@@ -16,10 +16,10 @@ export const MAX_MEMORY = 65_536;
 const BATCH_BYTES = 262_144;
 /** Maximum bytes of a search result. The first memory may exceed it. */
 export const MAX_FOUND_BYTES = 524_288;
-/** Maximum matches that a search ranks, newest first, and bytes of their word vectors (the first may exceed it). */
+/** Maximum number of matches that a search ranks (the newest), and maximum bytes of their word vectors. */
 export const MAX_RANKED = 5_000;
 const MAX_RANKED_BYTES = 8_388_608;
-/** Number of entries taken from each ranking for fusion: the maximum size of a result. */
+/** Maximum number of memories in a search result, taken from each of the two rankings before they are merged. */
 const MAX_FUSED = 100;
 /**
  * Constant of reciprocal rank fusion, and the weight of the ranking by words relative to the ranking by meaning. Words

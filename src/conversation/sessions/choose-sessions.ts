@@ -20,7 +20,7 @@ export interface SessionChoice {
   hasError?: boolean | null | undefined;
   /** Label conditions as in requests (`name=value` or `name`); a session must match all. */
   labels?: string[] | null | undefined;
-  /** Additional SQL conditions of other features on the session row `s`. */
+  /** Conditions of other features on a session, as SQL about the row `s`. */
   also?: (SQL | undefined)[];
   limit: number;
 }

@@ -90,7 +90,6 @@ export const eventPieces = (
   from ${sizedEvents(key, after, upTo, limit)}
   where sized.bytes_before < ${MAX_BYTES} group by sized.bytes_before / ${PIECE_BYTES}) page`;
 
-/** SQL condition: an event belongs to session `s` of the outer statement. */
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
@@ -169,7 +168,7 @@ export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
 export interface EventsAfter extends SessionEnd {
   events: FollowedEvent[];
-  /** Id of the event with the sequence after which the list begins; null if there is none. */
+  /** Id of the event after which the list begins; null if there is no such event. */
   placeId: string | null;
 }
 

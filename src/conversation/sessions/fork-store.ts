@@ -10,7 +10,7 @@ import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
 /** A point in a session at which it is forked, with the data to select the artifact versions that existed then. */
 export interface ForkPoint {
-  /** The session's current last sequence. */
+  /** The last sequence of the session that is forked. */
   reached: number;
   atSequence: number;
   /** Time of the event after the fork point, ISO 8601 with microseconds; null if there is none. */

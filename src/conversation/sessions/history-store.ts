@@ -11,7 +11,6 @@ import { type SessionRef, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-/** A session's events and state at the start of an invocation. */
 export interface SessionHistory {
   events: Event[];
   /** Ids of the events that the runtime made. All other events came in requests, whatever author they name. */

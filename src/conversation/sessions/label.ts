@@ -6,7 +6,9 @@ export const MAX_LABELS = 32;
 /** Maximum size of a session's labels, in bytes of JSON. */
 export const MAX_LABELS_BYTES = 8_192;
 const NAME = '[A-Za-z0-9][A-Za-z0-9._/-]{0,62}';
-/** A label's value in a filter: it may be empty, and may be any that earlier releases accepted. */
+/**
+ * A label's value in a filter. Unlike a new value it may be empty or of an old format, which stored labels may have.
+ */
 const VALUE = '[^\\x00-\\x1f\\x7f]{0,256}';
 
 const labelName = z

@@ -31,7 +31,7 @@ const oldSessions = ({ days, count }: SessionRetention, range: SQL, isKept: Keep
         from ${sessions} where not ${sessions.isEval} and ${range}) ranked
   where ((${days}::int > 0 and ranked.update_time < statement_timestamp() - ${days}::int * interval '1 day')
          or (${count}::int > 0 and ranked.place > ${count}::int))
-    -- What runs stays, and so does what is on hold, or kept.
+    -- Not sessions that run, that another feature needs, or that are under a legal hold.
     and ranked.lease_token is null and not ${isKept(ranked)} and not ${isOnHold(ranked)}`;
 
 export async function countOldSessions(
@@ -46,7 +46,9 @@ export async function countOldSessions(
   return rows[0]?.n ?? 0;
 }
 
-/** Maximum sessions and events deleted per statement, to take less than a second; the first session may exceed it. */
+/**
+ * Maximum numbers of sessions and events deleted per statement (less than a second); the first session may exceed it.
+ */
 const SESSIONS = 500;
 const EVENTS = 10_000;
 

@@ -20,7 +20,7 @@ export const holdsSession = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** Join data for the session to which a row belongs. `isFree`: the session has no lease. */
+/** A left join of a row's session. `isFree`: no invocation holds the session's lease. */
 export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
   table: sessions,
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}

@@ -103,7 +103,6 @@ function mergeBoth(form: (withDetails: boolean) => SessionForm) {
   return { plain: select(false), detailed: select(true) };
 }
 
-/** Statements of {@link findSession}: for the current or an earlier state, with or without details. */
 const selectSession = {
   now: mergeBoth(currentForm),
   sequence: mergeBoth((withDetails) => atPoint(sql`${value('atSequence')}::int`, withDetails)),
@@ -116,7 +115,7 @@ interface SessionRow extends Moment {
   events: string | null;
   tail: string | null;
   last: number | null;
-  /** The session's current last sequence. */
+  /** The session's last sequence now, even if an earlier state is read. */
   reached: number;
   etag: string;
 }

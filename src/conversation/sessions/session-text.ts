@@ -4,7 +4,6 @@ import { appStates, events, sessions, userStates } from '../../platform/db/schem
 import { MAX_FIRST_TEXT } from './append-store.ts';
 import { type SessionRef, type UserRef, isSession } from './session-key.ts';
 
-/** Alias of the table of sessions in statements that use these fragments. */
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
@@ -18,7 +17,7 @@ export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coal
 /** Guesses a jsonb value's text size without serialising it; stored values may be compressed to a hundredth. */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
-/** SQL expressions that replace columns of the session's row. */
+/** SQL expressions used in place of columns of the session's row, for a session as it was earlier. */
 interface TextOptions {
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;

@@ -8,9 +8,9 @@ type User = Pick<SessionKey, 'appName' | 'userId'>;
 const belongsTo = ({ appName, userId }: User) => and(eq(u.appName, appName), eq(u.userId, userId));
 
 /**
- * SQL: the bytes that a statement adds to a user's storage. Fails if the storage would exceed its limit. Rows other
- * than the session's must be locked after this.
- * @param begins - true if more statements of the transaction add data: the user's writes are serialised from here on
+ * SQL: the bytes that a statement adds to a user's storage. Fails if the storage would exceed its limit. A user's large
+ * writes wait for each other here; a row that was locked before could deadlock with them, except the session's.
+ * @param begins - true if later statements of the transaction add data too: then the wait is here whatever the size
  */
 export const limitedBytes = ({ limits }: Database, { appName, userId }: User, added: SQL, begins = false): SQL =>
   sql`assert_user_storage(${appName}, ${userId}, ${added}, ${limits.maxUserBytes}::bigint, ${begins})`;

@@ -39,7 +39,6 @@ export interface EraseContext extends CredentialContext {
   contentStore: ContentStore;
   notifications: Notifications;
   tracing?: Tracing | undefined;
-  /** Aborts to stop the erasure after the current batch. */
   signal?: AbortSignal | undefined;
 }
 

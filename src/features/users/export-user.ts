@@ -38,8 +38,8 @@ const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
 /**
- * Tables that are not exported: stored answers for retries and deltas repeat the content of events; budgets belong to
- * the operator; credentials are secrets of this service; scores and embeddings can be computed again.
+ * Tables that are not exported: idempotency keys and streamed text repeat the content of events; budgets belong to the
+ * operator; credentials are secrets of this service; scores and embeddings can be computed again.
  */
 const LEFT_OUT = new Set([
   'event_deltas',

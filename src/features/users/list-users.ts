@@ -10,10 +10,10 @@ import { USER_TABLES } from './user-tables.ts';
 
 /** Tables whose primary key starts with application and user, because in these an index finds the next user. */
 const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
-/** Time in the cursors of this list. All cursors contain a time, but this list does not use it. */
+/** A constant time for this list's cursors: every cursor has a time, but this list is sorted by id alone. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
-/** A text before all user ids, but after the ids with a control character, which stand for budgets without a user. */
+/** Sorts before every user id, but after the ids with a control character, which stand for budgets without a user. */
 const NO_USER = '\u001f';
 
 /** Lists the ids of users with any data in an application, sorted by code point, after the id `after`. */

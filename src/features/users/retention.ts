@@ -28,7 +28,7 @@ export interface RetentionContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;
-  /** Deletes what other features store about sessions, in the transaction that deletes the sessions. */
+  /** Deletes what other features store about deleted sessions, in the same transaction. */
   forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
 }
 

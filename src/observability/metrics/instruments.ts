@@ -3,7 +3,6 @@ import type { toTokens } from '../tokens.ts';
 
 type Kind = 'counter' | 'gauge' | 'histogram';
 
-/** A metric. Its name follows the conventions of OpenTelemetry or Prometheus. */
 export interface Instrument {
   name: string;
   kind: Kind;

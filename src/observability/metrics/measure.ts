@@ -14,7 +14,7 @@ interface Sources {
   openSockets(): number;
 }
 
-/** Names of the deployed agents, models and tools, the only names allowed as label values. */
+/** Names of the deployed agents, models and tools; other names never become label values. */
 export interface KnownNames {
   agents: ReadonlySet<string>;
   models: ReadonlySet<string>;

@@ -48,7 +48,7 @@ export class InvocationTrace implements InvocationObserver {
   readonly #now = startClock();
   readonly #root: Span;
   readonly #agents = new Map<string, EndedSpan>();
-  /** The agent of the latest step; a failure of the invocation is attributed to it. */
+  /** The agent of the latest step: if the invocation fails, its span gets the error. */
   #latest: string | undefined;
   readonly #answeredCalls = new Map<string, EndedSpan>();
   /** Id of a tool call → span of the model call that requested it. */
@@ -139,7 +139,7 @@ export class InvocationTrace implements InvocationObserver {
   }
 }
 
-/** Error of a trace whose invocation was continued or ended by another process. */
+/** Error code of the trace in this process if another process has continued or ended the invocation. */
 const UNKNOWN_END = { code: 'unknown_end' };
 
 /** Sets OpenTelemetry's error status, and the error code as an attribute that people see. */

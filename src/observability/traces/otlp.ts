@@ -150,13 +150,13 @@ function answerContent(json: string): Attributes {
   return content ? { 'gen_ai.output.messages': JSON.stringify([{ ...toMessage(content), ...reason }]) } : {};
 }
 
-/** Converts a tool definition; a string in the list tells how many definitions were left out. */
+/** Converts a tool definition; a string stands for definitions that were left out, and says how many. */
 const toDefinition = (tool: object | string) => ({
   type: 'function',
   ...(typeof tool === 'string' ? { name: tool } : tool),
 });
 
-/** Converts a message to OpenTelemetry's format; a string in the list tells what was left out. */
+/** Converts a message to OpenTelemetry's format; a string stands for messages that were left out. */
 function toMessage(content: Content | string): object {
   if (typeof content === 'string') return { role: 'system', parts: [{ type: 'text', content }] };
   const parts = (content.parts ?? []).map(toPart);

@@ -75,8 +75,8 @@ export const agentAttributes = (agentName: string): Attributes => ({
 });
 
 /**
- * A model request in ADK's format. It has no operation name, because the Web UI then requires an event id, which an
- * interrupted call lacks.
+ * A model request in ADK's format. It has no operation name: the Web UI requires an event id with one, and an
+ * interrupted call has no event.
  */
 export const modelRequestAttributes = (
   {
