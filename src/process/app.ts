@@ -204,7 +204,7 @@ function listPages({ config, version }: Context) {
   return [...(config.hasConsole ? [consolePages(console)] : []), ...(DEV_UI ? [devUiPages(config.PUBLIC_URL)] : [])];
 }
 
-/** Logs it if the token issuer is unreachable: requests do not fail before the cached keys are an hour old. */
+/** Logs if the token issuer is unreachable, because requests fail only when the cached keys are an hour old. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

@@ -48,7 +48,7 @@ export async function reserveKey(
     })
     .from(idempotencyKeys)
     .where(isKey(key));
-  // An empty response means that it was cleared with its session; stored responses are JSON and never empty.
+  // The response was cleared with its session; a stored response is JSON and never empty.
   if (row?.answer === '') throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
   return row && { hash: row.hash, answer: unescapeText(row.answer) };
 }

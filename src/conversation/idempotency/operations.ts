@@ -24,7 +24,7 @@ export interface IdempotentRequest {
   hash: string;
 }
 
-/** Hashes everything that distinguishes two requests, so that a key with another request is detected. */
+/** Hashes everything that distinguishes two requests, so that the reuse of a key for another request is detected. */
 export function fingerprint(idempotencyKey: string | undefined, requested: unknown): IdempotentRequest | undefined {
   if (idempotencyKey === undefined) return undefined;
   return { idempotencyKey, hash: createHash('sha256').update(JSON.stringify(requested)).digest('hex') };

@@ -148,7 +148,7 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/** Model names are escaped, because an agent override may use any text as a model's name. */
+/** Model names are escaped, because a request that overrides the agent's model may name any text. */
 export const toModelParameter = (models: readonly ModelUse[]): string | null =>
   models.length > 0 ? escapeJson(models) : null;
 

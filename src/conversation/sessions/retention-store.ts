@@ -47,7 +47,7 @@ export async function countOldSessions(
 }
 
 /**
- * Maximum numbers of sessions and events deleted per statement (less than a second); the first session may exceed it.
+ * Maximum sessions and maximum events per delete, so that it takes less than a second; the first session may exceed it.
  */
 const SESSIONS = 500;
 const EVENTS = 10_000;
