@@ -7,7 +7,7 @@ import { cpuOf, cpuOfFamily, type ServerProcess, startServer } from './processes
 import { APP } from './seed.ts';
 
 /**
- * How late the runs of many cronjobs start that are due at one second, with two replicas: `npm run bench:cronjobs`. The
+ * How late the runs of many cronjobs start that are due at one second, with two replicas: `npm run bench -- cronjobs`. The
  * limits are the defaults; each user has as many cronjobs as may run at once. Offline the model answers at once, so the
  * machine is the limit; the other model takes its time, so the places are.
  */

@@ -9,7 +9,7 @@ import { sessionsPath } from './seed.ts';
 
 /**
  * Invocations that stream, whose text is stored as it comes, beside those of an older state: `git worktree add --detach
- * /tmp/before <commit>`, `npm ci --prefix /tmp/before`, then `npm run bench:deltas -- --before=/tmp/before`. Both in
+ * /tmp/before <commit>`, `npm ci --prefix /tmp/before`, then `npm run bench -- deltas --before=/tmp/before`. Both in
  * turn, each on a database of its own, with a model that speaks for half a second. Without `--before` this state alone.
  */
 

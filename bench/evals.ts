@@ -10,7 +10,7 @@ import { startRuntime } from '../src/process/runtime.ts';
 
 /**
  * Speed and size of evaluation runs with the offline model, on a PostgreSQL of its own with durable commits: cases with
- * one turn that calls one tool, two metrics without a judge. `npm run bench:evals`; quote the median of several runs.
+ * one turn that calls one tool, two metrics without a judge. `npm run bench -- evals`; quote the median of several runs.
  */
 
 const CASES = 200;

@@ -1,7 +1,7 @@
 import { type Operation, type Request, text, USER } from './growth-request.ts';
 import { APP } from './seed.ts';
 
-/** The part of `npm run bench:growth` that is about the protocols of other clients. */
+/** The part of `npm run bench -- growth` that is about the protocols of other clients. */
 
 const AS_USER = `user_id=${USER}`;
 const A2A = `/a2a/${APP}`;

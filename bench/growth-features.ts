@@ -1,7 +1,7 @@
 import { D, get, job, METRICS, type Operation, send, session, text, USER } from './growth-request.ts';
 import { APP } from './seed.ts';
 
-/** The part of `npm run bench:growth` that is about cronjobs, webhooks and evaluation. */
+/** The part of `npm run bench -- growth` that is about cronjobs, webhooks and evaluation. */
 
 const E = `/apps/${APP}`;
 

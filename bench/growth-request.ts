@@ -1,6 +1,6 @@
 import { APP } from './seed.ts';
 
-/** Requests of `npm run bench:growth`, and what those of several subjects say. */
+/** Requests of `npm run bench -- growth`, and what those of several subjects say. */
 
 /** The user that is measured, and what others have much of. */
 export const USER = 'measured';

@@ -18,7 +18,7 @@ import { listRoutes } from '../src/platform/http/operation/paths.ts';
 import { listAllOperations } from '../src/process/app.ts';
 
 /**
- * What operations of one user cost where others have little and where they have much: `npm run bench:growth`. Two
+ * What operations of one user cost where others have little and where they have much: `npm run bench -- growth`. Two
  * databases are filled by SQL, each with a service of its own; of each operation both do the same in turns, and the
  * least CPU a request of the rounds counts, of the service and of the database's connections. Then some of them again
  * with a key of the user, under row-level security. `--small`: a trial.

@@ -6,7 +6,7 @@ import { startPostgres } from './postgres.ts';
 
 /**
  * What a claim of jobs costs with 5,000 jobs in 100 lanes, and with 1,000,000 in 10,000 lanes beside a flood of another
- * kind, one lane of 500,000: `npm run bench:jobs`. Each claimed job ends, and one in ten is put back. Exit code 1 if
+ * kind, one lane of 500,000: `npm run bench -- jobs`. Each claimed job ends, and one in ten is put back. Exit code 1 if
  * the median claim with many jobs takes more than one and a half times as long as with few. `--small`: a trial.
  */
 

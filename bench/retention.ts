@@ -8,7 +8,7 @@ import { startServer } from './processes.ts';
 
 /**
  * Deletes 100,000 old sessions while users work, processes die and the one that deletes is stopped:
- * `npm run bench:retention`. Exit code 1 where a batch took more than a second, a dead invocation waited longer than
+ * `npm run bench -- retention`. Exit code 1 where a batch took more than a second, a dead invocation waited longer than
  * its lease and a second, a stop longer than its grace, fewer than 1,000 sessions went a second, or a request failed.
  * `--small`: a trial.
  */

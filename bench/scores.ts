@@ -7,7 +7,7 @@ import { freePort, startPostgres } from './postgres.ts';
 import { startServer } from './processes.ts';
 
 /**
- * 5,000 sessions are scored by a judge while users work: `npm run bench:scores`. In one process rules and none in turn:
+ * 5,000 sessions are scored by a judge while users work: `npm run bench -- scores`. In one process rules and none in turn:
  * what users wait for an answer, what the judge spends, and whether its failures and lies are in the rows and the
  * metrics. Exit code 1 where users notice, where more is spent than the rule may, or where a score is missing.
  * `--small`: a trial.

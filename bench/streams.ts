@@ -8,7 +8,7 @@ import { sessionsPath } from './seed.ts';
 
 /**
  * Streams of events: what idle ones cost, and how long an append on one replica takes to reach those that are open on
- * another, from the moment that its request is sent. `npm run bench:streams`; the clients share the machine.
+ * another, from the moment that its request is sent. `npm run bench -- streams`; the clients share the machine.
  */
 
 const IDLE_MS = 10_000;

@@ -8,7 +8,7 @@ import { freePort, startPostgres } from './postgres.ts';
 import { cpuOf, memoryOf, startServer } from './processes.ts';
 
 /**
- * 100,000 sessions that sleep: `npm run bench:waits`. What they cost a process, how late they wake at 200 a second, and
+ * 100,000 sessions that sleep: `npm run bench -- waits`. What they cost a process, how late they wake at 200 a second, and
  * whether those whose time came while no process ran wake once each. Exit code 1 where a sleeper woke more than a
  * second late, twice or not at all, or the process grew by more than 20 MB. `--small`: a trial.
  */
