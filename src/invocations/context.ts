@@ -53,8 +53,8 @@ export interface InvocationContext {
   log: Log;
   /** Records agent activity, prompts included, for the development UI. Absent if the development UI is off. */
   tracing?: Tracing | undefined;
-  /** Creates the observer that records the traces and metrics of one invocation. */
-  observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
+  /** Each creates an observer of one invocation, such as one that records its trace. */
+  observers: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver)[];
   metrics?: Metrics | undefined;
   /** Database connections under the role of transactional tools. Absent if the service has no transactional tools. */
   tools?: ToolDatabase | undefined;

@@ -92,7 +92,7 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   handOver: HandOver;
   /** Aborted when a limit forbids further model and tool calls: open calls get a response, then the run ends. */
   limitReached: AbortController;
-  observer: InvocationObserver | undefined;
+  observers: readonly InvocationObserver[];
   /** Records the tape for replays. Absent before the loop begins. */
   recorder?: TapeRecorder | undefined;
 }
@@ -123,25 +123,30 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const timeoutMs = Math.min(limits.timeoutMs, overrides.timeAtMostMs ?? Infinity);
   const times = { timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
-  const observer = context.observe?.(lease);
+  const observers = context.observers.map((observe) => observe(lease));
+  // Only the first report counts, because the last one, in `finally`, does not know how the invocation ended.
+  const unreported = [...observers];
+  const report: InvocationObserver['end'] = (ending) => {
+    for (const observer of unreported.splice(0)) observer.end(ending);
+  };
   // Requests with `prepared` are live audio sessions and replays, whose streamed text is not stored.
   const isText = claimed.request.streaming && !claimed.request.prepared;
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(recovery);
-    const fenced = { ...claimed, ...fence, userEvents, usage, observer, deltas };
+    const fenced = { ...claimed, ...fence, userEvents, usage, observers, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
     const limitReached = new AbortController();
     const running: RunningInvocation = { ...fenced, ledger, limitReached, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
-    observer?.end(ending);
+    report(ending);
     return await finish(running, ending).catch(async (error: unknown) => {
       if (sizeRefusal(error) === undefined) throw error;
       return finish(running, await toFailedEnding(running, error));
     });
   } finally {
-    observer?.end(undefined);
+    report(undefined);
     void deltas?.end();
     fence.release();
     publish();
@@ -193,7 +198,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       services: newToolServices(context, lease),
       log: context.log,
       newId: context.newId,
-      observer: observeAll([running.observer, running.recorder]),
+      observer: observeAll([...running.observers, running.recorder]),
       onUse: (use) => running.usage.add(use),
       onUnstoredEvent: (event) => countUnstoredEvent(running, event),
       reserve: (modelRequest) => reserve(running, modelRequest),

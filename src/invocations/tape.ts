@@ -3,7 +3,7 @@ import type { AgentOverrides } from '../agent/definition/agent.ts';
 import { HOOKS, type Hooks } from '../agent/definition/hooks.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
 import { findPlaceholders } from '../agent/loop/instruction.ts';
-import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
+import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
 /** What an agent passes to its model in addition to the conversation. */
@@ -149,18 +149,6 @@ export class TapeRecorder implements RunObserver {
     if (!this.#prompts.has(hash)) this.#add(hash, prompt);
     const place = prompts.findIndex(([, other]) => other === hash);
     calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
-  }
-
-  modelCall(): ObservedStep<unknown> {
-    return UNOBSERVED;
-  }
-
-  toolCall(): ObservedStep<unknown> {
-    return UNOBSERVED;
-  }
-
-  event(): void {
-    // The tape does not record events, because events are stored anyway.
   }
 
   toTape(): Tape {

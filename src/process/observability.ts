@@ -1,4 +1,3 @@
-import { type InvocationObserver, observeAll, UNOBSERVED } from '../agent/loop/run.ts';
 import { listAgents } from '../conversation/apps/agent-description.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from '../config/config.ts';
@@ -39,19 +38,18 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
 }
 
 /** Logs at level `info` how each invocation ended, without the texts of users, models and tools. */
-export function logInvocations(log: Log): Observe | undefined {
+export function logInvocations(log: Log): InvocationContext['observers'][number] | undefined {
   if (!log.isLevelEnabled('info')) return undefined;
   return ({ key, invocationId }) => {
     const startedAt = performance.now();
     const counts = { modelCalls: 0, toolCalls: 0 };
     const count = (name: keyof typeof counts) => () => {
       counts[name] += 1;
-      return UNOBSERVED;
+      return undefined;
     };
     return {
       modelCall: count('modelCalls'),
       toolCall: count('toolCalls'),
-      event: () => undefined,
       end: (ending) => {
         const outcome = ending ? (ending.error?.code ?? (ending.paused ? 'paused' : 'succeeded')) : 'lost';
         const ms = Math.round(performance.now() - startedAt);
@@ -59,26 +57,6 @@ export function logInvocations(log: Log): Observe | undefined {
         log.info({ appName, sessionId, invocationId, outcome, ms, ...counts }, 'invocation ended');
       },
     };
-  };
-}
-
-type Observe = NonNullable<InvocationContext['observe']>;
-
-/**
- * Combines observers of invocations; `undefined` if there are none. Only the first report that an invocation ended is
- * passed on.
- */
-export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
-  const present = ways.filter((way) => way !== undefined);
-  if (present.length === 0) return undefined;
-  return (invocation) => {
-    const observers = present.map((way) => way(invocation));
-    let hasEnded = false;
-    const end: InvocationObserver['end'] = (ending) => {
-      if (!hasEnded) for (const observer of observers) observer.end(ending);
-      hasEnded = true;
-    };
-    return { ...observeAll(observers), end };
   };
 }
 

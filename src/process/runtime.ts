@@ -3,13 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
 import { type Context, createApp } from './app.ts';
 import { type HostedSources, hostAgents, openAccess } from './host-agents.ts';
-import {
-  logInvocations,
-  toKnownNames,
-  observeInvocations,
-  openMetricsIfWanted,
-  openTracingIfWanted,
-} from './observability.ts';
+import { logInvocations, toKnownNames, openMetricsIfWanted, openTracingIfWanted } from './observability.ts';
 import { VERSION } from '../platform/version.ts';
 import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
 import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
@@ -252,7 +246,9 @@ async function toContext(
     feeds: new SessionFeeds({ database, notifications }),
     waitQueue: new WaitQueue(),
     metrics: metrics?.measures,
-    observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
+    observers: [tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)].filter(
+      (observe) => observe !== undefined,
+    ),
     audit,
     contentStore: await openContentStore(config),
     agents,

@@ -245,7 +245,7 @@ async function answerTraced(
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
 ): Promise<Answer> {
-  const step = invocation.input.observer?.toolCall(turn.agent.name, call);
+  const step = invocation.input.observer?.toolCall?.(turn.agent.name, call);
   const marks = turn.agent.hooks && newMarks();
   const run = () => answerCall(invocation, turn, call, decision, earlier, marks);
   const answer = await runInTrace(step?.traceparent, run);

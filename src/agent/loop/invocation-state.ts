@@ -111,7 +111,7 @@ export function newEvent(
 /** Applies a complete event to the invocation state, so that later model calls see its content and state. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
-  invocation.input.observer?.event(event);
+  invocation.input.observer?.event?.(event);
   for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) invocation.state[key] = value;
   const text = getAnswerText(event.content);
   if (text !== '') invocation.output = text;

@@ -164,7 +164,7 @@ async function* callProvider(
     call.request = outgoing;
     observer?.request?.(agent, request, outgoing);
     const replacement = marks && (await runBeforeModelHooks(invocation, turn, outgoing, pieces, marks));
-    step = observer?.modelCall(agent, request, outgoing);
+    step = observer?.modelCall?.(agent, request, outgoing);
     if (replacement) answer = await toAnswered(invocation, turn, replacement, call);
     const stream = callWithFallbacks(invocation, agent, outgoing, notes);
     for (let isFirst = true; !answer; isFirst = false) {

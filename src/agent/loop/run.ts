@@ -83,9 +83,12 @@ export interface RunObserver {
   /** Called before hooks run. `sent` is the copy that hooks may change, with an abort signal for this call alone. */
   request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
   /** `end` gets the event of the model call. `sent` is the request after the hooks changed it. */
-  modelCall(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent>;
-  toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
-  event(event: NewEvent): void;
+  modelCall?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent> | undefined;
+  toolCall?(
+    agentName: string,
+    call: { id: string; name: string; args: JsonObject },
+  ): ObservedStep<JsonObject> | undefined;
+  event?(event: NewEvent): void;
 }
 
 export interface InvocationObserver extends RunObserver {
@@ -96,24 +99,29 @@ export interface InvocationObserver extends RunObserver {
   end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
 }
 
-export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
-
 /** If several observers supply a trace context, the first is used. */
-export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
-  const present = observers.filter((observer) => observer !== undefined);
-  return {
-    request: (...call) => present.forEach((observer) => observer.request?.(...call)),
-    modelCall: (...call) => together(present.map((observer) => observer.modelCall(...call))),
-    toolCall: (...call) => together(present.map((observer) => observer.toolCall(...call))),
-    event: (event) => present.forEach((observer) => observer.event(event)),
-  };
-}
+export const observeAll = (observers: (RunObserver | undefined)[]): RunObserver => ({
+  request(...call) {
+    for (const observer of observers) observer?.request?.(...call);
+  },
+  modelCall: (...call) => together(observers.flatMap((observer) => observer?.modelCall?.(...call) ?? [])),
+  toolCall: (...call) => together(observers.flatMap((observer) => observer?.toolCall?.(...call) ?? [])),
+  event(event) {
+    for (const observer of observers) observer?.event?.(event);
+  },
+});
 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
-  begin: () => steps.forEach((step) => step.begin?.()),
-  passOver: () => steps.forEach((step) => step.passOver?.()),
-  end: (result, stack) => steps.forEach((step) => step.end(result, stack)),
+  begin() {
+    for (const step of steps) step.begin?.();
+  },
+  passOver() {
+    for (const step of steps) step.passOver?.();
+  },
+  end(result, stack) {
+    for (const step of steps) step.end(result, stack);
+  },
 });
 
 /**

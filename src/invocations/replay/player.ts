@@ -3,7 +3,7 @@ import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
 import { runsUnattended, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
-import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../../agent/loop/run.ts';
+import type { ObservedAgent, RunObserver } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
@@ -126,18 +126,6 @@ export class Player implements RunObserver {
     // The result is awaited later, with the reply or at the end, because a hook may reply instead of the model.
     compared.catch(() => undefined);
     this.#calls.set(signal, { stored, compared });
-  }
-
-  modelCall(): ObservedStep<unknown> {
-    return UNOBSERVED;
-  }
-
-  toolCall(): ObservedStep<unknown> {
-    return UNOBSERVED;
-  }
-
-  event(): void {
-    // Nothing to do: the caller compares each event that the agent loop yields with the recorded one.
   }
 
   take(event: Event): void {

@@ -171,7 +171,6 @@ function createObserver(meter: Meter, names: KnownNames, measureCall: MeasureCal
           },
         };
       },
-      event: () => undefined,
       end: (ending) => {
         const error = ending ? ending.error?.code : 'lost';
         invocation(elapsed(), { outcome: error ?? (ending?.paused ? 'paused' : 'succeeded') });
