@@ -4,7 +4,7 @@ import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
-import { toOriginal, toCorrection } from './structured-output.ts';
+import { findProblem, toCorrection, toOriginal } from './structured-output.ts';
 
 /** Names of function calls that the runtime makes to ask a person. No model makes or sees such a call. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
@@ -40,10 +40,12 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
 export const buildAnew = (history: Event[], audience: Audience): Content[] => toContents(history, audience).contents;
 
 /** The events that an agent's model reads, in order; a summary replaces the events that it covers. */
-export const listShown = (history: Event[], audience: Audience): Event[] =>
-  withoutCompacted(withoutRefused(withoutRewound(history)), history).filter(
-    (event) => event.partial !== true && isInBranch(event, audience.branch),
-  );
+export function listShown(history: Event[], audience: Audience): Event[] {
+  const kept = history.some(changesEarlierEvents)
+    ? withoutCompacted(withoutRefused(withoutRewound(history)), history)
+    : history;
+  return kept.filter((event) => event.partial !== true && isInBranch(event, audience.branch));
+}
 
 /** A cache entry: the contents built from the first `length` events of a history. */
 interface CachedContents extends Audience {
@@ -105,10 +107,13 @@ interface BuiltContents {
 }
 
 function toContents(history: Event[], audience: Audience): BuiltContents {
-  const events = listShown(history, audience)
-    .map(toShown)
-    .filter((event) => getParts(event.content).length > 0)
-    .map((event) => (isForeign(event, audience) ? toContext(event, audience) : event));
+  const events: Event[] = [];
+  for (const stored of listShown(history, audience)) {
+    const event = withVisibleParts(withTranscription(stored));
+    if (getParts(event.content).length === 0) continue;
+    const isForeign = event.author !== 'user' && event.author !== audience.agentName;
+    events.push(isForeign ? toContext(event, audience) : event);
+  }
   const { slots, isComplete } = fillSlots(events);
   const contents = pairCalls(events, slots).filter((content) => getParts(content).length > 0);
   const changesEarlier = history.some(changesEarlierEvents);
@@ -116,7 +121,7 @@ function toContents(history: Event[], audience: Audience): BuiltContents {
 }
 
 const changesEarlierEvents = ({ actions, errorCode }: Event) =>
-  Boolean(actions?.rewindBeforeInvocationId ?? actions?.compaction) || isRefusal(errorCode);
+  Boolean(actions?.rewindBeforeInvocationId || actions?.compaction) || isRefusal(errorCode);
 
 /**
  * Omits the user's message of an invocation that the provider refused, because the provider would refuse it again
@@ -124,7 +129,6 @@ const changesEarlierEvents = ({ actions, errorCode }: Event) =>
  * resumed, and has nothing else to respond to.
  */
 function withoutRefused(events: Event[]): Event[] {
-  if (!events.some(({ errorCode }) => isRefusal(errorCode))) return events;
   const refused = new Set<string | null | undefined>();
   const kept: Event[] = [];
   let isFollowed = false;
@@ -293,10 +297,6 @@ const withVisibleParts = (event: Event): Event =>
     ? event
     : { ...event, content: { ...event.content, parts: getParts(event.content).filter(isVisible) } };
 
-const toShown = (event: Event): Event => withVisibleParts(withTranscription(event));
-
-const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
-
 /** Reports another agent's event as context, with the role `user` (ADK `_present_other_agent_message`). */
 function toContext(event: Event, { isOutside = false }: Audience): Event {
   const parts = getParts(event.content).flatMap((part): Part[] => {
@@ -364,9 +364,10 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
     // A loop and not `filter`, because `filter` on a frozen array takes three times as long (V8 13.6).
     for (const part of getParts(content))
       if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
-    contents.push(isUser ? { role: 'user', parts } : toOriginal({ role: 'model', parts }));
-    const correction = isUser ? undefined : toCorrection(content);
-    if (correction) contents.push(correction);
+    const problem = isUser ? undefined : findProblem(content);
+    const made = { role: isUser ? 'user' : 'model', parts };
+    if (problem === undefined) contents.push(made);
+    else contents.push(toOriginal(made), toCorrection(problem));
     const answered = slots.size === 0 ? [] : getFunctionCalls(content).flatMap((call) => slots.get(call) ?? []);
     if (answered.length > 0) contents.push({ role: 'user', parts: answered.map(toResponse) });
   }

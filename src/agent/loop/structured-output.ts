@@ -128,10 +128,14 @@ const getProblem = ({ partMetadata }: Part): string | undefined => {
   return typeof problem === 'string' ? problem : undefined;
 };
 
-const findProblem = (content: Content | null | undefined): string | undefined =>
-  getParts(content)
-    .map(getProblem)
-    .find((problem) => problem !== undefined);
+/** Returns why the output schema rejected an answer; `undefined` if it did not. */
+export function findProblem(content: Content | null | undefined): string | undefined {
+  for (const part of getParts(content)) {
+    const problem = getProblem(part);
+    if (problem !== undefined) return problem;
+  }
+  return undefined;
+}
 
 /** True for an event whose answer violated the output schema. */
 export const isRejected = ({ content }: Event): boolean => findProblem(content) !== undefined;
@@ -148,10 +152,8 @@ export function toOriginal<Original extends Content | null | undefined>(content:
   return { ...content, parts };
 }
 
-/** Returns a message that asks the model to correct a rejected answer; `undefined` if the answer was not rejected. */
-export function toCorrection(content: Content | null | undefined): Content | undefined {
-  const problem = findProblem(content);
-  if (problem === undefined) return undefined;
+/** Returns a message that asks the model to correct a rejected answer. */
+export function toCorrection(problem: string): Content {
   const text = `This is not what was asked for: ${problem}. Answer again with one JSON value that fits the schema.`;
   return { role: 'user', parts: [{ text }] };
 }
