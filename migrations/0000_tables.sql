@@ -426,10 +426,19 @@ CREATE TABLE "invocations" (
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
+	"stop_request_time" timestamp (6) with time zone,
+	"not_before" timestamp (6) with time zone,
+	"cronjob_id" text collate "C",
+	"run_id" text collate "C",
+	"due_time" timestamp (6) with time zone,
+	"is_manual" boolean,
+	"try" smallint,
+	"first_end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
 	CONSTRAINT "invocations_status_check" CHECK (status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')),
 	CONSTRAINT "invocations_counts_check" CHECK (least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0),
-	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as in ('cancelled', 'interrupted'))
+	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as in ('cancelled', 'interrupted')),
+	CONSTRAINT "invocations_run_check" CHECK (cronjob_id is null or num_nulls(run_id, due_time, is_manual, try) = 0 and try > 0)
 );
 --> statement-breakpoint
 CREATE TABLE "legal_holds" (
@@ -743,6 +752,8 @@ CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_tim
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is not null and start_time is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
+CREATE UNIQUE INDEX "invocations_run_key" ON "invocations" USING btree ("app_name","user_id","cronjob_id","due_time","try") WHERE cronjob_id is not null;--> statement-breakpoint
+CREATE INDEX "invocations_open_runs_idx" ON "invocations" USING btree ("user_id","app_name","cronjob_id") WHERE cronjob_id is not null and first_end_time is null and status in ('queued', 'running');--> statement-breakpoint
 CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
 CREATE INDEX "memories_embedding_idx" ON "memories" USING btree ("app_name","user_id","event_time") WHERE embedding is not null;--> statement-breakpoint
 CREATE INDEX "memories_search_idx" ON "memories" USING gin ((search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)])));--> statement-breakpoint
@@ -1085,6 +1096,14 @@ comment on column invocations.output_tokens is 'Answer and thought tokens of all
 comment on column invocations.create_time is 'When it was requested; the order of the queue.';
 comment on column invocations.start_time is 'When it started running.';
 comment on column invocations.end_time is 'When it ended.';
+comment on column invocations.stop_request_time is 'When a stop was requested first.';
+comment on column invocations.not_before is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
+comment on column invocations.cronjob_id is 'Cronjob whose run it is; null for all others, and once the run is older than runs are kept.';
+comment on column invocations.run_id is 'Run of the cronjob; the tries of a run share it.';
+comment on column invocations.due_time is 'When the run was due; of a manual run, when it was requested.';
+comment on column invocations.is_manual is 'True for a run that was requested, false for one that the schedule fired.';
+comment on column invocations."try" is 'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.';
+comment on column invocations.first_end_time is 'When the run ended or paused first. Only this end counts for its cronjob.';
 comment on column invocations.request is 'JSON that lets another process start or resume it; null if none can, and after the end.';
 comment on column invocations.attempt is 'Number of processes that ran it; increases with each take-over after a crash.';
 comment on column invocations.webhook_url is 'Address of the webhook for the result; empty if only A2A push clients are notified, null for none.';

@@ -346,7 +346,15 @@ create table invocations (
   output_tokens integer default 0 not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
+  end_time timestamp(6) with time zone,
+  stop_request_time timestamp(6) with time zone,
+  not_before timestamp(6) with time zone,
+  cronjob_id text collate "C",
+  run_id text collate "C",
+  due_time timestamp(6) with time zone,
+  is_manual boolean,
+  try smallint,
+  first_end_time timestamp(6) with time zone
 );
 
 create table job_lanes (
@@ -2818,6 +2826,8 @@ alter table invocations add constraint invocations_counts_check CHECK ((LEAST(to
 
 alter table invocations add constraint invocations_pkey PRIMARY KEY (app_name, user_id, session_id, id);
 
+alter table invocations add constraint invocations_run_check CHECK (((cronjob_id IS NULL) OR ((num_nulls(run_id, due_time, is_manual, try) = 0) AND (try > 0))));
+
 alter table invocations add constraint invocations_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'interrupted'::text, 'cancelled'::text])));
 
 alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
@@ -2984,7 +2994,11 @@ CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expi
 
 CREATE INDEX invocations_left_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NOT NULL) AND (start_time IS NOT NULL));
 
+CREATE INDEX invocations_open_runs_idx ON public.invocations USING btree (user_id, app_name, cronjob_id) WHERE ((cronjob_id IS NOT NULL) AND (first_end_time IS NULL) AND (status = ANY (ARRAY['queued'::text, 'running'::text])));
+
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
+
+CREATE UNIQUE INDEX invocations_run_key ON public.invocations USING btree (app_name, user_id, cronjob_id, due_time, try) WHERE (cronjob_id IS NOT NULL);
 
 CREATE INDEX invocations_time_idx ON public.invocations USING btree (create_time, app_name);
 
@@ -4919,24 +4933,32 @@ comment on column invocations.agent_version is 'Digest of the application versio
 comment on column invocations.app_name is 'Application of the session.';
 comment on column invocations.attempt is 'Number of processes that ran it; increases with each take-over after a crash.';
 comment on column invocations.create_time is 'When it was requested; the order of the queue.';
+comment on column invocations.cronjob_id is 'Cronjob whose run it is; null for all others, and once the run is older than runs are kept.';
+comment on column invocations.due_time is 'When the run was due; of a manual run, when it was requested.';
 comment on column invocations.end_time is 'When it ended.';
 comment on column invocations.error_code is 'Stable error code.';
 comment on column invocations.error_message is 'Why it failed, a sentence.';
+comment on column invocations.first_end_time is 'When the run ended or paused first. Only this end counts for its cronjob.';
 comment on column invocations.id is 'Invocation id; its events refer to it.';
 comment on column invocations.idempotency_key is 'Idempotency-Key of the request, if any.';
+comment on column invocations.is_manual is 'True for a run that was requested, false for one that the schedule fired.';
 comment on column invocations.lease_expire_time is 'When the lease expires; then a running invocation is dead and may be taken over.';
 comment on column invocations.lease_token is 'Lease token of the process that runs it; equals sessions.lease_token while running.';
 comment on column invocations.llm_calls is 'Model calls made.';
+comment on column invocations.not_before is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column invocations.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column invocations.request is 'JSON that lets another process start or resume it; null if none can, and after the end.';
 comment on column invocations.request_hash is 'SHA-256 of the request; distinguishes a retry from another request with the same key.';
 comment on column invocations.response_body is 'The response as sent; a retry receives the same bytes.';
+comment on column invocations.run_id is 'Run of the cronjob; the tries of a run share it.';
 comment on column invocations.session_id is 'Session that the invocation belongs to.';
 comment on column invocations.start_time is 'When it started running.';
 comment on column invocations.status is 'queued, running, paused (waits for an answer), succeeded, failed, interrupted or cancelled.';
+comment on column invocations.stop_request_time is 'When a stop was requested first.';
 comment on column invocations.stop_requested_as is 'Requested stop, and the status to end with: cancelled or interrupted.';
 comment on column invocations.tool_calls is 'Tool calls made.';
+comment on column invocations.try is 'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.';
 comment on column invocations.user_id is 'Owner of the session.';
 comment on column invocations.webhook_url is 'Address of the webhook for the result; empty if only A2A push clients are notified, null for none.';
 comment on column job_lanes.app_name is 'Application.';

@@ -33,6 +33,14 @@ export const invocations = pgTable(
     createTime: timeOfChange('create_time'),
     startTime: time('start_time'),
     endTime: time('end_time'),
+    stopRequestTime: time('stop_request_time'),
+    notBefore: time('not_before'),
+    cronjobId: identifier('cronjob_id'),
+    runId: identifier('run_id'),
+    dueTime: time('due_time'),
+    isManual: c.boolean('is_manual'),
+    try: c.smallint('try'),
+    firstEndTime: time('first_end_time'),
   }),
   (t) => [
     primaryKey({ name: 'invocations_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
@@ -60,6 +68,17 @@ export const invocations = pgTable(
       .on(t.leaseExpireTime)
       .where(sql`status = 'queued' and request is not null and start_time is not null`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
+    check(
+      'invocations_run_check',
+      sql`cronjob_id is null or num_nulls(run_id, due_time, is_manual, try) = 0 and try > 0`,
+    ),
+    uniqueIndex('invocations_run_key')
+      .on(t.appName, t.userId, t.cronjobId, t.dueTime, t.try)
+      .where(sql`cronjob_id is not null`),
+    // Index of the runs of cronjobs that go on, which are few: those of a user, and those of one cronjob.
+    index('invocations_open_runs_idx')
+      .on(t.userId, t.appName, t.cronjobId)
+      .where(sql`cronjob_id is not null and first_end_time is null and status in ('queued', 'running')`),
     sessionKey('invocations_session_fkey', t),
   ],
 );
