@@ -412,6 +412,7 @@ CREATE TABLE "invocations" (
 	"idempotency_key" text collate "C",
 	"request_hash" text,
 	"request" jsonb,
+	"job" jsonb,
 	"agent_version" text,
 	"attempt" smallint DEFAULT 1 NOT NULL,
 	"webhook_url" text,
@@ -1105,6 +1106,7 @@ comment on column invocations.is_manual is 'True for a run that was requested, f
 comment on column invocations."try" is 'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.';
 comment on column invocations.first_end_time is 'When the run ended or paused first. Only this end counts for its cronjob.';
 comment on column invocations.request is 'JSON that lets another process start or resume it; null if none can, and after the end.';
+comment on column invocations.job is 'Job of which it is a step: kind, userId and id. Its end adds the job again. Null for none.';
 comment on column invocations.attempt is 'Number of processes that ran it; increases with each take-over after a crash.';
 comment on column invocations.webhook_url is 'Address of the webhook for the result; empty if only A2A push clients are notified, null for none.';
 comment on table legal_holds is 'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.';

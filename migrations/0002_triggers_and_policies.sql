@@ -365,6 +365,25 @@ create trigger invocations_scores after update of status on invocations for each
 when (new.status in ('succeeded', 'failed') and new.status is distinct from old.status)
 execute function insert_score_jobs();
 --> statement-breakpoint
+-- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
+-- job again. The job's user may be another one, and only a superuser may attach the setting to the function.
+create function continue_job() returns trigger language plpgsql as $$
+declare
+  all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+begin
+  perform set_config('agent_runtime.all_users', 'on', true);
+  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '', false);
+  perform set_config('agent_runtime.all_users', all_users, true);
+  perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
+  return null;
+end $$;
+comment on function continue_job is 'Trigger function: an invocation that is a step of a job has ended; adds the job again.';
+create trigger invocations_job_update after update of status on invocations for each row
+when (old.job is not null and old.status in ('queued', 'running') and new.status not in ('queued', 'running'))
+execute function continue_job();
+create trigger invocations_job_delete after delete on invocations for each row
+when (old.job is not null and old.status in ('queued', 'running')) execute function continue_job();
+--> statement-breakpoint
 -- The audit is append-only for every role.
 create function refuse_audit_change() returns trigger language plpgsql as $$
 begin

@@ -14,7 +14,8 @@
 --      insert. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
---   5. Insert the invocation's row, or update the row of a resumed invocation and store the agent version that resumes
+--   5. If the invocation is a step of a job (p_job), end the job; the end of the invocation adds it again (a trigger).
+--      Insert the invocation's row, or update the row of a resumed invocation and store the agent version that resumes
 --      it. An invocation that was returned to the queue keeps its request and any requested stop; its attempt counter
 --      increases by one, and the time that it ran before counts towards its time limit. Any other invocation stores
 --      when, and after which event, it began ("began" in its request).
@@ -31,8 +32,8 @@
 -- Locks: the row of the queued invocation, then in the order of append_events: sessions, user_storage, invocations,
 -- tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
 -- session. This function never waits for a busy session to become idle.
--- Errors: those of append_events and answer_calls; 40001: see step 4; 23505 on invocations_idempotency_key: another
--- invocation uses the key.
+-- Errors: those of append_events and answer_calls; 40001: see step 4; AR419: another process has claimed the job; 23505 on
+-- invocations_idempotency_key: another invocation uses the key.
 -- Database time: 0.9 ms for a new session, 1.1 ms for an existing session, 0.5 ms for a busy session.
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
@@ -44,6 +45,7 @@ create function claim_session(
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean default false,
+  p_job jsonb default null,
   out claimed boolean, out over json, out limited boolean, out lines text, out state_text text, out last integer)
 language plpgsql as $$
 declare
@@ -148,13 +150,17 @@ begin
     return;
   end if;
   -- 5
+  if p_job is not null and not end_job(p_job ->> 'kind', p_app, p_job ->> 'userId', p_job ->> 'id', (p_job ->> 'token')::uuid)
+  then
+    raise exception 'the job was claimed by another process' using errcode = 'AR419';
+  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, agent_version, request, start_time)
+     webhook_url, agent_version, job, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_version, p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set

@@ -286,8 +286,12 @@ export function answerRefusal(error: unknown): ConflictError | ForbiddenError | 
   return undefined;
 }
 
-/** Rethrows an error. A refused answer to a task becomes an `AppError`, which every HTTP front end can report. */
+/**
+ * Rethrows an error. A refused answer to a task, and a job that was lost, becomes an `AppError`, which every HTTP front
+ * end can report.
+ */
 export function throwRefusal(error: unknown): never {
+  if (hasCode(error, 'AR419')) throw new LeaseLostError('Another process has the job.', { cause: error });
   throw answerRefusal(error) ?? error;
 }
 

@@ -18,6 +18,7 @@ import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, Invocation, InvocationError } from './invocation.ts';
+import type { JobStep } from './lock-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { AnswerKind } from './stored-request.ts';
@@ -103,6 +104,8 @@ export interface InvocationRequest {
   idempotency?: IdempotentRequest | undefined;
   /** Address of a webhook that the user has registered. The webhook receives the result of the invocation. */
   webhookUrl?: string | undefined;
+  /** The job of which the invocation is a step. The claim ends it, and the invocation's end adds it again. */
+  job?: JobStep | undefined;
   /** Format of the result that is stored for retries. Absent: a retry's result is built from the stored events. */
   answer?: AnswerKind | undefined;
   /**

@@ -20,7 +20,11 @@ import { callFunction } from '../platform/db/statement.ts';
 import { type Database, onConflict } from '../platform/db/database.ts';
 import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
+import type { Job } from '../platform/jobs/job-store.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
+
+/** A claimed job of which an invocation is a step. */
+export type JobStep = { kind: string } & Pick<Job, 'userId' | 'id' | 'token'>;
 
 /** A running invocation's right to write to its session: every write compares the token in the session's row. */
 export interface Lease {
@@ -52,6 +56,8 @@ export interface Lease {
   history?: SessionHistory;
   /** True if the claim returns the first events, for a follower in this process. */
   isFollowed?: true;
+  /** The job of which the invocation is a step. The claim ends it, and the invocation's end adds it again. */
+  job?: JobStep | undefined;
   /** The first events as the claim stored them, and the session's last sequence before them. */
   beginning?: { before: number; stored: StoredEvent[] };
 }
@@ -64,7 +70,8 @@ export interface Lease {
  * @throws {LimitError} if a budget is exhausted
  * @throws {ConflictError} if the message responds to a call that is not open
  * @throws {ForbiddenError} if another person must respond to the call
- * @throws {LeaseLostError} if an earlier try succeeded unnoticed, and another process has taken the session over since
+ * @throws {LeaseLostError} if an earlier try succeeded unnoticed, and another process has taken the session over since;
+ *   or if another process has the invocation's job
  */
 export const claimSession = (
   db: Database,
@@ -108,6 +115,7 @@ async function claim(
     p_answers: toAnswersParameter(lease.answers),
     p_ends_sleeps: lease.endsSleeps,
     p_returns: lease.isFollowed === true,
+    p_job: lease.job && JSON.stringify(lease.job),
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this claim can have stored the event, and another process has taken the session over since.

@@ -56,6 +56,7 @@ export const newLease = (
   version: toVersionName(agents.get(request.key.appName)?.version, request.overrides),
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
+  job: request.job,
   // A resumed invocation keeps its stored request and is not charged again.
   ...(request.recovery
     ? { isFree: true }

@@ -120,6 +120,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     lease_token: 'gen_random_uuid()',
     lease_expire_time: 'clock_timestamp()',
     request: 'null',
+    job: 'null',
     attempt: '1',
     stop_requested_as: 'null',
     stop_request_time: 'null',

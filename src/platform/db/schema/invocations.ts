@@ -19,6 +19,7 @@ export const invocations = pgTable(
     idempotencyKey: identifier('idempotency_key'),
     requestHash: c.text('request_hash'),
     request: c.jsonb('request'),
+    job: c.jsonb('job'),
     agentVersion: c.text('agent_version'),
     attempt: c.smallint('attempt').notNull().default(1),
     webhookUrl: c.text('webhook_url'),
