@@ -1,13 +1,11 @@
-import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { DEFAULT_USER } from './api.ts';
-import { finishCommands } from './command-help.ts';
+import { type CommandRow, COMMANDS, FAMILIES } from './commands.ts';
+import { withSubcommands } from './completion.ts';
 import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../platform/version.ts';
-import { addServiceCommands } from './service-commands.ts';
-import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
-import { addCronCommands, addEvalCommands, addPastCommands, addTaskCommands } from './work-commands.ts';
 
 /** Exit code for an invalid command line, and for a command that could not start. */
 const USAGE_EXIT_CODE = 2;
@@ -21,7 +19,7 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));
 
 /**
- * Runs one command line. Each command imports its modules on demand, so that `start` loads only the service.
+ * Runs one command line.
  * @returns the exit code: 0 success, 1 failure, 2 a wrong command line, or the command could not start
  */
 export async function runProgram(args: string[]): Promise<number> {
@@ -50,7 +48,7 @@ function toUrl(text: string): string {
   throw new InvalidArgumentError('It begins with http:// or https://.');
 }
 
-/** Defines all commands. @param end is called with the exit code by commands that return one */
+/** Defines all commands. @param end is called with the exit code of the command that ran */
 export function createProgram(end: (code: number) => void): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')
@@ -64,14 +62,47 @@ export function createProgram(end: (code: number) => void): Command {
     .configureOutput({
       outputError: (text, write) => write(text.replace(/^error: unknown command '(.*)'/, 'There is no command $1.')),
     });
-  addServiceCommands(program, end);
-  addSessionCommands(program, end);
-  addArtifactCommands(program);
-  addEvalCommands(program, end);
-  addCronCommands(program);
-  addTaskCommands(program);
-  addPastCommands(program, end);
-  addUserCommands(program);
-  finishCommands(program);
+  addExample(program, 'agent-runtime --url https://agents.example.com sessions list --json | jq .');
+  for (const row of COMMANDS) addCommand(program, row, end);
+  // Throw instead of ending the process.
+  for (const command of withSubcommands(program)) command.exitOverride();
   return program;
+}
+
+function addCommand(program: Command, row: CommandRow, end: (code: number) => void): void {
+  const [first = '', ...rest] = row.usage.split(' ');
+  const about = FAMILIES[first];
+  const [name = '', ...args] = about === undefined ? [first, ...rest] : rest;
+  const parent = about === undefined ? program : getFamily(program, first, about, row.example);
+  const command = parent.command(name).description(row.about);
+  for (const [place, text] of args.entries()) {
+    const { about: meaning, default: value, choices } = row.args?.[place] ?? {};
+    const argument = new Argument(text, meaning);
+    if (choices) argument.choices(choices);
+    command.addArgument(value === undefined ? argument : argument.default(value));
+  }
+  for (const [flags, meaning, { default: value, choices, isHidden } = {}] of row.options ?? []) {
+    const option = new Option(flags, meaning);
+    if (choices) option.choices(choices);
+    command.addOption((value === undefined ? option : option.default(value)).hideHelp(isHidden === true));
+  }
+  command.action(async (...given: unknown[]) => {
+    const code = await row.run(command, ...(given.slice(0, args.length) as never[]));
+    if (typeof code === 'number') end(code);
+  });
+  if (row.more !== undefined) command.addHelpText('after', `\n${row.more}`);
+  addExample(command, row.example);
+}
+
+/** The command that has the commands of a family below it. Its example is that of the first. */
+function getFamily(program: Command, name: string, about: string, example: string): Command {
+  const known = program.commands.find((each) => each.name() === name);
+  if (known) return known;
+  const family = program.command(name).description(about);
+  addExample(family, example);
+  return family;
+}
+
+function addExample(command: Command, example: string): void {
+  command.addHelpText('after', `\nExample:\n  $ ${example}`);
 }

@@ -1,0 +1,408 @@
+import type { Command } from 'commander';
+import { printCompletion } from './completion.ts';
+import type { GateOptions } from './replay-gate.ts';
+import type { ReplayOptions } from './replay.ts';
+
+/** A command of the command line. */
+export interface CommandRow {
+  /** Its words and arguments in commander's notation, such as `sessions label <id> [name=value...]`. */
+  usage: string;
+  about: string;
+  /** Command line at the end of its help. */
+  example: string;
+  /** Descriptions of arguments, in order. */
+  args?: { about?: string; default?: string; choices?: string[] }[];
+  options?: [flags: string, about: string, more?: { default?: string; choices?: string[]; isHidden?: boolean }][];
+  /** Text after the example. */
+  more?: string;
+  /**
+   * Imports what it needs on demand, so that `start` loads only the service. The arguments follow the command.
+   * @returns the exit code; nothing: 0
+   */
+  run: (command: Command, ...args: never[]) => unknown;
+}
+
+/** First words that several commands have, with the descriptions of these families. */
+export const FAMILIES: Record<string, string> = {
+  keys: 'runtime keys',
+  sessions: 'the sessions of --user with --app',
+  artifacts: 'the artifacts of a session',
+  eval: 'evaluation sets',
+  cron: 'cronjobs, of a service that runs',
+  tasks: 'what waits for a person, of a service that runs',
+  users: 'the users of --app, and all data of one',
+};
+
+/** Where a replay or an evaluation run takes answers of models or tools from: the recording, or live calls. */
+const MODES = ['stored', 'live'];
+
+const SERVICE: CommandRow[] = [
+  {
+    usage: 'start',
+    about: 'start the service, also without a command',
+    example: 'PORT=8080 agent-runtime start',
+    // The command `dev` sets this option, so that a reload prints the changed file.
+    options: [['--changed <file>', '', { isHidden: true }]],
+    run: async (command) => (await import('./start.ts')).start(command.opts<{ changed?: string }>().changed),
+  },
+  {
+    usage: 'dev',
+    about: 'start the service with the development UI; restart it when an agent or a setting changes',
+    example: 'agent-runtime dev --no-open',
+    options: [['--no-open', 'do not open the browser']],
+    run: async (command) => (await import('./dev.ts')).dev(command.opts<{ open: boolean }>().open),
+  },
+  {
+    usage: 'migrate',
+    about: 'apply the migrations to DATABASE_URL and end',
+    example: 'DATABASE_URL=postgres://agents@db/agents agent-runtime migrate --check',
+    options: [['--check', 'change nothing; end with 1 and what is missing where DATABASE_URL is not up to date']],
+    run: async (command) =>
+      (await import('./start.ts')).migrateOnly({ isCheck: command.opts<{ check?: boolean }>().check === true }),
+  },
+  {
+    usage: 'check',
+    about: 'print the effective configuration of the agent and end',
+    example: 'HARNESS_FILE=harness.yaml agent-runtime check',
+    run: async () => (await import('./start.ts')).check(),
+  },
+  {
+    usage: 'doctor',
+    about: 'say what is wrong with the settings, the database, the model and this machine; exit code 1 if anything',
+    example: 'agent-runtime doctor --json',
+    run: async (command) => (await import('./doctor/doctor.ts')).doctor(command.optsWithGlobals()),
+  },
+  {
+    usage: 'openapi',
+    about: 'print the OpenAPI document with every operation and end',
+    example: 'agent-runtime openapi > openapi.json',
+    run: async () => (await import('./start.ts')).printOpenApi(),
+  },
+  {
+    usage: 'mcp',
+    about: 'hand MCP messages on standard input to the service, for clients that speak nothing else',
+    example: 'agent-runtime --url http://127.0.0.1:8000 mcp',
+    run: async (command) => (await import('./mcp.ts')).bridgeMcp(command.optsWithGlobals(), command),
+  },
+  {
+    usage: 'init [directory]',
+    about: 'make a new project: an agent with a tool, a test, a compose file',
+    example: 'agent-runtime init my-agent',
+    args: [{ about: 'where', default: '.' }],
+    run: async (_command, directory: string) => (await import('./init.ts')).init(directory),
+  },
+  {
+    usage: 'completion <shell>',
+    about: 'print a script that completes commands and options',
+    example: 'source <(agent-runtime completion bash)',
+    args: [{ choices: ['bash', 'zsh', 'fish'] }],
+    run: (command, shell: 'bash' | 'zsh' | 'fish') => printCompletion(command.parent as Command, shell),
+  },
+  {
+    usage: 'keys create',
+    about: 'print a new runtime key and its line for RUNTIME_API_KEYS_FILE',
+    example: 'agent-runtime keys create --scopes invoke,read --users ann --expires 2030-01-01T00:00:00Z',
+    options: [
+      ['--scopes <list>', 'with commas [all that users have]'],
+      ['--users <list>', 'users that the key acts for [all]'],
+      ['--apps <list>', 'applications [all]'],
+      ['--expires <time>', 'e.g. 2030-01-01T00:00:00Z [never]'],
+      ['--id <name>', 'name of the key in logs'],
+    ],
+    run: async (command) => (await import('./keys.ts')).createKeys(command.optsWithGlobals()),
+  },
+];
+
+const CONVERSATION: CommandRow[] = [
+  {
+    usage: 'chat',
+    about: 'a conversation in the terminal; Ctrl-C cancels what runs',
+    example: 'agent-runtime chat --user ann --session s1',
+    options: [['--session <id>', 'resume a session, or choose the id of a new one']],
+    run: async (command) => (await import('./chat.ts')).chat(command.optsWithGlobals()),
+  },
+  {
+    usage: 'invoke <message...>',
+    about: 'send one message and print the answer',
+    example: 'agent-runtime invoke "What is 17 * 23? Use the calculator."',
+    options: [['--session <id>', 'the session to say it in [a new one]']],
+    run: async (command, words: string[]) => (await import('./chat.ts')).invoke(words, command.optsWithGlobals()),
+  },
+];
+
+const SESSIONS: CommandRow[] = [
+  {
+    usage: 'sessions list',
+    about: 'the newest first',
+    example: 'agent-runtime sessions list --label env=prod --text refund --limit 10',
+    options: [
+      ['--limit <n>', 'maximum number', { default: '50' }],
+      ['--label <name=value...>', 'only those with these labels; a name alone: whatever its value'],
+      ['--text <words>', 'only those whose first text has this in it'],
+      ['--sort <time>', 'updated or created'],
+      ['--order <order>', 'desc, the newest first, or asc'],
+    ],
+    run: async (command) => (await import('./sessions.ts')).listSessions(command.optsWithGlobals()),
+  },
+  {
+    usage: 'sessions show <id>',
+    about: 'the conversation',
+    example: 'agent-runtime sessions show s1 --at 4',
+    options: [['--at <n>', 'as it was after this event']],
+    run: async (command, id: string) => (await import('./sessions.ts')).showSession(id, command.optsWithGlobals()),
+  },
+  {
+    usage: 'sessions export [id...]',
+    about: 'sessions with their events as JSON Lines, on the output',
+    example: 'agent-runtime sessions export > sessions.jsonl',
+    args: [{ about: 'all if none is named' }],
+    run: async (command, ids: string[]) =>
+      (await import('./sessions.ts')).exportSessions(ids, command.optsWithGlobals()),
+  },
+  {
+    usage: 'sessions fork <id>',
+    about: 'a new session with the first events of this one, the state and the artifacts of then',
+    example: 'agent-runtime sessions fork s1 --at 4 --id s2',
+    options: [
+      ['--at <n>', 'number of events [all]'],
+      ['--id <id>', 'id of the new session'],
+      ['--label <name=value...>', 'its labels'],
+    ],
+    run: async (command, id: string) => (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals()),
+  },
+  {
+    usage: 'sessions diff <id> <other>',
+    about: 'how two sessions differ; exit code 0 they do not, 1 they do',
+    example: 'agent-runtime sessions diff s1 s2',
+    options: [
+      ['--at <n>', 'the first as it was after this event'],
+      ['--other-at <n>', 'the other as it was after this event'],
+    ],
+    run: async (command, id: string, other: string) =>
+      (await import('./session-data.ts')).diffSessions(id, other, command.optsWithGlobals()),
+  },
+  {
+    usage: 'sessions label <id> [name=value...]',
+    about: 'set labels, name=value, and print all',
+    example: 'agent-runtime sessions label s1 env=prod --remove draft',
+    options: [['--remove <name...>', 'labels to remove']],
+    run: async (command, id: string, labels: string[]) =>
+      (await import('./session-data.ts')).labelSession(id, labels, command.optsWithGlobals()),
+  },
+];
+
+const ARTIFACTS: CommandRow[] = [
+  {
+    usage: 'artifacts list <session>',
+    about: '',
+    example: 'agent-runtime artifacts list s1',
+    run: async (command, session: string) =>
+      (await import('./artifacts.ts')).listArtifacts(session, command.optsWithGlobals()),
+  },
+  {
+    usage: 'artifacts get <session> <name>',
+    about: 'the bytes of an artifact, on the output',
+    example: 'agent-runtime artifacts get s1 report.pdf --version 0 > report.pdf',
+    options: [['--version <n>', 'from 0 [the latest]']],
+    run: async (command, session: string, name: string) =>
+      (await import('./artifacts.ts')).getArtifact(session, name, command.optsWithGlobals()),
+  },
+  {
+    usage: 'artifacts put <session> <file>',
+    about: 'save a file as the next version',
+    example: 'agent-runtime artifacts put s1 report.pdf --type application/pdf',
+    options: [
+      ['--name <name>', 'name of the artifact [that of the file]'],
+      ['--type <mime>', 'media type', { default: 'application/octet-stream' }],
+    ],
+    run: async (command, session: string, file: string) =>
+      (await import('./artifacts.ts')).putArtifact(session, file, command.optsWithGlobals()),
+  },
+];
+
+const EVALUATION: CommandRow[] = [
+  {
+    usage: 'eval run <set...>',
+    about:
+      'run sets against the agent as it is deployed: exit code 0 all passed, 1 not all, 2 could not run, 3 not compared',
+    example: 'agent-runtime eval run smoke --trials 5 --junit report.xml',
+    args: [{ about: 'a set, or set:case,case' }],
+    options: [
+      ['--config <file>', 'a test_config.json with the metrics'],
+      ['--trials <n>', 'how often each case is run', { default: '1' }],
+      ['--threshold <share>', 'share of its trials that must pass for a case to pass', { default: '1' }],
+      ['--parallelism <n>', 'cases at once'],
+      ['--model <mode>', 'where answers of models come from [as the set says]', { choices: MODES }],
+      ['--tools <mode>', 'where answers of tools come from [as the set says]', { choices: MODES }],
+      ['--baseline <run>', 'an earlier run to compare with; a regression fails'],
+      ['--junit <file>', 'write a report for CI'],
+      ['--allow-not-evaluated', 'cases of which no metric says anything do not fail'],
+    ],
+    run: async (command, sets: string[]) => (await import('./eval.ts')).runSets(sets, command.optsWithGlobals()),
+  },
+  {
+    usage: 'eval add <set>',
+    about: 'make cases of stored sessions: those that all options choose',
+    example: 'agent-runtime eval add smoke --label env=prod --error --limit 20',
+    args: [{ about: 'made if it is absent' }],
+    options: [
+      ['--where <sql>', 'a condition on the row s of sessions, in the database of the settings'],
+      ['--tool <name>', 'an agent called this tool'],
+      ['--label <label...>', 'with this label: name=value, or name'],
+      ['--error', 'with an event of an error'],
+      ['--no-error', 'without one'],
+      ['--limit <n>', 'at most so many, last updated first', { default: '50' }],
+    ],
+    run: async (command, set: string) =>
+      (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals()),
+  },
+  {
+    usage: 'eval export <set>',
+    about: 'print a set as the .evalset.json that every version of ADK reads',
+    example: 'agent-runtime eval export smoke --out smoke.evalset.json',
+    options: [['--out <file>', 'write it there']],
+    run: async (command, set: string) => (await import('./eval.ts')).exportSet(set, command.optsWithGlobals()),
+  },
+  {
+    usage: 'eval list [set]',
+    about: 'the latest runs',
+    example: 'agent-runtime eval list smoke',
+    run: async (command, set: string | undefined) =>
+      (await import('./eval.ts')).listRuns(set, command.optsWithGlobals()),
+  },
+  {
+    usage: 'eval compare <run> <baseline>',
+    about: 'what changed from one run to another; exit code 1 for a regression, 3 for what was not compared',
+    example: 'agent-runtime eval compare 0b7f… 91c2…',
+    run: async (command, run: string, baseline: string) =>
+      (await import('./eval.ts')).compareRuns(run, baseline, command.optsWithGlobals()),
+  },
+];
+
+const WORK: CommandRow[] = [
+  {
+    usage: 'cron list',
+    about: 'those of --user',
+    example: 'agent-runtime cron list --all',
+    options: [['--all', 'of all users']],
+    run: async (command) => (await import('./cron.ts')).listCronjobs(command.optsWithGlobals()),
+  },
+  {
+    usage: 'cron run <id>',
+    about: 'fire one now',
+    example: 'agent-runtime cron run 7d0c…',
+    run: async (command, id: string) => (await import('./cron.ts')).runCronjob(id, command.optsWithGlobals()),
+  },
+  {
+    usage: 'tasks list',
+    about: 'those of --user',
+    example: 'agent-runtime tasks list --all',
+    options: [['--all', 'of all users']],
+    run: async (command) => (await import('./tasks.ts')).listOpenTasks(command.optsWithGlobals()),
+  },
+  {
+    usage: 'tasks watch',
+    about: 'those of --user, each as it comes',
+    example: 'agent-runtime tasks watch --all',
+    options: [['--all', 'of all users']],
+    run: async (command) => (await import('./tasks.ts')).watchTasks(command.optsWithGlobals()),
+  },
+  {
+    usage: 'tasks answer <id>',
+    about: 'say yes, or give an answer',
+    example: 'agent-runtime tasks answer 0b7f… --by ann',
+    options: [
+      ['--answer <json>', 'an object that fits what is asked'],
+      ['--reject', 'say no'],
+      ['--by <user>', 'who answers, if a key does for a person'],
+    ],
+    run: async (command, id: string) => (await import('./tasks.ts')).answerTask(id, command.optsWithGlobals()),
+  },
+  {
+    usage: 'replay [session] [invocation]',
+    about:
+      'run stored invocations again and name the first differences: exit code 0 none, 1 some, 2 not possible, ' +
+      '3 not compared',
+    example: 'agent-runtime replay --since 7d --sample 200 --junit replay.xml',
+    args: [{ about: 'one of --user; with --since none' }, { about: 'the latest one if none is named' }],
+    options: [
+      ['--model <mode>', 'where answers of models come from', { choices: MODES, default: 'stored' }],
+      ['--tools <mode>', 'where answers of tools come from', { choices: MODES, default: 'stored' }],
+      ['--system-prompt <text>', 'try another instruction'],
+      ['--since <time>', 'a sample of the invocations of --app of the last 30m, 12h or 7d, all users'],
+      ['--sample <n>', 'how many of them', { default: '200' }],
+      ['--live <share>', 'of how many of those the live model is asked, such as 5%'],
+      ['--budget <tokens>', 'what these calls may use together'],
+      ['--junit <file>', 'write a report of the sample for CI'],
+    ],
+    run: async (command, session: string | undefined, invocation: string | undefined) => {
+      const options: ReplayOptions & GateOptions = command.optsWithGlobals();
+      if ((session === undefined) === (options.since === undefined)) command.error('Name a session, or --since.');
+      if (session === undefined) return (await import('./replay-gate.ts')).runGate(options);
+      return (await import('./replay.ts')).replay(session, invocation, options);
+    },
+  },
+  {
+    usage: 'import <source>',
+    about: 'bring sessions in from elsewhere; what is there already stays as it is, so it can be run again',
+    example: 'agent-runtime import sessions.sqlite --as weather --dry-run',
+    args: [
+      {
+        about:
+          "a SQLite file or postgres:// URL of ADK Python's session services, http(s):// of an ADK server, a file of " +
+          '`sessions export` or `users export`, or an .evalset.json',
+      },
+    ],
+    options: [
+      ['--as <app>', 'the application that they become sessions of [that of the same name]'],
+      ['--users <list>', 'with commas: whose sessions to read from a server, which lists no users [--user]'],
+      ['--artifacts <directory>', "the directory of ADK's file artifact service"],
+      ['--dry-run', 'say what would be imported'],
+    ],
+    more: 'The key for an ADK server stands in IMPORT_KEY.',
+    run: async (command, source: string) => (await import('./import.ts')).importFrom(source, command.optsWithGlobals()),
+  },
+];
+
+const USERS: CommandRow[] = [
+  {
+    usage: 'retention',
+    about: 'what the settings of retention would delete now; a dry run, the service deletes by itself',
+    example: 'agent-runtime retention',
+    options: [['--dry-run', 'the only thing that it does']],
+    run: async (command) => (await import('./users.ts')).showRetention(command.optsWithGlobals()),
+  },
+  {
+    usage: 'users list',
+    about: 'those of whom --app holds anything',
+    example: 'agent-runtime users list --app weather',
+    run: async (command) => (await import('./users.ts')).listUsers(command.optsWithGlobals()),
+  },
+  {
+    usage: 'users erase <user>',
+    about: 'delete all that --app holds of a user, and print how much it was; can be run again',
+    example: 'agent-runtime users erase ann --dry-run',
+    options: [
+      ['--all-apps', 'of every application that holds something'],
+      ['--dry-run', 'count and change nothing'],
+    ],
+    run: async (command, user: string) => (await import('./users.ts')).eraseUser(user, command.optsWithGlobals()),
+  },
+  {
+    usage: 'users export <user>',
+    about: 'all that --app holds of a user as JSON Lines, on the output; `import` takes them',
+    example: 'agent-runtime users export ann > ann.jsonl',
+    run: async (command, user: string) => (await import('./users.ts')).exportUser(user, command.optsWithGlobals()),
+  },
+];
+
+/** All commands, in the order of the help. */
+export const COMMANDS: readonly CommandRow[] = [
+  ...SERVICE,
+  ...CONVERSATION,
+  ...SESSIONS,
+  ...ARTIFACTS,
+  ...EVALUATION,
+  ...WORK,
+  ...USERS,
+];
