@@ -24,7 +24,7 @@ import {
 } from './invocation.ts';
 import {
   findQueued,
-  findWaiter,
+  findLeasedRow,
   listBegunHeads,
   listUnserved,
   listWaitingHeads,
@@ -76,9 +76,9 @@ async function startInBackground(
     let isRetry = false;
     const isHeld = await persist(async () => {
       // The first try failed without a result: its row may exist, and another process may have begun or ended it.
-      const waiter = isRetry ? await findWaiter(context.database.db, lease) : undefined;
+      const row = isRetry ? await findLeasedRow(context.database.db, lease) : undefined;
       isRetry = true;
-      return waiter && !waiter.isMine ? false : acquireSession(context, claim);
+      return row && !row.isMine ? false : acquireSession(context, claim);
     }, CLAIM_PATIENCE_MS);
     const { beginning } = lease;
     if (beginning) localRun?.begin(beginning.before, beginning.stored, claim.events);

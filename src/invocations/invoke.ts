@@ -37,7 +37,7 @@ import {
   withNotes,
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import { findWaiter } from './queue-store.ts';
+import { findLeasedRow } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
@@ -109,7 +109,9 @@ export const runClaimed: typeof runFenced = (claimed, outside) =>
 async function toLossError({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {
   const isLost = error instanceof LeaseLostError;
   if (!isLost && !isPassingFailure(error)) return error;
-  const isThere = await findWaiter(context.database.db, lease).catch((failure: unknown) => isPassingFailure(failure));
+  const isThere = await findLeasedRow(context.database.db, lease).catch((failure: unknown) =>
+    isPassingFailure(failure),
+  );
   if (!isThere) return error;
   return new HandedOverError(lease, request.idempotency !== undefined, isLost ? 'lost' : 'unavailable');
 }

@@ -151,7 +151,7 @@ export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'a
 
 /**
  * A session's queue has at most `depth` invocations. With a `body` (a background start) one waits without a process;
- * otherwise the process that waits must renew the lease ({@link renewLease}).
+ * otherwise the process that waits must renew the lease.
  * @throws {RepeatedInvocationError} if another invocation has the idempotency key
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {

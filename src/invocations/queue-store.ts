@@ -1,4 +1,4 @@
-import { type SQL, and, eq, isNotNull, isNull, notExists, sql } from 'drizzle-orm';
+import { type SQL, and, eq, isNotNull, notExists, sql } from 'drizzle-orm';
 import { alias, QueryBuilder } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
@@ -10,7 +10,7 @@ import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
-export interface Waiter {
+export interface LeasedRow {
   status: InvocationStatus;
   /** The status that a stop request asked for; `null` if there is no stop request. */
   stopAs: 'interrupted' | 'cancelled' | null;
@@ -18,8 +18,8 @@ export interface Waiter {
   isMine: boolean;
 }
 
-/** The row of an invocation that this process tried to queue; `undefined` without the row or its session. */
-export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | undefined> {
+/** The row of an invocation that this process queued or ran; `undefined` without the row or its session. */
+export async function findLeasedRow(db: Database, lease: Lease): Promise<LeasedRow | undefined> {
   const [row] = await db
     .select({
       status: invocations.status,
@@ -31,9 +31,37 @@ export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | u
   return row;
 }
 
-/** Deletes a queued invocation, which also frees its idempotency key. */
-export async function dequeueInvocation(db: Database, lease: Lease): Promise<void> {
-  await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
+/** SQL condition: the row is queued and no process has begun its invocation. */
+const isWaiting = sql`(${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
+
+/**
+ * Deletes a request that waits in this process, which also frees its idempotency key.
+ * @returns false if the row is gone, has begun or has ended
+ */
+export async function dequeueInvocation(db: Database, lease: Lease): Promise<boolean> {
+  const isMine = eq(invocations.leaseToken, lease.token);
+  const { rowCount } = await db.delete(invocations).where(and(isInvocation(lease), isWaiting, isMine));
+  return rowCount === 1;
+}
+
+/** Renews the leases of requests that wait in this process. @returns the tokens of those that still wait */
+export async function renewPlaces(db: Database, leases: Lease[], durationMs: number): Promise<Set<string>> {
+  const { appName, userId, sessionId, id, leaseToken } = invocations;
+  const column = (valueOf: (lease: Lease) => string) => sql`${sql.param(leases.map(valueOf))}::text[]`;
+  const renewed = await db
+    .update(invocations)
+    .set({ leaseExpireTime: sql`statement_timestamp() + ${durationMs} * interval '1 millisecond'` })
+    .where(
+      and(
+        sql`(${appName}, ${userId}, ${sessionId}, ${id}, ${leaseToken}::text) in (select * from unnest(
+          ${column(({ key }) => key.appName)}, ${column(({ key }) => key.userId)},
+          ${column(({ key }) => key.sessionId)}, ${column(({ invocationId }) => invocationId)},
+          ${column(({ token }) => token)}))`,
+        isWaiting,
+      ),
+    )
+    .returning({ leaseToken });
+  return new Set(renewed.map((row) => row.leaseToken));
 }
 
 /** A background invocation that may run now: the first in the queue of an idle session. */
@@ -94,7 +122,6 @@ export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttemp
  */
 export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
   const size = 4 * choice.limit + SPARE_ROWS;
-  const isWaiting = isNull(invocations.startTime);
   const byUser = new Map<string, QueueHead[]>();
   for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
     const heads = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
@@ -197,13 +224,11 @@ export async function listUnserved(
  * that it must still charge it. @returns false if it is no longer queued under the lease's token
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
-  const { status, leaseToken, startTime } = invocations;
+  const isRead = eq(invocations.leaseToken, lease.readToken ?? lease.token);
   const { rowCount } = await tx
     .update(invocations)
     .set({ status: 'paused' })
-    .where(
-      and(isInvocation(lease), eq(status, 'queued'), eq(leaseToken, lease.readToken ?? lease.token), isNull(startTime)),
-    );
+    .where(and(isInvocation(lease), isWaiting, isRead));
   return rowCount === 1;
 }
 

@@ -18,8 +18,8 @@ import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-lease.ts';
-import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
-import { dequeueInvocation, findWaiter } from './queue-store.ts';
+import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease } from './lock-store.ts';
+import { dequeueInvocation, findLeasedRow } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
@@ -102,7 +102,10 @@ async function waitForTurn(
   const place = await enqueueInvocation(db, lease, request.queueDepth, body);
   if (place.kind === 'absent') throw new NotFoundError(sessionNotFound(lease.key.sessionId));
   if (place.kind === 'full') throw queueFull(request);
-  if (place.kind === 'lost' && body === undefined) throw await placeLost(db, lease);
+  if (place.kind === 'lost' && body === undefined) {
+    await endWait(db, lease, placeLost(lease));
+    return true;
+  }
   request.onQueued?.();
   if (busyPolicy === 'interrupt' && runningId !== undefined) {
     await requestStop(db, lease.key, runningId, 'interrupted');
@@ -131,7 +134,7 @@ async function waitBehindOthers(context: LockContext, request: SessionClaim): Pr
   return true;
 }
 
-/** Waits until a request is first in the queue and holds the session. If that fails, takes it out of the queue. */
+/** Waits until a request is first in the queue and holds the session. If that fails, ends the wait. */
 async function waitInQueue(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
@@ -142,11 +145,26 @@ async function waitInQueue(context: LockContext, request: SessionClaim, createTi
     recordWait('claimed');
   } catch (error) {
     recordWait('refused');
-    // If the database is not available, the request still leaves the queue, because its lease expires.
-    await dequeueInvocation(context.database.db, lease).catch(() => undefined);
-    for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
-    throw error;
+    await endWait(context.database.db, lease, error).finally(() => {
+      for (const topic of [freeTopic(lease.key), QUEUE_TOPIC]) context.notifications.publish(topic);
+    });
   }
+}
+
+/**
+ * Ends a wait in vain. One statement deletes the request's row only if it still waits, which settles the races with the
+ * claim, with a stop and with the sweep. Returns if the request has the session after all, because an earlier claim
+ * succeeded although its result was lost.
+ * @throws `reason`, unless the row or its session tells more
+ */
+async function endWait(db: Database, lease: Lease, reason: unknown): Promise<void> {
+  // If the database is not available, the request still leaves the queue, because its lease expires.
+  if (await dequeueInvocation(db, lease).catch(() => true)) throw reason;
+  const row = await findLeasedRow(db, lease);
+  if (row?.isMine && row.status === 'running') return;
+  if (row?.stopAs) throw new StoppedError(row.stopAs, stoppedMessage(row.stopAs));
+  if (!row && !(await lockSession(db, lease.key))) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
+  throw reason;
 }
 
 /** Refuses the retry of a request whose session was deleted, because the retry would create the session again. */
@@ -171,40 +189,32 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionC
 const queueFull = ({ lease, queueDepth }: SessionClaim) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/** Why a request is no longer queued: it was stopped, its lease expired, or its row was deleted. */
-async function placeLost(db: Database, lease: Lease): Promise<Error> {
-  const { sessionId } = lease.key;
-  const waiter = await findWaiter(db, lease);
-  if (!waiter && !(await lockSession(db, lease.key))) return new NotFoundError(sessionNotFound(sessionId));
-  if (waiter?.stopAs) return new StoppedError(waiter.stopAs, stoppedMessage(waiter.stopAs));
-  return new UnavailableError(`The request lost its place in the queue of session ${sessionId}. Try again.`);
-}
+const placeLost = ({ key }: Lease) =>
+  new UnavailableError(`The request lost its place in the queue of session ${key.sessionId}. Try again.`);
 
 /**
- * Waits until the request is the first in the queue, and renews its lease meanwhile. Only the first waiting request of
- * this process polls the session. That request checks once per lease renewal whether the holder's process is dead.
+ * Waits until the request is the first in the queue and has claimed the session. Only the first waiting request of this
+ * process polls the session. That request checks once per lease renewal whether the holder's process is dead.
  */
 async function takeTurn(context: LockContext, request: SessionClaim, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
   const { ended } = currentContext();
-  const stops = AbortSignal.any([signal, ...(ended ? [ended] : [])]);
+  const lost = new AbortController();
+  const lose = () => lost.abort();
+  const stops = AbortSignal.any([signal, lost.signal, ...(ended ? [ended] : [])]);
   const { database, notifications, waitQueue } = context;
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
-  let renewAt = startedAt + times.renewalMs;
-  let takeOverAt = renewAt;
+  let takeOverAt = startedAt + times.renewalMs;
   const topic = freeTopic(lease.key);
   const wakeup = new Wakeup();
   const { wake } = wakeup;
-  const place = waitQueue.enqueue(topic, { position: [createTime, lease.invocationId], moveUp: wake });
+  const place = waitQueue.enqueue(topic, { lease, createTime, moveUp: wake, lose });
   let holds = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
-    // The renewal of the lease also reads whether a stop is requested.
-    notifications.subscribe(stopTopic(lease.invocationId), () => {
-      renewAt = 0;
-      wake();
-    }),
+    // A stop ends a row that waits at once.
+    notifications.subscribe(stopTopic(lease.invocationId), lose),
   ];
   try {
     for (;;) {
@@ -219,15 +229,11 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
         }
         if (holds) return;
       }
-      if (performance.now() >= renewAt) {
-        if ((await renewLease(database.db, lease)) !== 'held') throw await placeLost(database.db, lease);
-        renewAt = performance.now() + times.renewalMs;
-      }
+      if (lost.signal.aborted) throw placeLost(lease);
       if (signal.aborted) throw waitEnded(signal.reason);
-      const now = performance.now();
-      if (now >= deadline) throw waitedInVain(lease);
-      const pauseMs = Math.max(0, Math.min(POLL_MS, deadline - now, renewAt - now));
-      await wakeup.wait(pauseMs, stops);
+      const leftMs = deadline - performance.now();
+      if (leftMs <= 0) throw waitedInVain(lease);
+      await wakeup.wait(Math.min(POLL_MS, leftMs), stops);
     }
   } finally {
     place.leave(holds);

@@ -21,6 +21,7 @@ import { createKeyCheck } from '../platform/http/access/key-ring.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
 import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
+import { renewPlaces } from '../invocations/queue-store.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
 import { runMemoryJobs, openEmbedders } from '../conversation/memory/embed-memories.ts';
@@ -244,7 +245,7 @@ async function toContext(
     tracing,
     histories: new HistoryCache(HISTORY_CACHE_BYTES),
     feeds: new SessionFeeds({ database, notifications }),
-    waitQueue: new WaitQueue(),
+    waitQueue: new WaitQueue((leases) => renewPlaces(database.db, leases, config.SESSION_LEASE_MS), renewalMs, log),
     metrics: metrics?.measures,
     observers: [tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)].filter(
       (observe) => observe !== undefined,

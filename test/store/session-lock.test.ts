@@ -18,9 +18,16 @@ import {
 } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
-import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
+import { deleteDeadWaiters } from '../../src/invocations/dead-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { findQueued, listBegunHeads, listWaitingHeads, type QueueHead } from '../../src/invocations/queue-store.ts';
+import {
+  dequeueInvocation,
+  findQueued,
+  listBegunHeads,
+  listWaitingHeads,
+  type QueueHead,
+  renewPlaces,
+} from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -40,6 +47,8 @@ async function headsOf({ appName, sessionId }: SessionKey, without: string[] = [
 
 const store = testPool(20);
 const taker = () => takerOn(store.pool);
+const newWaitQueue = () =>
+  new WaitQueue((leases) => renewPlaces(store.pool.db, leases, 60_000), 20_000, { warn: () => undefined });
 /** What the row of a run keeps of its request. */
 const storedRequest = { version: 1 };
 /** A lease for an invocation as its row is read. */
@@ -319,7 +328,7 @@ describe('take over', () => {
     const events = [textEvent('next', { invocationId: next.invocationId })];
     const notifications = openNotifications({ url: store.url }, () => undefined);
     await acquireSession(
-      { ...taker(), notifications, waitQueue: new WaitQueue() },
+      { ...taker(), notifications, waitQueue: newWaitQueue() },
       {
         lease: next,
         events,
@@ -394,14 +403,45 @@ describe('races', () => {
     });
   });
 
-  test('a place that is gone, and a session that is gone, are not a full queue', async () => {
+  test('a place that was stopped, and a session that is gone, are not a full queue', async () => {
     const running = newLease();
     await claim(running);
-    const queued = { ...newLease(0), key: running.key };
+    const queued = { ...newLease(), key: running.key };
     expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
-    await endDeadWaiters(store.pool.db);
+    await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled');
     expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'lost' });
     expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toMatchObject({ kind: 'absent' });
+  });
+
+  test('a heartbeat keeps the places of those that wait, and the sweep deletes the others', async () => {
+    const running = newLease();
+    await claim(running);
+    const waiters = Array.from({ length: 4 }, () => ({ ...newLease(0), key: running.key }));
+    for (const lease of waiters) await enqueueInvocation(store.pool.db, lease, 8);
+    const others = waiters.map((lease) => ({ ...lease, token: randomUUID() }));
+    expect(await renewPlaces(store.pool.db, others, 60_000)).toEqual(new Set());
+    const kept = waiters.slice(1);
+    expect(await renewPlaces(store.pool.db, kept, 60_000)).toEqual(new Set(kept.map(({ token }) => token)));
+    await deleteDeadWaiters(store.pool.db);
+    const left = await Promise.all(waiters.map(invocation));
+    expect(left.map((row) => row?.['status'])).toEqual([undefined, 'queued', 'queued', 'queued']);
+    expect(await renewPlaces(store.pool.db, waiters, 60_000)).toEqual(new Set(kept.map(({ token }) => token)));
+  });
+
+  test.each(['stopped', 'begun'] as const)('a wait that was %s is not ended as one in vain', async (how) => {
+    const running = newLease();
+    await claim(running);
+    const waiter = { ...newLease(), key: running.key };
+    await enqueueInvocation(store.pool.db, waiter, 8);
+    expect(await dequeueInvocation(store.pool.db, { ...waiter, token: randomUUID() })).toBe(false);
+    if (how === 'stopped') await requestStop(store.pool.db, waiter.key, waiter.invocationId, 'cancelled');
+    else {
+      await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+      expect(await claimQueued(store.pool.db, waiter, [])).toBe(true);
+    }
+    expect(await renewPlaces(store.pool.db, [waiter], 60_000)).toEqual(new Set());
+    expect(await dequeueInvocation(store.pool.db, waiter)).toBe(false);
+    expect(await invocation(waiter)).toMatchObject({ status: how === 'stopped' ? 'cancelled' : 'running' });
   });
 
   test('what waits in the background needs no process: it keeps its place until it is claimed', async () => {
@@ -412,7 +452,7 @@ describe('races', () => {
     // Free, and of another user, with the same id.
     await insertSession(store.pool.db, { ...running.key, userId: randomUUID() }, {}, []);
     expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toMatchObject({ kind: 'queued' });
-    await endDeadWaiters(store.pool.db);
+    await deleteDeadWaiters(store.pool.db);
     const head = {
       key: queued.key,
       invocationId: queued.invocationId,
