@@ -78,7 +78,7 @@ async function openSide(name: string, size: Size): Promise<Side> {
   const pool = new Pool(server.url, { connections: 4 });
   const side: Side = { name, url, server, pool, sql, sent: new Map(), ids: {} };
   for (const request of SEED) await request1(side, request);
-  while ((await sql.query('select from memory_jobs')).rowCount) await sleep(100);
+  while ((await sql.query(`select from jobs where kind = 'memory'`)).rowCount) await sleep(100);
   for (const [key, statement] of Object.entries(IDS))
     side.ids[key] = (await sql.query<{ id: string }>(statement)).rows[0]?.id ?? '';
   return side;

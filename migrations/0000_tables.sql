@@ -220,16 +220,6 @@ CREATE TABLE "jobs" (
 	CONSTRAINT "jobs_lease_check" CHECK ((lease_token is null) = (lease_expire_time is null))
 );
 --> statement-breakpoint
-CREATE TABLE "memory_jobs" (
-	"app_name" text collate "C" NOT NULL,
-	"user_id" text collate "C" NOT NULL,
-	"session_id" text collate "C" DEFAULT '' NOT NULL,
-	"invocation_id" text collate "C" DEFAULT '' NOT NULL,
-	"due_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
-	"attempts" smallint DEFAULT 0 NOT NULL,
-	CONSTRAINT "memory_jobs_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id")
-);
---> statement-breakpoint
 CREATE TABLE "eval_case_versions" (
 	"app_name" text collate "C" NOT NULL,
 	"eval_set_id" text collate "C" NOT NULL,
@@ -729,7 +719,6 @@ CREATE INDEX "job_lanes_blocked_idx" ON "job_lanes" USING btree ("kind","blocked
 CREATE INDEX "jobs_lane_idx" ON "jobs" USING btree ("kind","app_name","user_id","lane","due_time","id") WHERE lease_token is null;--> statement-breakpoint
 CREATE INDEX "jobs_due_idx" ON "jobs" USING btree ("kind","due_time") WHERE lease_token is null;--> statement-breakpoint
 CREATE INDEX "jobs_running_idx" ON "jobs" USING btree ("kind","lease_expire_time") WHERE lease_token is not null;--> statement-breakpoint
-CREATE INDEX "memory_jobs_due_idx" ON "memory_jobs" USING btree ("due_time");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_owner_idx" ON "eval_case_versions" USING btree ("app_name","owner_id");--> statement-breakpoint
 CREATE INDEX "eval_case_versions_quoted_idx" ON "eval_case_versions" USING hash ((payload #>> '{sessionInput,userId}'));--> statement-breakpoint
 CREATE INDEX "eval_cases_owner_idx" ON "eval_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
@@ -1146,13 +1135,6 @@ comment on column jobs.losses is 'Number of processes that crashed while holding
 comment on column jobs.lease_token is 'Lease token of the process that runs it; null while it waits.';
 comment on column jobs.lease_expire_time is 'Lease expiry.';
 comment on column jobs.create_time is 'Creation.';
-comment on table memory_jobs is 'Pending memory jobs: users whose memories need embeddings, and invocations to remember.';
-comment on column memory_jobs.app_name is 'Application.';
-comment on column memory_jobs.user_id is 'User.';
-comment on column memory_jobs.session_id is 'Session of the invocation; empty for an embedding job.';
-comment on column memory_jobs.invocation_id is 'Invocation to remember; empty for an embedding job.';
-comment on column memory_jobs.due_time is 'Due time; while leased, the lease''s expiry.';
-comment on column memory_jobs.attempts is 'Attempts since the last success.';
 comment on table model_prices is 'Model prices, in the operator''s currency.';
 comment on column model_prices.model is 'Prefix of model names; * for models without a price.';
 comment on column model_prices.prompt_price is 'Price of a million prompt tokens.';

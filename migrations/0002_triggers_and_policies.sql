@@ -402,7 +402,7 @@ declare
   name text;
 begin
   foreach name in array array[
-    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'memory_jobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
+    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
     'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
     'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop

@@ -9,11 +9,11 @@
 --   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
---   6. If the application's memory is automatic, add a memory job.
+--   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
+-- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
 -- of open_tasks.
 -- Database time: 0.9 ms.
 --
@@ -86,8 +86,7 @@ begin
   end if;
   -- 6
   if p_remembers then
-    insert into memory_jobs (app_name, user_id, session_id, invocation_id)
-    values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
+    perform add_job('memory', p_app, p_user, json_build_array(p_session, p_invocation)::text, '');
   end if;
   -- 7
   is_awaited := exists (

@@ -80,15 +80,14 @@ begin
 end $$;
 comment on function add_job_lane is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
 
-create function add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean)
-returns void language plpgsql as $$
-declare
-  v_now timestamptz := clock_timestamp();
+create function add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean default false,
+                        p_due timestamptz default clock_timestamp()) returns void language plpgsql as $$
 begin
-  perform add_job_lane(p_kind, p_app, p_user, p_lane, v_now, p_half_open);
-  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, v_now);
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, p_half_open);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set attempt = 0;
 end $$;
-comment on function add_job is 'Inserts a job that is due now, in the transaction that makes it necessary.';
+comment on function add_job is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 
 -- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
 -- that a concurrent claim starts cannot be counted before it commits.
@@ -248,27 +247,33 @@ begin
 end $$;
 comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 
--- The three below check the token, so that a process that lost the job changes nothing and gets false.
-create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+-- The functions below check the token, so that a process that lost the job changes nothing and gets false. They lock the
+-- lane before the job, as add_job does.
+create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms bigint,
+                             p_half_open boolean default false, p_anew boolean default false) returns boolean
 language plpgsql set enable_seqscan = off as $$
-begin
-  delete from jobs j
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
-  return found;
-end $$;
-comment on function end_job is 'Ends a claimed job; false if another process has claimed it.';
-
-create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer,
-                             p_half_open boolean) returns boolean language plpgsql set enable_seqscan = off as $$
 declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
   v_lane text;
 begin
-  update jobs j set lease_token = null, lease_expire_time = null, due_time = v_due
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
-  returning j.lane into v_lane;
+  select j.lane into v_lane from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   if not found then return false; end if;
   perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
-  return true;
+  update jobs j set
+    lease_token = null, lease_expire_time = null, due_time = v_due,
+    attempt = case when p_anew then 0 else j.attempt end, losses = case when p_anew then 0 else j.losses end
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
 end $$;
-comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; false if another process has claimed it.';
+comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+
+create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+language plpgsql set enable_seqscan = off as $$
+begin
+  delete from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+    and j.attempt > 0;  -- else it was added again since its claim
+  return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
+end $$;
+comment on function end_job is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';

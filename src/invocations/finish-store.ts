@@ -13,6 +13,7 @@ import {
 } from '../conversation/sessions/append-store.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
+import { rememberAfterEnd } from '../conversation/memory/memory-store.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeText } from '../platform/db/json-escape.ts';
@@ -67,6 +68,9 @@ export async function finishInvocation(
   { status, error, answer, tape, uses = [], ...outcome }: InvocationOutcome,
 ): Promise<StoredEvent[]> {
   type Finished = StoredLines & { unknown: number | null; is_awaited: boolean | null; ended: EndedRow };
+  const { remembers = false } = outcome;
+  const { isOnCluster = false } = db;
+  if (remembers && isOnCluster) await rememberAfterEnd(db, lease.key, lease.invocationId);
   const stored = await callFunction<Finished>(db, 'finish_invocation', {
     ...toEventParameters(db, lease.key, events),
     p_invocation: lease.invocationId,
@@ -83,7 +87,7 @@ export async function finishInvocation(
     p_tasks: status === 'paused' ? toTasksParameter(outcome.waits) : null,
     ...toTapeParameters(db, lease.key, tape),
     p_has_deltas: outcome.hasDeltas === true,
-    p_remembers: outcome.remembers === true,
+    p_remembers: remembers && !isOnCluster,
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   outcome.metrics?.unknownCalls(stored.unknown ?? 0);

@@ -3,11 +3,13 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Model } from '../../src/agent/definition/model.ts';
 import { AgentError } from '../../src/core/errors.ts';
 import { openEmbedders } from '../../src/conversation/memory/embed-memories.ts';
+import { MEMORY_JOB } from '../../src/conversation/memory/memory-store.ts';
 import { openPool } from '../support/store.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { hostAgent } from '../support/agents.ts';
 import { client, startOn } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { makesDue } from '../support/jobs.ts';
 import { installVectors } from '../support/vectors.ts';
 
 /** Two directions: of animals of the sea, and of what falls from the sky. */
@@ -73,14 +75,11 @@ const search = async (user: string, words: string, on = app) => {
   );
 };
 const jobs = async (user: string) =>
-  (await sql.query<{ attempts: number }>('select attempts from memory_jobs where user_id = $1', [user])).rows;
+  (await sql.query<{ attempt: number }>('select attempt from jobs where user_id = $1', [user])).rows;
 /** Waits until what is due for a user is done; what was put back is due again at once. */
 const embedded = async (user: string) => {
   while ((await jobs(user)).length > 0) {
-    await sql.query(
-      `update memory_jobs set due_time = now() where user_id = $1 and due_time < now() + interval '90 s'`,
-      [user],
-    );
+    await sql.query(makesDue(MEMORY_JOB, user));
     await remember('waker', [], crypto.randomUUID());
   }
 };
@@ -110,9 +109,8 @@ test('a model that fails leaves words, and the vectors come later', async () => 
   await remember('carl', ['the whale sings']);
   expect(await search('carl', 'whale')).toEqual(['the whale sings']);
   expect(await search('carl', 'ocean')).toEqual([]);
-  while ((await jobs('carl'))[0]?.attempts !== 1) await remember('waker', [], crypto.randomUUID());
+  while ((await jobs('carl'))[0]?.attempt !== 1) await remember('waker', [], crypto.randomUUID());
   fails = undefined;
-  await sql.query(`update memory_jobs set due_time = now() where user_id = 'carl'`);
   await embedded('carl');
   expect(await search('carl', 'ocean')).toEqual(['the whale sings']);
 });
@@ -149,10 +147,11 @@ test('a batch has 16 memories; the tenth attempt in vain ends the job, and the n
   onTestFinished(() => (fails = undefined));
   asked.length = 0;
   await remember('eve', ['snow'], 'more');
-  // Put back after the first: the lease of a claim is longer.
-  const isBack = `update memory_jobs set due_time = now(), attempts = 9
-    where user_id = 'eve' and attempts = 1 and due_time < now() + interval '90 s' returning user_id`;
+  // Put back after the first.
+  const isBack = `update jobs set attempt = 9
+    where user_id = 'eve' and attempt = 1 and lease_token is null returning user_id`;
   while ((await sql.query(isBack)).rows.length === 0) await remember('waker', [], crypto.randomUUID());
+  await sql.query(makesDue(MEMORY_JOB, 'eve'));
   while ((await jobs('eve')).length > 0) await remember('waker', [], crypto.randomUUID());
   expect(asked).toHaveLength(2);
   fails = undefined;
@@ -170,11 +169,10 @@ test('a user without budget has words, and the vectors when it opens again', asy
     const { rows } = await sql.query<{ hours: number }>(`
       select extract(epoch from due_time at time zone 'utc'
         - (date_trunc('month', now() at time zone 'utc') + interval '1 month')) / 3600 as hours
-      from memory_jobs where user_id = 'finn' and attempts = 1`);
+      from jobs where user_id = 'finn' and attempt = 1`);
     return Number(rows[0]?.hours);
   };
-  // The lease of a claim is over in two minutes.
-  const isSoon = `select from memory_jobs where user_id = 'finn' and due_time < now() + interval '3 m'`;
+  const isSoon = `select from jobs where user_id = 'finn' and due_time < now() + interval '3 m'`;
   while ((await sql.query(isSoon)).rows.length > 0) await remember('waker', [], crypto.randomUUID());
   expect(await due()).toBeCloseTo(0, 1);
   expect(await search('finn', 'whale')).toEqual(['the whale sings']);
@@ -196,7 +194,7 @@ test('a process that stops ends its call, and leaves the job to others at once',
   await stopping.close();
   const reader = new Client(own.url);
   await reader.connect();
-  const { rows } = await reader.query('select due_time <= clock_timestamp() as due from memory_jobs');
+  const { rows } = await reader.query('select due_time <= clock_timestamp() and lease_token is null as due from jobs');
   await reader.end();
   await own.drop();
   expect(rows).toEqual([{ due: true }]);

@@ -3,10 +3,12 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { MemorySettings } from '../../src/agent/definition/agent.ts';
 import { AgentError } from '../../src/core/errors.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
+import { MEMORY_JOB } from '../../src/conversation/memory/memory-store.ts';
 import { rememberInvocation } from '../../src/conversation/memory/remember.ts';
 import type { ScriptedAnswer } from '../support/scripted-model.ts';
 import { hostAgent } from '../support/agents.ts';
 import { client, startOn } from '../support/app.ts';
+import { makesDue } from '../support/jobs.ts';
 import { openPool } from '../support/store.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { scriptedModel } from '../support/scripted-model.ts';
@@ -42,7 +44,7 @@ async function start(rule: NonNullable<MemorySettings['remember']>, chosen: Scri
     const { body } = await post('/harness/invoke', { prompt, harness_name: 'h', run_agent_request: where });
     expect(body).toMatchObject(expected);
   };
-  const jobs = async () => (await sql.query('select session_id, attempts from memory_jobs')).rows;
+  const jobs = async () => (await sql.query('select id, attempt from jobs')).rows;
   const remembered = async () => {
     while ((await jobs()).length > 0) await pause();
     const { body } = await get(`${USER}/memory?query=${encodeURIComponent('noted tea like code')}`);
@@ -87,11 +89,10 @@ test('a model that fails is asked again later; beyond a budget it is not asked',
     return [{ text: '1' }];
   });
   await say('I like tea');
-  // Its pause is shorter than its lease.
-  const isBack = `select from memory_jobs where attempts = 1 and due_time < now() + interval '60 s'`;
+  const isBack = 'select from jobs where attempt = 1 and lease_token is null';
   while (model.requests.length < 2 || (await sql.query(isBack)).rowCount === 0) await pause();
   fails = false;
-  const { rows } = await sql.query<{ id: string }>('select invocation_id as id from memory_jobs');
+  const { rows } = await sql.query<{ id: string }>('select id::json ->> 1 as id from jobs');
   const budget = { appliesTo: 'app', period: 'day' };
   expect((await send('PUT', '/apps/harness_agent/budgets', { ...budget, maxTokens: 50 })).status).toBe(200);
   const pool = openPool(url);
@@ -102,7 +103,7 @@ test('a model that fails is asked again later; beyond a budget it is not asked',
   await expect(remembering).rejects.toThrow('budget');
   expect(model.requests).toHaveLength(2);
   await send('PUT', '/apps/harness_agent/budgets', { ...budget, maxTokens: null });
-  await sql.query('update memory_jobs set due_time = now()');
+  await sql.query(makesDue(MEMORY_JOB));
   expect(await remembered()).toEqual(['I like tea']);
   expect(await jobs()).toEqual([]);
 });
@@ -111,9 +112,6 @@ test('of an invocation that failed, and of a session that is gone, nothing is re
   const { say, sql, jobs, remembered } = await start('always');
   await say('fail', { error: expect.stringContaining('away') });
   expect(await jobs()).toEqual([]);
-  await sql.query(
-    `insert into memory_jobs (app_name, user_id, session_id, invocation_id)
-     values ('harness_agent', 'ada', 'x', 'gone')`,
-  );
+  await sql.query(`select add_job('${MEMORY_JOB}', 'harness_agent', 'ada', '["x","gone"]', '')`);
   expect(await remembered()).toEqual([]);
 });

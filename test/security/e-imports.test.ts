@@ -290,7 +290,6 @@ const NOT_IMPORTED = [
   'budget_reservations',
   'budget_uses',
   'budgets',
-  'memory_jobs',
   'event_deltas',
   'idempotency_keys',
   'score_jobs',

@@ -266,7 +266,7 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
       },
       run: async ({ job }) => {
         done.push(`ran ${job.userId}`);
-        await end(job);
+        return 'done';
       },
       giveUp: async ({ job }, reason) => {
         done.push(`gave up ${job.userId}: ${reason}`);

@@ -1,12 +1,19 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { claimJobs, endJob, listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
-import { addToMemory, type VectorQuery, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
+import {
+  addToMemory,
+  MEMORY_JOB,
+  type VectorQuery,
+  searchMemories,
+} from '../../src/conversation/memory/memory-store.ts';
 import { findUserStorage } from '../../src/conversation/storage/storage-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
+import { claimJobs, endJobs, putBackJob } from '../../src/platform/jobs/job-store.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { installVectors, meanings } from '../support/vectors.ts';
@@ -43,17 +50,16 @@ async function remember(key: SessionKey, texts: [text: string, vector: number[]]
     texts.map(([text], n) => textEvent(text, { timestamp: n + 1 })),
   );
   for (let last: number | null | undefined = 0; last != null; ) last = await addToMemory(db, key, last, true);
-  const job = { ...key, sessionId: '', invocationId: '', attempts: 1 };
   const vectors = new Map(texts);
-  const rows = await listUnembedded(db, job, model, texts.length);
+  const rows = await listUnembedded(db, key, model, texts.length);
   await saveVectors(
     db,
-    job,
+    key,
     model,
     rows,
     rows.map(({ text }) => vectors.get(text) ?? []),
   );
-  await db.execute(sql`delete from memory_jobs`);
+  await db.execute(sql`delete from jobs`);
 }
 
 test('vectors count for their user, and none is stored beyond what the user may keep', async () => {
@@ -63,9 +69,8 @@ test('vectors count for their user, and none is stored beyond what the user may 
   const before = await count();
   const limited = openDatabase({ ...poolOptions(store.url, 1), maxUserBytes: before + 10_000 });
   onTestFinished(() => limited.close());
-  const job = { ...key, sessionId: '', invocationId: '', attempts: 1 };
-  const rows = await listUnembedded(limited.db, job, 'large', 1);
-  const save = (numbers: number) => saveVectors(limited.db, job, 'large', rows, [Array<number>(numbers).fill(1)]);
+  const rows = await listUnembedded(limited.db, key, 'large', 1);
+  const save = (numbers: number) => saveVectors(limited.db, key, 'large', rows, [Array<number>(numbers).fill(1)]);
   await expect(save(4_000)).rejects.toMatchObject({ cause: { code: 'AR417' } });
   expect(await count()).toBe(before);
   await save(1_000);
@@ -182,20 +187,17 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
   await add(many, ['one', 'two', 'three']);
   await add(few, ['four']);
   await add({ ...few, sessionId: 'unasked', userId: 'x' }, ['five'], false);
-  const claim = () => claimJobs(db, [many.appName], 1, 60_000);
+  const claim = async () => {
+    const jobs = await claimJobs(db, { kind: MEMORY_JOB, appNames: [many.appName], slots: 1, leaseMs: 60_000 });
+    return jobs.claimed;
+  };
   const work = async () => {
     const [job] = await claim();
     if (!job) return undefined;
     const rows = await listUnembedded(db, job, MODEL, 2);
-    if (rows.length === 0) await endJob(db, job);
-    else
-      await saveVectors(
-        db,
-        job,
-        MODEL,
-        rows,
-        rows.map(() => [1, 0]),
-      );
+    const vectors = rows.map(() => [1, 0]);
+    if (rows.length > 0) await saveVectors(db, job, MODEL, rows, vectors);
+    await (rows.length === 0 ? endJobs(db, MEMORY_JOB, [job]) : putBackJob(db, MEMORY_JOB, job, { isNew: true }));
     return [job.userId, rows.length];
   };
   const turns: unknown[] = [];
@@ -211,10 +213,9 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
   await add({ ...many, sessionId: 'b' }, ['six']);
   const [job] = await claim();
   await add({ ...many, sessionId: 'c' }, ['seven']);
-  if (job) await endJob(db, job);
   expect(await claim()).toEqual([]);
-  if (job) await endJob(db, job, 0);
-  expect(await claim()).toEqual([{ ...job, attempts: 1 }]);
+  if (job) await endJobs(db, MEMORY_JOB, [job]);
+  expect(await claim()).toMatchObject([{ id: job?.id, userId: many.userId, attempt: 1 }]);
 });
 
 test('a job of a process that died is claimed again once its lease is over', async () => {
@@ -222,8 +223,12 @@ test('a job of a process that died is claimed again once its lease is over', asy
   const key = newKey();
   await insertSession(db, key, {}, [textEvent('one')]);
   await addToMemory(db, key, 0, true);
-  const claim = (leaseMs: number) => claimJobs(db, [key.appName], 8, leaseMs);
-  expect(await claim(0)).toMatchObject([{ attempts: 1 }]);
-  expect(await claim(60_000)).toMatchObject([{ attempts: 2 }]);
+  const claim = async (leaseMs: number) => {
+    const jobs = await claimJobs(db, { kind: MEMORY_JOB, appNames: [key.appName], slots: 8, leaseMs });
+    return jobs.claimed;
+  };
+  expect(await claim(0)).toMatchObject([{ attempt: 1 }]);
+  await sleep(2);
+  expect(await claim(60_000)).toMatchObject([{ attempt: 2, losses: 1 }]);
   expect(await claim(0)).toEqual([]);
 });

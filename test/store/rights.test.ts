@@ -16,7 +16,6 @@ const OF_USERS = [
   'artifacts',
   'cronjob_runs',
   'cronjobs',
-  'memory_jobs',
   'eval_case_versions',
   'eval_cases',
   'eval_run_cases',

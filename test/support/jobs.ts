@@ -12,3 +12,10 @@ export const claimDeliveries = (
     const { claimed } = await claimJobs(tx, { kind: DELIVERY_JOB, slots, leaseMs, limits: toJobLimits(limits) });
     return loadDeliveries(tx, claimed);
   });
+
+/** Statement that makes the waiting jobs of a kind due, of one user or of all. */
+export const makesDue = (kind: string, user?: string): string => {
+  const isOf = `kind = '${kind}' ${user === undefined ? '' : `and user_id = '${user}'`}`;
+  return `with due as (update jobs set due_time = now() where ${isOf} and lease_token is null)
+    update job_lanes set turn_time = now() where ${isOf}`;
+};

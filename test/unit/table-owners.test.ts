@@ -31,7 +31,6 @@ const OWNERS: Record<string, string> = {
   artifacts: 'conversation/artifacts',
   artifactVersions: 'conversation/artifacts',
   memories: 'conversation/memory',
-  memoryJobs: 'conversation/memory',
   idempotencyKeys: 'conversation/idempotency',
   spans: 'observability/traces',
   evalSets: 'features/evals',

@@ -1,15 +1,17 @@
 import type { ModelRequest } from '../../agent/definition/model.ts';
-import { AgentError, LimitError } from '../../core/errors.ts';
+import { AgentError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
-import { backOffMs, type QueueContext, runLeasedQueue } from '../../platform/work/leased-queue.ts';
+import type { Job } from '../../platform/jobs/job-store.ts';
+import { type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
+import type { QueueContext } from '../../platform/work/leased-queue.ts';
 import type { Embedder, HostedAgent } from '../apps/hosted-agent.ts';
 import { spend } from '../budgets/budget-store.ts';
 import { OverBudgetError } from '../budgets/budget.ts';
 import { reserveCall } from '../budgets/reserve-call.ts';
 import * as store from './embedding-store.ts';
-import type { VectorQuery } from './memory-store.ts';
+import { EMBEDS_USER, MEMORY_JOB, type VectorQuery } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
 export const MEMORY_TOPIC = 'memory';
@@ -19,10 +21,9 @@ const MAX_BATCH = 16;
 const CALL_MS = 60_000;
 const LEASE_MS = 120_000;
 const QUERY_MS = 3_000;
-/** Maximum attempts at a memory job, in about 90 minutes with back-off. Adding to the user's memory resets them. */
-const MAX_ATTEMPTS = 10;
-const BACK_OFF = { firstMs: 10_000, maxMs: 3_600_000 };
-/** Maximum pause between polls, because no notification tells that a job is due again. */
+/** The attempts take about 90 minutes. Adding to the user's memory begins them anew. */
+const RETRY = { attempts: 10, firstMs: 10_000, maxMs: 3_600_000 };
+/** Maximum pause between polls, because notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
 const MAX_DIMENSIONS = 16_000;
 
@@ -83,46 +84,37 @@ export async function findVector(
 
 /** Runs memory jobs until the process drains: embeds memories, and adds invocations to memory. */
 export async function runMemoryJobs(context: MemoryContext): Promise<void> {
-  const { agents, database } = context;
+  const { agents, database, draining } = context;
   const appNames = [...agents].flatMap(([name, { embedder, remember }]) => (embedder || remember ? [name] : []));
   if (appNames.length === 0) return;
-  await runLeasedQueue<store.MemoryJob>(context, {
+  await runJobs<{ job: Job }>(context, {
+    kind: MEMORY_JOB,
+    appNames,
     name: 'memory jobs',
     topic: MEMORY_TOPIC,
     maxJobs: MAX_JOBS,
-    claim: async ({ slots }) => {
-      const jobs = slots > 0 ? await store.claimJobs(database.db, appNames, slots, LEASE_MS) : [];
-      return { jobs, pauseMs: jobs.length > 0 ? 0 : MAX_PAUSE_MS };
+    leaseMs: LEASE_MS,
+    maxPauseMs: MAX_PAUSE_MS,
+    retry: RETRY,
+    load: (_, jobs) => jobs.map((job) => ({ job })),
+    run: async ({ job }) => {
+      const { embedder, remember } = agents.get(job.appName) ?? {};
+      const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
+      if (job.id === EMBEDS_USER) return embedder ? embedBatch(database.db, embedder, job, signal) : 'done';
+      const [sessionId, invocationId] = JSON.parse(job.id) as [string, string];
+      const key = { appName: job.appName, userId: job.userId, sessionId, invocationId };
+      if (remember) await rememberInvocation(database.db, remember, key, embedder !== undefined, signal);
+      return 'done';
     },
-    run: (job) => runJob(context, job),
-    toLogFields: ({ appName }) => ({ appName }),
   });
 }
 
-/** Runs a memory job. A failed job is retried later; until then its memories are found by words only. */
-async function runJob({ agents, database: { db }, draining, log }: MemoryContext, job: store.MemoryJob) {
-  const { embedder, remember } = agents.get(job.appName) ?? {};
-  const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
-  try {
-    if (job.invocationId === '') {
-      if (embedder) await embedBatch(db, embedder, job, signal);
-      return;
-    }
-    if (remember) await rememberInvocation(db, remember, job, embedder !== undefined, signal);
-    await store.endJob(db, job);
-  } catch (error) {
-    if (draining.aborted) return store.endJob(db, job, 0);
-    log.warn({ app: job.appName, reason: String(error) }, 'memories wait for their vectors, or to be remembered');
-    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempts, BACK_OFF);
-    await store.endJob(db, job, job.attempts < MAX_ATTEMPTS ? pauseMs : undefined);
-  }
-}
-
-async function embedBatch(db: Database, embedder: Embedder, job: store.MemoryJob, signal: AbortSignal) {
+/** Embeds a batch of a user's memories. A failure leaves them found by words only, until another attempt. */
+async function embedBatch(db: Database, embedder: Embedder, job: Job, signal: AbortSignal): Promise<JobEnd> {
   const model = toVectorName(embedder);
   // After a failure texts are embedded one at a time, because the model may refuse a single text.
-  const rows = await store.listUnembedded(db, job, model, job.attempts > 1 ? 1 : MAX_BATCH);
-  if (rows.length === 0) return store.endJob(db, job);
+  const rows = await store.listUnembedded(db, job, model, job.attempt > 1 ? 1 : MAX_BATCH);
+  if (rows.length === 0) return 'done';
   const texts = rows.map(({ text }) => text);
   try {
     await store.saveVectors(db, job, model, rows, await embed(db, embedder, job, texts, signal));
@@ -131,4 +123,5 @@ async function embedBatch(db: Database, embedder: Embedder, job: store.MemoryJob
     if (!isRefused) throw error;
     await store.saveVectors(db, job, model, rows, []);
   }
+  return 'more';
 }

@@ -2,8 +2,9 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
-import { memoryJobs, memories } from '../../platform/db/schema/schema.ts';
-import { bytesBefore, getKey, insertSelect } from '../../platform/db/sql.ts';
+import { memories } from '../../platform/db/schema/schema.ts';
+import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
+import { addsJob } from '../../platform/jobs/job-store.ts';
 import { sessionWords } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { sessionLock } from '../sessions/session-lease.ts';
@@ -32,6 +33,15 @@ const WORDS_WEIGHT = 0.5;
 /** SQL: the expression indexed by `memories_search_idx`: the memory's words, and a hash of its user. */
 const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
   md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
+
+type User = Pick<SessionKey, 'appName' | 'userId'>;
+
+/** Kind of the jobs of memory. The id is a JSON array of a session and its invocation to remember, or as below. */
+export const MEMORY_JOB = 'memory';
+/** Id of the job that embeds all memories of its user. */
+export const EMBEDS_USER = '';
+
+const addsEmbedding = ({ appName, userId }: User) => addsJob(MEMORY_JOB, { appName, userId, id: EMBEDS_USER });
 
 /**
  * Adds a session's events to its user's memory. One statement locks the session, so that nothing is added while
@@ -63,31 +73,32 @@ export async function addToMemory(
   const isAdded = (eventId: AnyPgColumn) =>
     sql`(exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})
       ${only ? sql`or ${eventId} <> all(${sql.param(only)}::text[])` : sql``})`;
-  // Resetting `attempts` tells a running job that memories were added; see `endJob`.
-  const due = sql`due as (
-    insert into ${memoryJobs} (app_name, user_id) select ${key.appName}, ${key.userId} from held
-    on conflict (app_name, user_id, session_id, invocation_id) do update set attempts = 0),`;
   const { rows } = await db.execute<{ last: number | null }>(sql`
     with held as materialized (${sessionLock(key)}),
-    ${embeds ? due : sql``}
     said as materialized (${sessionWords(key, after, BATCH_BYTES, isAdded)}),
     checked as materialized (
       select ${limitedBytes(db, key, sql`sum(octet_length((${content})::text))`)}
       from said where said.text is not null having count(*) > 0),
     added as (${insert} from held, said, checked where said.text is not null on conflict do nothing)
-    select (select max(sequence) from said) as last from held`);
+    select (select max(sequence) from said) as last ${embeds ? sql`, ${addsEmbedding(key)}` : sql``} from held`);
   return rows[0]?.last;
 }
 
-export async function embedLater(
+export async function embedLater(db: Database, user: User): Promise<void> {
+  await db.execute(sql`select ${addsEmbedding(user)}`);
+}
+
+/**
+ * Adds the job that remembers an invocation of a distributed database: the worker that ends the invocation cannot write
+ * the coordinator's jobs. It is added before that end, because a crash would lose it afterwards, and due a minute later.
+ */
+export async function rememberAfterEnd(
   db: Database,
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  { appName, userId, sessionId }: SessionKey,
+  invocationId: string,
 ): Promise<void> {
-  const target = getKey(memoryJobs);
-  await db
-    .insert(memoryJobs)
-    .values({ appName, userId })
-    .onConflictDoUpdate({ target, set: { attempts: 0 } });
+  const job = { appName, userId, id: JSON.stringify([sessionId, invocationId]) };
+  await db.execute(sql`select ${addsJob(MEMORY_JOB, job, sql`clock_timestamp() + interval '1 minute'`)}`);
 }
 
 export async function deleteMemories(db: Database, key: SessionKey): Promise<void> {
@@ -106,10 +117,7 @@ export interface VectorQuery {
  * index over all users would mostly return other users' memories, and a single user has few. The newest {@link
  * MAX_RANKED} are compared, in 10 ms with 256 dimensions and 53 ms with 1,536 (plain SQL over arrays: 261 and 821 ms).
  */
-function findNear(
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-  { vector, model, schema }: VectorQuery,
-): SQL {
+function findNear({ appName, userId }: User, { vector, model, schema }: VectorQuery): SQL {
   const [type, distance] = [sql`${sql.identifier(schema)}.vector`, sql`operator(${sql.identifier(schema)}.<=>)`];
   return sql`near as materialized (
     select author, content, event_time, session_id, event_id, row_number() over (
@@ -129,7 +137,7 @@ function findNear(
  */
 export async function searchMemories(
   db: Database,
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  { appName, userId }: User,
   query: string,
   limit: number,
   near?: VectorQuery,

@@ -1,7 +1,7 @@
 import type { Log } from '../../platform/log.ts';
 import type { Metrics } from '../../platform/metrics.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
-import { runJobs } from '../../platform/jobs/run-jobs.ts';
+import { type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { retryPauseMs, withAnswer, getBody } from './delivery.ts';
@@ -81,7 +81,7 @@ async function deliver(
   egress: Egress,
   claimed: ClaimedDelivery,
   timeoutMs: number,
-): Promise<void> {
+): Promise<JobEnd> {
   const { delivery, job, webhook } = claimed;
   const answer = await sendOnce(egress, claimed, timeoutMs, stopping);
   const answers = withAnswer(delivery, answer);
@@ -99,6 +99,7 @@ async function deliver(
     const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
     metrics?.delivered(outcome);
   }
+  return 'stored';
 }
 
 /** Maximum characters of an HTTP response that are stored. At most four times as many bytes are read. */

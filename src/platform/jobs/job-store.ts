@@ -27,9 +27,11 @@ export interface JobLimits {
 
 export interface JobsClaim {
   kind: string;
+  /** Applications that this process serves. Default: all. */
+  appNames?: readonly string[] | undefined;
   slots: number;
   leaseMs: number;
-  limits: JobLimits;
+  limits?: JobLimits | undefined;
 }
 
 type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
@@ -41,11 +43,11 @@ type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
  */
 export async function claimJobs(
   db: Database,
-  { kind, slots, leaseMs, limits }: JobsClaim,
+  { kind, appNames, slots, leaseMs, limits = {} }: JobsClaim,
 ): Promise<{ claimed: Job[]; pause_ms: number | null }> {
   return callFunction(db, 'claim_jobs', {
     p_kind: kind,
-    p_apps: null,
+    p_apps: appNames,
     p_slots: slots,
     p_lease_ms: leaseMs,
     p_limits: JSON.stringify(limits),
@@ -54,6 +56,10 @@ export async function claimJobs(
 
 const keyOf = (kind: string, { appName, userId, id, token }: Job) =>
   sql`${kind}, ${appName}, ${userId}, ${id}, ${token}::uuid`;
+
+/** SQL expression that adds a job of a user's only lane; for a job that is there already, see `add_job`. */
+export const addsJob = (kind: string, { appName, userId, id }: JobKey, due = sql`clock_timestamp()`) =>
+  sql`add_job(${kind}, ${appName}, ${userId}, ${id}, p_lane => '', p_due => ${due})`;
 
 export async function deleteUserJobs(
   db: Database,
@@ -71,17 +77,26 @@ export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', Any
   nextTime: sql`coalesce(${jobs.leaseExpireTime}, ${jobs.dueTime})`.mapWith(jobs.dueTime),
 });
 
-/** SQL expression that ends a claimed job; false if another process has claimed it. */
+/** SQL expression that ends a claimed job, or puts it back if it was added again; false if another process has it. */
 export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
 
-/** Ends claimed jobs that are about nothing. */
 export async function endJobs(db: Database, kind: string, claimed: Job[]): Promise<void> {
   for (const job of claimed) await db.execute(sql`select ${endsJob(kind, job)}`);
 }
 
 /** SQL expression that puts a claimed job back for another attempt; false if another process has claimed it. */
 export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = sql`false`) =>
-  sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::integer, ${halfOpen})`;
+  sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, ${halfOpen})`;
+
+/** Puts a claimed job back. `isNew`: its attempts and crashes are counted anew. */
+export async function putBackJob(
+  db: Database,
+  kind: string,
+  job: Job,
+  { pauseMs = 0, isNew = false }: { pauseMs?: number; isNew?: boolean },
+): Promise<void> {
+  await db.execute(sql`select put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, p_anew => ${isNew})`);
+}
 
 /** Undoes one increment of the crash counter, because the process was only slow and did not die. */
 export async function takeBackLoss(db: Database, kind: string, job: Job): Promise<void> {

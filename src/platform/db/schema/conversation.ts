@@ -164,22 +164,6 @@ export const memories = pgTable(
   ],
 );
 
-/** Pending jobs: users whose memories need vectors, and invocations to remember. */
-export const memoryJobs = pgTable(
-  'memory_jobs',
-  (c) => ({
-    ...ofUser(),
-    sessionId: identifier('session_id').notNull().default(''),
-    invocationId: identifier('invocation_id').notNull().default(''),
-    dueTime: timeOfChange('due_time'),
-    attempts: c.smallint('attempts').notNull().default(0),
-  }),
-  (t) => [
-    primaryKey({ name: 'memory_jobs_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId] }),
-    index('memory_jobs_due_idx').on(t.dueTime),
-  ],
-);
-
 /** Stored responses for idempotent retries of all operations except invocations. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',

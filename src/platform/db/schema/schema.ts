@@ -10,7 +10,6 @@ export {
   artifactVersions,
   eventDeltas,
   events,
-  memoryJobs,
   idempotencyKeys,
   legalHolds,
   memories,
