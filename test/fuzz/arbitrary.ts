@@ -149,7 +149,7 @@ function objects(schema: Schema, hints: Hints, next: Next, depth: number, exampl
   const member = once((name: string) => {
     const any = next(properties[name] ?? (free || {}), example[name]);
     const usual = hints[name] ?? example[name];
-    if (usual === undefined || (hints[name] !== undefined && !takesText(properties[name]))) return any;
+    if (usual === undefined || (hints[name] !== undefined && !takes(properties[name], hints[name]))) return any;
     const weight = hints[name] === undefined ? FROM_EXAMPLE : FROM_HINT;
     return fc.oneof({ arbitrary: fc.constant(usual), weight }, { arbitrary: any, weight: 1 });
   });
@@ -182,6 +182,8 @@ function once<Made>(make: (name: string) => Made): (name: string) => Made {
   };
 }
 
-/** True for a schema that a text may be of. */
-const takesText = ({ type, $ref, enum: choices }: Schema = {}): boolean =>
-  $ref === undefined && choices === undefined && (type === undefined || [type].flat().includes('string'));
+/** True for a schema that a hint may be of. */
+const takes = ({ type, $ref, enum: choices }: Schema = {}, hint: string | number): boolean =>
+  $ref === undefined &&
+  choices === undefined &&
+  (type === undefined || [type].flat().includes(typeof hint === 'string' ? 'string' : 'integer'));

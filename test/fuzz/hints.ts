@@ -4,7 +4,7 @@ import { toConversationId, toResponseId } from '../../src/features/doors/openai/
 import type { Names } from '../security/support/requests.ts';
 
 /** What values of members and parameters with these names usually are, so that requests name things that exist. */
-export type Hints = Record<string, string>;
+export type Hints = Record<string, string | number>;
 
 /** Stands for a name that nothing has: each request has another one in its place. */
 export const NEW_NAME = 'made_by_fuzz';
@@ -52,6 +52,8 @@ export function hintsOf(names: Names, operationId: string): Hints {
   return {
     ...inBodies,
     ...inPaths,
+    // At its maximum, 1,000, a request runs half a minute; it has that rarely.
+    trials: 1,
     rewindBeforeInvocationId: invocationId,
     // Of a place behind it would be waited for what comes.
     ...(/^read.*Stream$/.test(operationId) ? { offset: '0000000000_0000000000' } : {}),

@@ -156,7 +156,7 @@ function withHints(example: unknown, hints: Hints): unknown {
 
 /** Values of all parameters by place and name, of the optional ones only some. */
 function valuesOf(parameters: Parameter[], source: Source, names: Names): Arbitrary<Values> {
-  const hints = { ...parameterHints(names), ...mapValues(source.hints, (each) => fc.constant(each)) };
+  const hints = { ...parameterHints(names), ...mapValues(source.hints, (each) => fc.constant(String(each))) };
   const valueOf = ({ name, in: place, schema }: Parameter) => {
     const one = (each: Schema) => valid(each, { ...source, hints: {} }).map(String);
     const isList = schema.type === 'array';

@@ -1,1 +1,1 @@
-export { callPart, scriptedModel, type ScriptedAnswer } from '../../src/process/testing.ts';
+export { callPart, scriptedModel, type ScriptedAnswer } from '../../src/process/scripted-model.ts';
