@@ -333,6 +333,7 @@ create table invocations (
   idempotency_key text collate "C",
   request_hash text,
   request jsonb,
+  job jsonb,
   agent_version text,
   attempt smallint default 1 not null,
   webhook_url text,
@@ -1102,35 +1103,29 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb, OUT claimed jsonb, OUT pause_ms double precision)
  RETURNS record
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 declare
   v_now timestamptz;
-  v_free integer := p_slots;
+  v_free integer;
+  v_free_before integer;  -- free slots in the round before
   v_running jsonb;  -- number of running jobs by limit
   v_full text[];
-  v_key text;
-  v_taken jsonb := '[]';  -- the jobs of the last round
-  v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
-  v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
+  v_row record;
+  v_id text;
 begin
   claimed := '[]';
   pause_ms := job_pause(p_kind, p_apps);
   if pause_ms is null or pause_ms > 0 or p_slots <= 0 then return; end if;  -- 1
   perform pg_advisory_xact_lock(hashtextextended('jobs ' || p_kind, 0));
-  v_now := clock_timestamp();
-  with expired as materialized (  -- 2
+  for v_row in  -- 2
     select j.app_name, j.user_id, j.id from jobs j
-    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < v_now
+    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < clock_timestamp()
       and (p_apps is null or j.app_name = any(p_apps))
-    order by j.lease_expire_time limit p_slots for update skip locked),
-  taken as (
-    update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + 1,
-                      lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
-    from expired e where j.kind = p_kind and j.app_name = e.app_name and j.user_id = e.user_id and j.id = e.id
-    returning j.*)
-  select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
-                                               'losses', losses, 'token', lease_token)), '[]')
-  into claimed from taken;
+    order by j.lease_expire_time limit p_slots for update skip locked
+  loop
+    claimed := claimed || lease_job(p_kind, v_row.app_name, v_row.user_id, v_row.id, p_lease_ms, 1);
+  end loop;
   for v_round in 1 .. 2 * p_slots + 8 loop
     v_free := p_slots - jsonb_array_length(claimed);
     exit when v_free <= 0;
@@ -1140,8 +1135,8 @@ begin
       where j.kind = p_kind and j.lease_token is not null group by key) counted;
     select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
     where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
-    if v_taken = '[]' then  -- 3
-      for v_key in
+    if v_round = 1 or v_free = v_free_before then  -- 3
+      for v_row in
         with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
           (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null
            order by l.blocked_by limit 1)
@@ -1149,99 +1144,73 @@ begin
           select (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by > b.key
                   order by l.blocked_by limit 1)
           from blocking b where b.key is not null)
-        select key from blocking where key is not null and key <> all(v_full)
-      loop
-        with back as materialized (
+        select back.* from blocking b cross join lateral (
           select l.app_name, l.user_id, l.lane from job_lanes l
-          where l.kind = p_kind and l.blocked_by = v_key
+          where l.kind = p_kind and l.blocked_by = b.key
             and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
-          order by l.turn_time limit job_places(p_limits, v_key) - coalesce((v_running ->> v_key)::integer, 0)
-          for no key update skip locked)
+          order by l.turn_time limit job_places(p_limits, b.key) - coalesce((v_running ->> b.key)::integer, 0)
+          for no key update skip locked) back
+        where b.key <> all(v_full)
+      loop
         update job_lanes l set blocked_by = null
-        from back b where l.kind = p_kind and l.app_name = b.app_name and l.user_id = b.user_id and l.lane = b.lane;
+        where l.app_name = v_row.app_name and l.user_id = v_row.user_id and l.kind = p_kind and l.lane = v_row.lane;
       end loop;
     end if;
-    v_apps := job_apps(p_kind, p_apps);
+    v_free_before := v_free;
     if v_full <> '{}' then  -- 4
-      with due as materialized (
-        select due.app_name, due.user_id, due.lane, key from unnest(v_apps) app(name) cross join lateral (
-          select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
-          where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
-          order by l.turn_time limit 500) due
-        cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key where key is not null),
-      locked as materialized (
-        select l.app_name, l.user_id, l.lane, d.key from job_lanes l join due d
-          on l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane
-        for no key update of l skip locked)
-      update job_lanes l set blocked_by = d.key
-      from locked d where l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane;
+      for v_row in
+        with due as materialized (
+          select due.app_name, due.user_id, due.lane, key from unnest(job_apps(p_kind, p_apps)) app(name)
+          cross join lateral (
+            select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
+            where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+            order by l.turn_time limit 500) due
+          cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key
+          where key is not null)
+        select d.* from due d cross join lateral (
+          select from job_lanes l
+          where l.app_name = d.app_name and l.user_id = d.user_id and l.kind = p_kind and l.lane = d.lane
+          for no key update skip locked) locked
+      loop
+        update job_lanes l set blocked_by = v_row.key
+        where l.app_name = v_row.app_name and l.user_id = v_row.user_id and l.kind = p_kind and l.lane = v_row.lane;
+      end loop;
     end if;
-    with due as materialized (  -- 5
-      select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
-      from (select l.* from unnest(v_apps) app(name) cross join lateral (
-              select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
-              where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
-                and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
-              order by l.turn_time limit v_free for no key update skip locked) l
-            order by l.turn_time limit v_free) l),
-    ranked as (
-      select d.place, key,
-             coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
-             case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
-      from due d, unnest(job_keys(d.user_id, d.lane)) key)
-    select array_agg(d.app_name), array_agg(d.user_id), array_agg(d.lane) into v_apps, v_users, v_lanes from due d
-    where not exists (
-      select from ranked r where r.place = d.place and (
-        r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1));
-    exit when v_lanes is null;
-    with first as materialized (  -- 6
-      select l.app_name, l.user_id, j.id from unnest(v_apps, v_users, v_lanes) l(app_name, user_id, lane)
-      cross join lateral (
-        select j.id from jobs j
-        where j.kind = p_kind and j.app_name = l.app_name and j.user_id = l.user_id and j.lane = l.lane
-          and j.lease_token is null and j.due_time <= v_now
-        order by j.due_time, j.id limit 1 for update skip locked) j),
-    taken as (
-      update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1,
-                        lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
-      from first f where j.kind = p_kind and j.app_name = f.app_name and j.user_id = f.user_id and j.id = f.id
-      returning j.*)
-    select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
-                                                 'losses', losses, 'token', lease_token)), '[]')
-    into v_taken from taken;
-    claimed := claimed || v_taken;
-    update job_lanes l set turn_time = clock_timestamp()  -- 7
-    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
-    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane and exists (
-      select from jobs j
-      where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
-        and j.lease_token is null and j.due_time <= v_now);
-    select array_agg(app_name), array_agg(user_id), array_agg(lane) into v_gone_apps, v_gone_users, v_gone_lanes from (
-      select l.app_name, l.user_id, l.lane
-      from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane) join job_lanes l
-        on l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
-      where l.turn_time <= v_now for update of l skip locked) locked;
-    with later as materialized (
-      select c.*, (select min(j.due_time) from jobs j
-                   where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
-                     and j.lease_token is null) as next_time
-      from unnest(v_gone_apps, v_gone_users, v_gone_lanes) c(app_name, user_id, lane)),
-    gone as (
-      delete from job_lanes l using later c
-      where c.next_time is null
-        and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane)
-    update job_lanes l set turn_time = c.next_time from later c
-    where c.next_time is not null
-      and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane;
-    update job_lanes l set turn_time = clock_timestamp() + interval '50 milliseconds'
-    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
-    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
-      and l.turn_time <= v_now;
+    for v_row in  -- 5
+      with due as materialized (
+        select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
+        from (select l.* from unnest(job_apps(p_kind, p_apps)) app(name) cross join lateral (
+                select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
+                where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+                  and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+                order by l.turn_time limit v_free for no key update skip locked) l
+              order by l.turn_time limit v_free) l),
+      ranked as (
+        select d.place, key,
+               coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
+               case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
+        from due d, unnest(job_keys(d.user_id, d.lane)) key)
+      select d.app_name, d.user_id, d.lane from due d
+      where not exists (
+        select from ranked r where r.place = d.place and (
+          r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1))
+      order by d.place
+    loop
+      select j.id into v_id from jobs j  -- 6
+      where j.kind = p_kind and j.app_name = v_row.app_name and j.user_id = v_row.user_id and j.lane = v_row.lane
+        and j.lease_token is null and j.due_time <= v_now
+      order by j.due_time, j.id limit 1 for update skip locked;
+      if found then
+        claimed := claimed || lease_job(p_kind, v_row.app_name, v_row.user_id, v_id, p_lease_ms, 0);
+      end if;
+      perform end_turn(p_kind, v_row.app_name, v_row.user_id, v_row.lane);
+    end loop;
+    exit when not found;
   end loop;
   pause_ms := job_pause(p_kind, p_apps);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, p_job jsonb DEFAULT NULL::jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1347,13 +1316,17 @@ begin
     return;
   end if;
   -- 5
+  if p_job is not null and not end_job(p_job ->> 'kind', p_app, p_job ->> 'userId', p_job ->> 'id', (p_job ->> 'token')::uuid)
+  then
+    raise exception 'the job was claimed by another process' using errcode = 'AR419';
+  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, agent_version, request, start_time)
+     webhook_url, agent_version, job, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_version, p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
@@ -1406,6 +1379,20 @@ CREATE OR REPLACE FUNCTION public.clamped_time(p_seconds double precision)
  LANGUAGE sql
  IMMUTABLE
 AS $function$ select to_timestamp(least(greatest(p_seconds, -2e11), 9e12)) $function$;
+
+CREATE OR REPLACE FUNCTION public.continue_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+begin
+  perform set_config('agent_runtime.all_users', 'on', true);
+  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '', false);
+  perform set_config('agent_runtime.all_users', all_users, true);
+  perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
+  return null;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.count_changed_events()
  RETURNS trigger
@@ -1629,6 +1616,39 @@ begin
   delete from jobs j
   where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   return found;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.end_turn(p_kind text, p_app text, p_user text, p_lane text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_now timestamptz := clock_timestamp();
+  v_next timestamptz;
+begin
+  select j.due_time into v_next from jobs j
+  where j.kind = p_kind and j.app_name = p_app and j.user_id = p_user and j.lane = p_lane and j.lease_token is null
+  order by j.due_time, j.id limit 1;
+  if v_next <= v_now then
+    v_next := v_now;
+  else
+    perform from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for update skip locked;
+    if found then
+      select j.due_time into v_next from jobs j
+      where j.kind = p_kind and j.app_name = p_app and j.user_id = p_user and j.lane = p_lane and j.lease_token is null
+      order by j.due_time, j.id limit 1;
+    else
+      v_next := v_now + interval '50 milliseconds';
+    end if;
+  end if;
+  if v_next is null then
+    delete from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
+  else
+    update job_lanes l set turn_time = v_next
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
+  end if;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
@@ -2014,6 +2034,21 @@ begin
     on conflict (app_name, hash) do update set use_time = excluded.use_time
     where a.use_time < v_stale;
   end loop;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_job jsonb;
+begin
+  update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + p_losses,
+                    lease_expire_time = clock_timestamp() + p_lease_ms * interval '1 millisecond'
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id
+  returning jsonb_build_object('appName', j.app_name, 'userId', j.user_id, 'id', j.id, 'attempt', j.attempt,
+                               'losses', j.losses, 'token', j.lease_token) into v_job;
+  return v_job;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.limited_size(p_event_bytes bigint, p_limits jsonb)
@@ -3113,6 +3148,10 @@ CREATE TRIGGER invocation_tapes_hold BEFORE DELETE ON public.invocation_tapes FO
 CREATE TRIGGER invocations_erasure BEFORE INSERT ON public.invocations FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW WHEN ((old.status <> 'queued'::text)) EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER invocations_job_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN (((old.job IS NOT NULL) AND (old.status = ANY (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION continue_job();
+
+CREATE TRIGGER invocations_job_update AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((old.job IS NOT NULL) AND (old.status = ANY (ARRAY['queued'::text, 'running'::text])) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION continue_job();
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
@@ -4942,6 +4981,7 @@ comment on column invocations.first_end_time is 'When the run ended or paused fi
 comment on column invocations.id is 'Invocation id; its events refer to it.';
 comment on column invocations.idempotency_key is 'Idempotency-Key of the request, if any.';
 comment on column invocations.is_manual is 'True for a run that was requested, false for one that the schedule fired.';
+comment on column invocations.job is 'Job of which it is a step: kind, userId and id. Its end adds the job again. Null for none.';
 comment on column invocations.lease_expire_time is 'When the lease expires; then a running invocation is dead and may be taken over.';
 comment on column invocations.lease_token is 'Lease token of the process that runs it; equals sessions.lease_token while running.';
 comment on column invocations.llm_calls is 'Model calls made.';
@@ -5181,8 +5221,9 @@ comment on function budgets_for(text,text) is 'Returns the budgets that apply to
 comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 comment on function claim_jobs(text,text[],integer,integer,jsonb) is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
-comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean) is 'Starts or resumes an invocation in an idle session, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean,jsonb) is 'Starts or resumes an invocation in an idle session, with its first events.';
 comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
+comment on function continue_job() is 'Trigger function: an invocation that is a step of a job has ended; adds the job again.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
 comment on function count_event_bytes() is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';
 comment on function count_kept_bytes() is 'Trigger function: a call''s stored answer was added or removed.';
@@ -5196,6 +5237,7 @@ comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text
 comment on function delete_delivery_job() is 'Trigger function: a pending delivery was deleted; deletes its job.';
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
 comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job; false if another process has claimed it.';
+comment on function end_turn(text,text,text,text) is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
@@ -5217,6 +5259,7 @@ comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes
 comment on function keep_invocation_key() is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
 comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'Stores a signal until an invocation waits for it.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
+comment on function lease_job(text,text,text,text,integer,integer) is 'Gives a job, whose row is locked, a new lease; returns the claimed job.';
 comment on function limited_size(bigint,jsonb) is 'Returns a session''s size; fails if it exceeds the limits.';
 comment on function limited_state(jsonb,jsonb) is 'Returns the state; fails if it exceeds the limits.';
 comment on function list_audit(json) is 'Returns a page of the audit log, the newest entry first.';

@@ -89,6 +89,54 @@ begin
 end $$;
 comment on function add_job is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 
+create function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
+returns jsonb language plpgsql as $$
+declare
+  v_job jsonb;
+begin
+  update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + p_losses,
+                    lease_expire_time = clock_timestamp() + p_lease_ms * interval '1 millisecond'
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id
+  returning jsonb_build_object('appName', j.app_name, 'userId', j.user_id, 'id', j.id, 'attempt', j.attempt,
+                               'losses', j.losses, 'token', j.lease_token) into v_job;
+  return v_job;
+end $$;
+comment on function lease_job is 'Gives a job, whose row is locked, a new lease; returns the claimed job.';
+
+-- A lane with further due jobs goes to the end of the queue. A lane without due jobs is deleted, or postponed to its next
+-- job, but only under a lock that excludes writers of the lane; else it is looked at again soon. Its next job is read
+-- after the lock, because the snapshot of the locking statement may be older than a job that was committed before it.
+create function end_turn(p_kind text, p_app text, p_user text, p_lane text) returns void language plpgsql as $$
+declare
+  v_now timestamptz := clock_timestamp();
+  v_next timestamptz;
+begin
+  select j.due_time into v_next from jobs j
+  where j.kind = p_kind and j.app_name = p_app and j.user_id = p_user and j.lane = p_lane and j.lease_token is null
+  order by j.due_time, j.id limit 1;
+  if v_next <= v_now then
+    v_next := v_now;
+  else
+    perform from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for update skip locked;
+    if found then
+      select j.due_time into v_next from jobs j
+      where j.kind = p_kind and j.app_name = p_app and j.user_id = p_user and j.lane = p_lane and j.lease_token is null
+      order by j.due_time, j.id limit 1;
+    else
+      v_next := v_now + interval '50 milliseconds';
+    end if;
+  end if;
+  if v_next is null then
+    delete from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
+  else
+    update job_lanes l set turn_time = v_next
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
+  end if;
+end $$;
+comment on function end_turn is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
+
 -- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
 -- that a concurrent claim starts cannot be counted before it commits.
 --   1. Nothing is due: return without the lock.
@@ -100,42 +148,32 @@ comment on function add_job is 'Adds a job, in the transaction that makes it nec
 --   4. Block due lanes of which a limit is full (blocked_by).
 --   5. Choose lanes in turn, as long as none of their limits is full. If users are limited, the last slots of a process
 --      are left to others: a user's nth running job needs n free slots.
---   6. Claim the first job of each chosen lane. The rows to change are always chosen in a materialized query, because
---      `update … from (select … limit n for update skip locked)` may run the subquery again and take more than n.
---   7. A lane with further due jobs goes to the end of the queue. A lane without due jobs is deleted, or postponed to
---      its next job, but only under a lock that excludes writers of the lane; else it is looked at again soon. Its next
---      job is read by a statement after the one that locks, because the snapshot of the locking statement may be older
---      than a job that was committed before the lock.
+--   6. Claim the first job of each chosen lane, and give the lane its next turn.
+-- Each row is changed by its key, and no join chooses rows to change: its plan would depend on how many rows the tables
+-- had when the connection made it, and `update … from (select … limit n for update skip locked)` may take more than n.
 create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
-                           out claimed jsonb, out pause_ms float8) language plpgsql as $$
+                           out claimed jsonb, out pause_ms float8) language plpgsql set enable_seqscan = off as $$
 declare
   v_now timestamptz;
-  v_free integer := p_slots;
+  v_free integer;
+  v_free_before integer;  -- free slots in the round before
   v_running jsonb;  -- number of running jobs by limit
   v_full text[];
-  v_key text;
-  v_taken jsonb := '[]';  -- the jobs of the last round
-  v_apps text[]; v_users text[]; v_lanes text[];  -- the chosen lanes
-  v_gone_apps text[]; v_gone_users text[]; v_gone_lanes text[];  -- those without a due job, locked
+  v_row record;
+  v_id text;
 begin
   claimed := '[]';
   pause_ms := job_pause(p_kind, p_apps);
   if pause_ms is null or pause_ms > 0 or p_slots <= 0 then return; end if;  -- 1
   perform pg_advisory_xact_lock(hashtextextended('jobs ' || p_kind, 0));
-  v_now := clock_timestamp();
-  with expired as materialized (  -- 2
+  for v_row in  -- 2
     select j.app_name, j.user_id, j.id from jobs j
-    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < v_now
+    where j.kind = p_kind and j.lease_token is not null and j.lease_expire_time < clock_timestamp()
       and (p_apps is null or j.app_name = any(p_apps))
-    order by j.lease_expire_time limit p_slots for update skip locked),
-  taken as (
-    update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1, losses = j.losses + 1,
-                      lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
-    from expired e where j.kind = p_kind and j.app_name = e.app_name and j.user_id = e.user_id and j.id = e.id
-    returning j.*)
-  select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
-                                               'losses', losses, 'token', lease_token)), '[]')
-  into claimed from taken;
+    order by j.lease_expire_time limit p_slots for update skip locked
+  loop
+    claimed := claimed || lease_job(p_kind, v_row.app_name, v_row.user_id, v_row.id, p_lease_ms, 1);
+  end loop;
   for v_round in 1 .. 2 * p_slots + 8 loop
     v_free := p_slots - jsonb_array_length(claimed);
     exit when v_free <= 0;
@@ -145,8 +183,8 @@ begin
       where j.kind = p_kind and j.lease_token is not null group by key) counted;
     select coalesce(array_agg(key), '{}') into v_full from jsonb_each(v_running) counted(key, n)
     where n::integer >= job_places(p_limits, key) or p_limits ? 'user' and key like 'user:%' and n::integer >= v_free;
-    if v_taken = '[]' then  -- 3
-      for v_key in
+    if v_round = 1 or v_free = v_free_before then  -- 3
+      for v_row in
         with recursive blocking(key) as (  -- a step for each limit, however many lanes are behind it
           (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by is not null
            order by l.blocked_by limit 1)
@@ -154,94 +192,68 @@ begin
           select (select l.blocked_by from job_lanes l where l.kind = p_kind and l.blocked_by > b.key
                   order by l.blocked_by limit 1)
           from blocking b where b.key is not null)
-        select key from blocking where key is not null and key <> all(v_full)
-      loop
-        with back as materialized (
+        select back.* from blocking b cross join lateral (
           select l.app_name, l.user_id, l.lane from job_lanes l
-          where l.kind = p_kind and l.blocked_by = v_key
+          where l.kind = p_kind and l.blocked_by = b.key
             and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
-          order by l.turn_time limit job_places(p_limits, v_key) - coalesce((v_running ->> v_key)::integer, 0)
-          for no key update skip locked)
+          order by l.turn_time limit job_places(p_limits, b.key) - coalesce((v_running ->> b.key)::integer, 0)
+          for no key update skip locked) back
+        where b.key <> all(v_full)
+      loop
         update job_lanes l set blocked_by = null
-        from back b where l.kind = p_kind and l.app_name = b.app_name and l.user_id = b.user_id and l.lane = b.lane;
+        where l.app_name = v_row.app_name and l.user_id = v_row.user_id and l.kind = p_kind and l.lane = v_row.lane;
       end loop;
     end if;
-    v_apps := job_apps(p_kind, p_apps);
+    v_free_before := v_free;
     if v_full <> '{}' then  -- 4
-      with due as materialized (
-        select due.app_name, due.user_id, due.lane, key from unnest(v_apps) app(name) cross join lateral (
-          select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
-          where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
-          order by l.turn_time limit 500) due
-        cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key where key is not null),
-      locked as materialized (
-        select l.app_name, l.user_id, l.lane, d.key from job_lanes l join due d
-          on l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane
-        for no key update of l skip locked)
-      update job_lanes l set blocked_by = d.key
-      from locked d where l.kind = p_kind and l.app_name = d.app_name and l.user_id = d.user_id and l.lane = d.lane;
+      for v_row in
+        with due as materialized (
+          select due.app_name, due.user_id, due.lane, key from unnest(job_apps(p_kind, p_apps)) app(name)
+          cross join lateral (
+            select l.app_name, l.user_id, l.lane, l.half_open from job_lanes l
+            where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+            order by l.turn_time limit 500) due
+          cross join lateral job_block(due.user_id, due.lane, due.half_open, v_running, v_full) key
+          where key is not null)
+        select d.* from due d cross join lateral (
+          select from job_lanes l
+          where l.app_name = d.app_name and l.user_id = d.user_id and l.kind = p_kind and l.lane = d.lane
+          for no key update skip locked) locked
+      loop
+        update job_lanes l set blocked_by = v_row.key
+        where l.app_name = v_row.app_name and l.user_id = v_row.user_id and l.kind = p_kind and l.lane = v_row.lane;
+      end loop;
     end if;
-    with due as materialized (  -- 5
-      select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
-      from (select l.* from unnest(v_apps) app(name) cross join lateral (
-              select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
-              where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
-                and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
-              order by l.turn_time limit v_free for no key update skip locked) l
-            order by l.turn_time limit v_free) l),
-    ranked as (
-      select d.place, key,
-             coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
-             case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
-      from due d, unnest(job_keys(d.user_id, d.lane)) key)
-    select array_agg(d.app_name), array_agg(d.user_id), array_agg(d.lane) into v_apps, v_users, v_lanes from due d
-    where not exists (
-      select from ranked r where r.place = d.place and (
-        r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1));
-    exit when v_lanes is null;
-    with first as materialized (  -- 6
-      select l.app_name, l.user_id, j.id from unnest(v_apps, v_users, v_lanes) l(app_name, user_id, lane)
-      cross join lateral (
-        select j.id from jobs j
-        where j.kind = p_kind and j.app_name = l.app_name and j.user_id = l.user_id and j.lane = l.lane
-          and j.lease_token is null and j.due_time <= v_now
-        order by j.due_time, j.id limit 1 for update skip locked) j),
-    taken as (
-      update jobs j set lease_token = gen_random_uuid(), attempt = j.attempt + 1,
-                        lease_expire_time = v_now + p_lease_ms * interval '1 millisecond'
-      from first f where j.kind = p_kind and j.app_name = f.app_name and j.user_id = f.user_id and j.id = f.id
-      returning j.*)
-    select coalesce(jsonb_agg(jsonb_build_object('appName', app_name, 'userId', user_id, 'id', id, 'attempt', attempt,
-                                                 'losses', losses, 'token', lease_token)), '[]')
-    into v_taken from taken;
-    claimed := claimed || v_taken;
-    update job_lanes l set turn_time = clock_timestamp()  -- 7
-    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
-    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane and exists (
-      select from jobs j
-      where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
-        and j.lease_token is null and j.due_time <= v_now);
-    select array_agg(app_name), array_agg(user_id), array_agg(lane) into v_gone_apps, v_gone_users, v_gone_lanes from (
-      select l.app_name, l.user_id, l.lane
-      from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane) join job_lanes l
-        on l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
-      where l.turn_time <= v_now for update of l skip locked) locked;
-    with later as materialized (
-      select c.*, (select min(j.due_time) from jobs j
-                   where j.kind = p_kind and j.app_name = c.app_name and j.user_id = c.user_id and j.lane = c.lane
-                     and j.lease_token is null) as next_time
-      from unnest(v_gone_apps, v_gone_users, v_gone_lanes) c(app_name, user_id, lane)),
-    gone as (
-      delete from job_lanes l using later c
-      where c.next_time is null
-        and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane)
-    update job_lanes l set turn_time = c.next_time from later c
-    where c.next_time is not null
-      and l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane;
-    update job_lanes l set turn_time = clock_timestamp() + interval '50 milliseconds'
-    from unnest(v_apps, v_users, v_lanes) c(app_name, user_id, lane)
-    where l.kind = p_kind and l.app_name = c.app_name and l.user_id = c.user_id and l.lane = c.lane
-      and l.turn_time <= v_now;
+    for v_row in  -- 5
+      with due as materialized (
+        select l.*, row_number() over (order by l.turn_time, l.app_name, l.user_id, l.lane) as place
+        from (select l.* from unnest(job_apps(p_kind, p_apps)) app(name) cross join lateral (
+                select l.app_name, l.user_id, l.lane, l.half_open, l.turn_time from job_lanes l
+                where l.kind = p_kind and l.app_name = app.name and l.blocked_by is null and l.turn_time <= v_now
+                  and job_block(l.user_id, l.lane, l.half_open, v_running, v_full) is null
+                order by l.turn_time limit v_free for no key update skip locked) l
+              order by l.turn_time limit v_free) l),
+      ranked as (
+        select d.place, key,
+               coalesce((v_running ->> key)::integer, 0) + row_number() over (partition by key order by d.place) as rank,
+               case when d.half_open and key like 'pair:%' then 1 else job_places(p_limits, key) end as places
+        from due d, unnest(job_keys(d.user_id, d.lane)) key)
+      select d.app_name, d.user_id, d.lane from due d
+      where not exists (
+        select from ranked r where r.place = d.place and (
+          r.rank > r.places or p_limits ? 'user' and r.key like 'user:%' and r.rank + d.place > v_free + 1))
+      order by d.place
+    loop
+      select j.id into v_id from jobs j  -- 6
+      where j.kind = p_kind and j.app_name = v_row.app_name and j.user_id = v_row.user_id and j.lane = v_row.lane
+        and j.lease_token is null and j.due_time <= v_now
+      order by j.due_time, j.id limit 1 for update skip locked;
+      if found then
+        claimed := claimed || lease_job(p_kind, v_row.app_name, v_row.user_id, v_id, p_lease_ms, 0);
+      end if;
+      perform end_turn(p_kind, v_row.app_name, v_row.user_id, v_row.lane);
+    end loop;
+    exit when not found;
   end loop;
   pause_ms := job_pause(p_kind, p_apps);
 end $$;
