@@ -104,17 +104,11 @@ export async function prepareAgent(
       `${servers} MCP servers are more than one invocation may have: ${MAX_MCP_SERVERS}.`,
     );
   }
-  const connect = async (node: UnconnectedNode) => {
-    const { mcp = PUBLIC_ONLY, warn } = environment;
-    if (!serverTools) return connectNode(node, { ...mcp, warn }, signal, userId);
-    addTools(node, serverTools(node.node.name, node.servers));
-    return async () => {};
-  };
   if (overrides.instruction !== undefined) root.isBrought = { instruction: true };
   if (overrides.mcpServers !== undefined) for (const node of unconnected) node.isBrought = true;
-  const close = await connectAll(unconnected, connect);
+  const close = await connectAll(unconnected, { environment, signal, userId, serverTools });
   try {
-    addClientTools(root, overrides.clientTools ?? []);
+    if (overrides.clientTools) addClientTools(root, overrides.clientTools);
     if (overrides.outputSchema) await setOutputSchema(root, overrides.outputSchema, signal);
     if (overrides.toolChoice && !hasTools(root))
       throw new AgentError('unsupported_override', 'The agent has no tool that it could be made to call.');
@@ -122,14 +116,12 @@ export async function prepareAgent(
     await close();
     throw error;
   }
-  const compaction = effective.compaction ? { compaction: effective.compaction } : {};
-  const choice = overrides.toolChoice ? { toolChoice: overrides.toolChoice } : {};
   return {
     ...root,
     maxLlmCalls: effective.maxLlmCalls,
     maxTokens: overrides.tokensAtMost,
-    ...compaction,
-    ...choice,
+    ...(effective.compaction && { compaction: effective.compaction }),
+    ...(overrides.toolChoice && { toolChoice: overrides.toolChoice }),
     close,
   };
 }
@@ -169,14 +161,12 @@ interface UnconnectedNode {
   definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
 }
 
-const hasOwnProvider = ({ provider, baseUrl, apiKey }: ModelTarget): boolean =>
-  (provider ?? baseUrl ?? apiKey) !== undefined;
-
 /** Finds the model: of the environment's provider, unless the target has its own provider, address or API key. */
-export const findNamedModel = (environment: AgentEnvironment, target: ModelTarget): NamedModel => ({
-  model: (hasOwnProvider(target) && environment.findModel?.(target)) || environment.model,
-  modelName: target.name,
-});
+export function findNamedModel(environment: AgentEnvironment, target: ModelTarget): NamedModel {
+  const { name, provider, baseUrl, apiKey } = target;
+  const isOwn = (provider ?? baseUrl ?? apiKey) !== undefined;
+  return { model: (isOwn && environment.findModel?.(target)) || environment.model, modelName: name };
+}
 
 /** Members that a sub-agent inherits if it does not set them. */
 type Inherited = Pick<AgentNode, 'sampling'> & { model: AgentModel; plugins: Hooks[] };
@@ -192,12 +182,7 @@ async function toNode(
     definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
   // A remote agent does not inherit its parent's sampling parameters, because those limit the parent's output.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
-  const toModel = (target: ModelTarget) => findNamedModel(environment, target);
-  const toModels = ({ fallbacks, firstTokenMs, ...target }: AgentModel) => ({
-    ...toModel(target),
-    ...(fallbacks && { fallbacks: fallbacks.map(toModel) }),
-    ...(firstTokenMs !== undefined && { firstTokenMs }),
-  });
+  const { fallbacks, firstTokenMs, ...target } = model;
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
   const tools = remote ? [promptPerson] : findTools(environment.builtInTools, definition.tools);
   const skills = await loadSkills(environment.skillsDir, definition.skills, environment.warn);
@@ -213,7 +198,13 @@ async function toNode(
     kind,
     instruction,
     appendedInstruction: skillsInstruction(skills),
-    ...(remote ? await toRemote(name, remote, environment) : toModels(model)),
+    ...(remote
+      ? await toRemote(name, remote, environment)
+      : {
+          ...findNamedModel(environment, target),
+          ...(fallbacks && { fallbacks: fallbacks.map((each) => findNamedModel(environment, each)) }),
+          ...(firstTokenMs !== undefined && { firstTokenMs }),
+        }),
     sampling: own.sampling,
     tools: [
       ...tools,
@@ -235,17 +226,28 @@ async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }
   return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
-/** Connects to one agent's MCP servers and adds their tools to it. Returns a function that closes the connections. */
+/** How the tools of MCP servers are found: by connections to the servers, unless `serverTools` supplies them. */
+interface Connecting {
+  environment: AgentEnvironment;
+  signal: AbortSignal;
+  userId: string | undefined;
+  serverTools: ServerTools | undefined;
+}
+
+/** Adds the tools of one agent's MCP servers to it. Returns a function that closes the connections, if there are any. */
 async function connectNode(
-  { node, servers, definition, isBrought }: UnconnectedNode,
-  settings: McpSettings,
-  signal: AbortSignal,
-  userId: string | undefined,
-): Promise<() => Promise<void>> {
+  unconnected: UnconnectedNode,
+  { environment: { mcp = PUBLIC_ONLY, warn }, signal, userId, serverTools }: Connecting,
+): Promise<(() => Promise<void>) | undefined> {
+  const { node, servers } = unconnected;
+  if (servers.length === 0 || serverTools) {
+    addTools(unconnected, serverTools?.(node.name, servers) ?? []);
+    return undefined;
+  }
   const taken = node.tools.map((tool) => tool.name);
-  const mcp = servers.length > 0 ? await connectMcpServers(servers, settings, taken, signal, userId) : undefined;
-  addTools({ node, definition, isBrought }, mcp?.tools ?? []);
-  return mcp?.close ?? (async () => {});
+  const { tools, close } = await connectMcpServers(servers, { ...mcp, warn }, taken, signal, userId);
+  addTools(unconnected, tools);
+  return close;
 }
 
 function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode, 'servers'>, tools: Tool[]): void {
@@ -265,12 +267,9 @@ function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode,
 }
 
 /** Connects in parallel. If one connection fails, all others are closed. */
-async function connectAll(
-  nodes: UnconnectedNode[],
-  connect: (node: UnconnectedNode) => Promise<() => Promise<void>>,
-): Promise<() => Promise<void>> {
-  const results = await Promise.allSettled(nodes.map(connect));
-  const closers = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+async function connectAll(nodes: UnconnectedNode[], connecting: Connecting): Promise<() => Promise<void>> {
+  const results = await Promise.allSettled(nodes.map((node) => connectNode(node, connecting)));
+  const closers = results.flatMap((result) => (result.status === 'fulfilled' && result.value) || []);
   const close = async () => void (await Promise.all(closers.map((each) => each())));
   const failure = results.find((result) => result.status === 'rejected');
   if (!failure) return close;

@@ -21,7 +21,7 @@ export type Database = NodePgDatabase & {
 };
 
 type Query = (statement: QueryConfig) => Promise<QueryResult>;
-/** Like {@link Query}; drizzle may pass the values separately. */
+/** Like {@link Query}; drizzle passes the values separately. */
 type Send = (statement: QueryConfig, values?: unknown[]) => Promise<QueryResult>;
 
 interface Texts {
@@ -65,8 +65,8 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const main = new PrimaryPool(poolOptions(options, forWrites, 'main'), servers);
   const reads = new PrimaryPool(poolOptions(options, forReads, 'reads'), servers, { acceptsReadOnly: true });
   return {
-    db: toDatabase((statement) => main.query(statement), options, options.isOnCluster),
-    reads: toDatabase((statement) => reads.query(statement), options, options.isOnCluster),
+    db: toDatabase(main, options, options.isOnCluster),
+    reads: toDatabase(reads, options, options.isOnCluster),
     query: (statement) => main.query(statement),
     transaction: (work, texts) => withRepeats(() => transaction(main, options, work, texts)),
     use: () => [
@@ -77,12 +77,9 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   };
 }
 
-function toDatabase(query: Query, limits: RowLimits, isOnCluster = false): Database {
-  const send: Send = (statement, values) => query(values === undefined ? statement : { ...statement, values });
-  // The client has `query` only, because drizzle uses no other member.
-  const client = { query: send } as unknown as Pool & { query: Send };
-  return Object.assign(drizzle({ client }), { limits, isOnCluster });
-}
+/** @param client - has the one member that drizzle uses */
+const toDatabase = (client: { query: Send }, limits: RowLimits, isOnCluster = false): Database =>
+  Object.assign(drizzle({ client: client as unknown as Pool & { query: Send } }), { limits, isOnCluster });
 
 export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | 'reads'): PrimaryPoolOptions => ({
   config: {
@@ -115,8 +112,11 @@ export async function transaction<T>(
   try {
     await pool.begin(client);
     try {
-      const send: Query = (statement) => client.query(holdData ? statement : pool.named(client, statement));
-      const result = await work(toDatabase(send, limits));
+      const query: Send = (statement, values = statement.values ?? []) => {
+        const whole = { ...statement, values };
+        return client.query(holdData ? whole : pool.named(client, whole));
+      };
+      const result = await work(toDatabase({ query }, limits));
       await client.query('commit');
       // The transaction is committed, so a later failure of the connection is ignored.
       await pool.clear(client).then(

@@ -85,12 +85,12 @@ export class PrimaryPool {
   }
 
   /** Runs a statement. Retries it after a deadlock, which is safe because it is a transaction by itself. */
-  query(statement: QueryConfig): Promise<QueryResult> {
+  query(statement: QueryConfig, values: unknown[] = statement.values ?? []): Promise<QueryResult> {
     return withRepeats(async () => {
       const { client, release } = await this.lend();
       let mustEnd = true;
       try {
-        const result = await this.#send(client, statement);
+        const result = await this.#send(client, { ...statement, values });
         // A connection to a read-only server is closed, so that the next read looks for the primary again.
         mustEnd = client.isReadOnly;
         return result;
@@ -127,10 +127,13 @@ export class PrimaryPool {
   /** Sends a statement with the pool's settings and the restriction to the current user. @throws the first error */
   async #send(client: ServerClient, statement: QueryConfig): Promise<QueryResult> {
     const begin = this.#restrictedBegin();
-    const send = () => client.query(this.named(client, statement));
-    if (begin === undefined) return send();
+    if (begin === undefined) return client.query(this.named(client, statement));
     // All three are sent at once. If one fails, the server skips the rest and COMMIT rolls back.
-    const [, result] = await Promise.all([client.query(begin), send(), client.query('commit')]);
+    const [, result] = await Promise.all([
+      client.query(begin),
+      client.query(this.named(client, statement)),
+      client.query('commit'),
+    ]);
     return result;
   }
 
