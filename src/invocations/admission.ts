@@ -23,7 +23,7 @@ export function createAdmission(max: { invocations: number; perUser: number }, b
   return {
     async admit(userId, work, bytes) {
       const caller = currentContext().caller ?? `user:${userId}`;
-      const release = takeAll([() => slots.take(caller), () => bodies.take(caller, bytes)]);
+      const release = takeAll(caller, [[slots], [bodies, bytes]]);
       try {
         if (present.size >= max.invocations)
           throw new UnavailableError(`The service holds ${max.invocations} invocations already. Try again later.`);

@@ -73,7 +73,9 @@ export function createGuards(options: GuardOptions): RequestHandler {
     for (const [name, value] of headers) response.setHeader(name, value);
     if (proxies.refusesOthers) requireNoProxy(request);
     if (origins.ownNamesOnly) requireOwnHost(request, hosts);
-    requireOne(request, 'authorization');
+    // Node uses the first of repeated headers, and a proxy may have checked another.
+    if (countHeaders(request, 'authorization') > 1)
+      throw new RequestRefusedError('malformed_headers', 'The request has more than one authorization header.');
     const { origin } = request.headers;
     if (origin !== undefined && allowedOrigins.has(origin)) {
       allowOrigin(request, response, origin);
@@ -146,13 +148,7 @@ function countHeaders({ rawHeaders }: Request, name: string): number {
   return count;
 }
 
-/** Refuses a repeated header, because Node uses the first value and a proxy may have checked another. */
-function requireOne(request: Request, name: string): void {
-  if (countHeaders(request, name) <= 1) return;
-  throw new RequestRefusedError('malformed_headers', `The request has more than one ${name} header.`);
-}
-
-/** Refuses a `Host` that is not the service's, and a repeated one (see {@link requireOne}). */
+/** Refuses a `Host` that is not the service's, and a repeated one. */
 function requireOwnHost(request: Request, allowed: Set<string>): void {
   const isAllowed = (host: string) => {
     const name = host.toLowerCase();

@@ -41,10 +41,6 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
   const handlers = new Map(operations.map((each) => [each, createHandler(each, steps)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
-  // A client that resolves `..` in a name sends the container's path with a trailing slash, which must not delete it.
-  router.use((request, _response, next) =>
-    next(request.method === 'DELETE' && request.path.endsWith('/') ? 'router' : undefined),
-  );
   router.use(bySegments(routes.map((route) => ({ ...route, handler: handlers.get(route.operation) }))));
   router.use(methodNotAllowed(routes));
   return router;
@@ -60,6 +56,8 @@ function bySegments(routes: (Route & { handler: RequestHandler | undefined })[])
     if (handler) router[operation.method](expressPath(path), handler);
   }
   return (request, response, next) => {
+    // A client that resolves `..` in a name sends the container's path with a trailing slash, which must not delete it.
+    if (request.method === 'DELETE' && request.path.endsWith('/')) return next('router');
     const router = routers.get(countSegments(request.path));
     // OPTIONS is left out, because an Express router would answer it for the first matching template only.
     if (router && request.method !== 'OPTIONS') router(request, response, next);
@@ -94,18 +92,17 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
     const named = readPath(operation, request, noted, steps.appAliases);
     authorize(principal, named);
     requireDeliberate(request, body?.isText === true);
-    const caller = (noted.caller = toCallerId(principal, noted.network, named.userId));
-    const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
+    noted.caller = toCallerId(principal, noted.network, named.userId);
     // Only an API key acts for users. If the content names the user, that user's limits apply after validation.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
-    if (!isNamedLater) await admit();
+    if (!isNamedLater) await limits?.admit(noted.caller, request, response);
     await readBody?.(request, response);
     const valid = await validate(request, response);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
     if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);
     if (typeof owner === 'object') noted.caller = toCallerId(principal, noted.network, resource.userId);
-    if (isNamedLater) await admit();
+    if (isNamedLater) await limits?.admit(noted.caller, request, response);
     await answer(request, response, { valid, principal, resource });
   };
 }

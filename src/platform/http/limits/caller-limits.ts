@@ -46,14 +46,16 @@ export function createBodySlots({ MAX_REQUESTS_PER_USER }: UserLimits, maxBytes:
   return { take: (caller, bytes = 0) => slots.take(caller, bytes > LARGE_BYTES ? Math.min(bytes, maxBytes) : 0) };
 }
 
-/** Takes all slots or none. @param takes calls of `take` @returns a function that releases all of them */
-export function takeAll(takes: (() => () => void)[]): () => void {
+type WantedSlots = [slots: Slots, count?: number | undefined];
+
+/** Takes a caller's slots of all kinds or none. @returns a function that releases all of them @throws {LimitError} */
+export function takeAll(caller: string, wanted: WantedSlots[]): () => void {
   const taken: (() => void)[] = [];
   const release = () => {
     for (const give of taken) give();
   };
   try {
-    for (const take of takes) taken.push(take());
+    for (const [slots, count] of wanted) taken.push(slots.take(caller, count));
     return release;
   } catch (error) {
     release();
@@ -248,12 +250,11 @@ export function createRequestLimits(
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }
-        const release = takeAll([
-          () => requests.take(caller),
-          ...(operation.isStream ? [() => streams.take(caller)] : []),
-          ...(isHeavy ? [() => beginHeavyRead(caller, request, response)] : []),
-          () => bodies.take(caller, getBodyBytes(request)),
-        ]);
+        const wanted: WantedSlots[] = [[requests]];
+        if (operation.isStream) wanted.push([streams]);
+        if (isHeavy) wanted.push([{ take: () => beginHeavyRead(caller, request, response) }]);
+        wanted.push([bodies, getBodyBytes(request)]);
+        const release = takeAll(caller, wanted);
         response.once('close', release);
         // A WebSocket stays open after its response has ended.
         if (operation.success?.status === 101) request.socket.once('close', release);

@@ -28,7 +28,7 @@ function readBody(
   return async (request, response) => {
     if (getBodyBytes(request) === 0) return;
     check(request);
-    await runMiddleware(toBytes, request, response);
+    await runHandler(toBytes, request, response);
     const sent: unknown = request.body;
     const bytes = Buffer.isBuffer(sent) && sent.length > 0 ? sent : undefined;
     const { caller = '' } = response.locals as { caller?: string };
@@ -37,7 +37,8 @@ function readBody(
   };
 }
 
-const runMiddleware = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
+/** Runs a handler until it calls `next`. @throws the error that it passes on */
+export const runHandler = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
   new Promise((resolve, reject) => {
     void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
   });

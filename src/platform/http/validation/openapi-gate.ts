@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import type { Request, RequestHandler, Response } from 'express';
 import { BODY_CHARACTERS, BODY_VALUES } from '../../../core/members.ts';
 import { type FindError, TEXT_FORMATS } from '../../../core/text-format.ts';
+import { runHandler } from './json-body.ts';
 import { explain, type JsonSchema, type Mistake } from './words.ts';
 
 /** A validation error of express-openapi-validator; `path` is `/body` or begins with `/body/`. */
@@ -45,15 +46,14 @@ interface OperationObject {
  * each request, 0.5 ms. The package is loaded, and a validator compiled, with the first body; at the start they took
  * two thirds of its CPU time.
  */
-export function openApiGate(document: () => object): (method: string, path: string) => BodyGate {
+export function openApiGate(document: () => object): (method: string, path: string) => () => BodyGate {
   let bodies: OpenApiDocument | undefined;
   return (method, path) => {
     let gate: BodyGate | undefined;
-    const prepared = () => {
+    return () => {
       bodies ??= onlyBodies(document() as OpenApiDocument);
       return (gate ??= gateFor(bodies, method, path));
     };
-    return { check: (body) => prepared().check(body), explain: (body, most) => prepared().explain(body, most) };
   };
 }
 
@@ -100,7 +100,8 @@ function createCheck(
   const loading = loadValidator(document, false);
   return async (body) => {
     try {
-      await runHandlers(await loading, toProbe(method, path, body, mediaType));
+      const probe = toProbe(method, path, body, mediaType);
+      for (const handler of await loading) await runHandler(handler, probe, NO_RESPONSE);
       return undefined;
     } catch (error) {
       const { status, errors } = error as { status?: number; errors?: Violation[] };
@@ -118,7 +119,7 @@ export async function compileDocument(document: object): Promise<void> {
   const whole = document as OpenApiDocument;
   const [load] = await loadValidator(whole, true);
   // If the document cannot be loaded, the first handler reports it.
-  if (load) await runHandlers([load], toProbe('get', '/', undefined, ''));
+  if (load) await runHandler(load, toProbe('get', '/', undefined, ''), NO_RESPONSE);
   for (const [path, item] of Object.entries(whole.paths)) {
     for (const [method, operation] of Object.entries(item)) {
       // Operations are compiled without responses: Ajv would traverse everything in the document.
@@ -164,14 +165,8 @@ function toProbe(method: string, path: string, body: unknown, mediaType: string)
   } as unknown as Request;
 }
 
-async function runHandlers(handlers: RequestHandler[], probe: Request): Promise<void> {
-  for (const handler of handlers) {
-    await new Promise<void>((resolve, reject) => {
-      const done = (error?: unknown) => (error === undefined ? resolve() : reject(error));
-      void handler(probe, {} as Response, done);
-    });
-  }
-}
+/** The validator neither reads nor changes the response. */
+const NO_RESPONSE = {} as Response;
 
 /** Reduces a document to what validates JSON bodies: no parameters, no responses. */
 function onlyBodies(document: OpenApiDocument): OpenApiDocument {

@@ -160,7 +160,7 @@ const toUntyped = () => UNTYPED;
 function bodyChecker(
   { schema, required }: OperationBody,
   aliases: KeyAliases,
-  gate: BodyGate,
+  openGate: () => BodyGate,
 ): (sent: unknown) => Promise<CheckedBody> {
   let rules: { schema: ReturnType<typeof pickRefined> } | undefined;
   return async (sent) => {
@@ -171,6 +171,7 @@ function bodyChecker(
     const value = isMissing ? {} : aliases.toSchema(sent, found);
     const unknown = found.hasUnknown ? aliases.listUnknown(sent, MAX_DETAILS) : [];
     const judged = mapExactIntegers(value, toUntyped);
+    const gate = openGate();
     const violation = await gate.check(judged);
     if (violation) {
       const details = gate.explain(judged, MAX_DETAILS).map((mistake) => ofMistake(mistake, aliases, sent));
@@ -179,7 +180,7 @@ function bodyChecker(
     }
     rules ??= { schema: pickRefined(schema) };
     const { error } = rules.schema ? safeParse(rules.schema, value) : {};
-    const broken = [...brokenRules(error?.issues ?? [])].slice(0, MAX_DETAILS);
+    const broken = error ? [...brokenRules(error.issues)].slice(0, MAX_DETAILS) : [];
     return { value, unknown, details: broken.map((rule) => ofRule(rule, aliases, sent)) };
   };
 }
