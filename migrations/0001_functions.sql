@@ -806,11 +806,11 @@ comment on function next_eval_case_version is 'Returns the next version number o
 --   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
---   6. If the application's memory is automatic, add a memory job.
+--   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, memory_jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
+-- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
 -- of open_tasks.
 -- Database time: 0.9 ms.
 --
@@ -883,8 +883,7 @@ begin
   end if;
   -- 6
   if p_remembers then
-    insert into memory_jobs (app_name, user_id, session_id, invocation_id)
-    values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
+    perform add_job('memory', p_app, p_user, json_build_array(p_session, p_invocation)::text, '');
   end if;
   -- 7
   is_awaited := exists (
@@ -977,35 +976,35 @@ comment on function job_pause is 'Milliseconds until a lane is due or a lease ex
 create function add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamptz, p_half_open boolean)
 returns void language plpgsql set enable_seqscan = off as $$
 declare
-  v_turn timestamptz;
+  v_lane record;
 begin
   loop
+    select l.turn_time, l.half_open into v_lane from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
+    exit when found;
     insert into job_lanes (kind, app_name, user_id, lane, turn_time, half_open)
     values (p_kind, p_app, p_user, p_lane, p_due, p_half_open) on conflict do nothing;
-    select l.turn_time into v_turn from job_lanes l
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
-    exit when found;  -- else a claim has just deleted the empty lane
+    if found then return; end if;  -- else another transaction has just inserted the lane
   end loop;
-  if v_turn > p_due then
+  if v_lane.turn_time > p_due then
     update job_lanes l set turn_time = p_due
     where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.turn_time > p_due;
   end if;
-  if not p_half_open then
+  if v_lane.half_open and not p_half_open then
     update job_lanes l set half_open = false
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.half_open;
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
   end if;
 end $$;
 comment on function add_job_lane is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
 
-create function add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean)
-returns void language plpgsql as $$
-declare
-  v_now timestamptz := clock_timestamp();
+create function add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean default false,
+                        p_due timestamptz default clock_timestamp()) returns void language plpgsql as $$
 begin
-  perform add_job_lane(p_kind, p_app, p_user, p_lane, v_now, p_half_open);
-  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, v_now);
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, p_half_open);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set attempt = 0;
 end $$;
-comment on function add_job is 'Inserts a job that is due now, in the transaction that makes it necessary.';
+comment on function add_job is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 
 create function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
 returns jsonb language plpgsql as $$
@@ -1177,30 +1176,36 @@ begin
 end $$;
 comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 
--- The three below check the token, so that a process that lost the job changes nothing and gets false.
-create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+-- The functions below check the token, so that a process that lost the job changes nothing and gets false. They lock the
+-- lane before the job, as add_job does.
+create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms bigint,
+                             p_half_open boolean default false, p_anew boolean default false) returns boolean
 language plpgsql set enable_seqscan = off as $$
-begin
-  delete from jobs j
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
-  return found;
-end $$;
-comment on function end_job is 'Ends a claimed job; false if another process has claimed it.';
-
-create function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer,
-                             p_half_open boolean) returns boolean language plpgsql set enable_seqscan = off as $$
 declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
   v_lane text;
 begin
-  update jobs j set lease_token = null, lease_expire_time = null, due_time = v_due
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
-  returning j.lane into v_lane;
+  select j.lane into v_lane from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   if not found then return false; end if;
   perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
-  return true;
+  update jobs j set
+    lease_token = null, lease_expire_time = null, due_time = v_due,
+    attempt = case when p_anew then 0 else j.attempt end, losses = case when p_anew then 0 else j.losses end
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
 end $$;
-comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; false if another process has claimed it.';
+comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+
+create function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+language plpgsql set enable_seqscan = off as $$
+begin
+  delete from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+    and j.attempt > 0;  -- else it was added again since its claim
+  return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
+end $$;
+comment on function end_job is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
 --> statement-breakpoint
 -- Functions that check limits on sizes. Each returns its first argument, or raises an error; src/core/errors.ts maps
 -- the SQLSTATEs to error messages. Limits are arguments instead of connection settings, because a connection setting

@@ -239,7 +239,7 @@ begin
     where app_name = app and user_id = owner
       and (push is null and url = address or push is not null and (id = address
            or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
-    order by host for key share
+    order by host for share
   loop
     is_full := (select count(*) >= max_pending from (
       select from webhook_deliveries

@@ -403,15 +403,6 @@ create table memories (
   embedding_model text
 );
 
-create table memory_jobs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" default ''::text not null,
-  invocation_id text collate "C" default ''::text not null,
-  due_time timestamp(6) with time zone default clock_timestamp() not null,
-  attempts smallint default 0 not null
-);
-
 create table model_prices (
   model text collate "C" not null,
   prompt_price numeric not null,
@@ -630,15 +621,14 @@ begin
   return null;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean)
+CREATE OR REPLACE FUNCTION public.add_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_half_open boolean DEFAULT false, p_due timestamp with time zone DEFAULT clock_timestamp())
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
-declare
-  v_now timestamptz := clock_timestamp();
 begin
-  perform add_job_lane(p_kind, p_app, p_user, p_lane, v_now, p_half_open);
-  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, v_now);
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, p_half_open);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set attempt = 0;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamp with time zone, p_half_open boolean)
@@ -647,22 +637,23 @@ CREATE OR REPLACE FUNCTION public.add_job_lane(p_kind text, p_app text, p_user t
  SET enable_seqscan TO 'off'
 AS $function$
 declare
-  v_turn timestamptz;
+  v_lane record;
 begin
   loop
+    select l.turn_time, l.half_open into v_lane from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
+    exit when found;
     insert into job_lanes (kind, app_name, user_id, lane, turn_time, half_open)
     values (p_kind, p_app, p_user, p_lane, p_due, p_half_open) on conflict do nothing;
-    select l.turn_time into v_turn from job_lanes l
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
-    exit when found;  -- else a claim has just deleted the empty lane
+    if found then return; end if;  -- else another transaction has just inserted the lane
   end loop;
-  if v_turn > p_due then
+  if v_lane.turn_time > p_due then
     update job_lanes l set turn_time = p_due
     where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.turn_time > p_due;
   end if;
-  if not p_half_open then
+  if v_lane.half_open and not p_half_open then
     update job_lanes l set half_open = false
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.half_open;
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
   end if;
 end $function$;
 
@@ -1614,8 +1605,9 @@ CREATE OR REPLACE FUNCTION public.end_job(p_kind text, p_app text, p_user text, 
 AS $function$
 begin
   delete from jobs j
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
-  return found;
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+    and j.attempt > 0;  -- else it was added again since its claim
+  return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.end_turn(p_kind text, p_app text, p_user text, p_lane text)
@@ -1756,8 +1748,7 @@ begin
   end if;
   -- 6
   if p_remembers then
-    insert into memory_jobs (app_name, user_id, session_id, invocation_id)
-    values (p_app, p_user, p_session, p_invocation) on conflict do nothing;
+    perform add_job('memory', p_app, p_user, json_build_array(p_session, p_invocation)::text, '');
   end if;
   -- 7
   is_awaited := exists (
@@ -1866,7 +1857,7 @@ begin
     where app_name = app and user_id = owner
       and (push is null and url = address or push is not null and (id = address
            or type like 'invocation.%' and push ->> 'invocationId' = data ->> 'invocationId'))
-    order by host for key share
+    order by host for share
   loop
     is_full := (select count(*) >= max_pending from (
       select from webhook_deliveries
@@ -2282,7 +2273,7 @@ begin
     json_build_object('state', 'TASK_STATE_' || state, 'timestamp', webhook_time(moment))));
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms integer, p_half_open boolean)
+CREATE OR REPLACE FUNCTION public.put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms bigint, p_half_open boolean DEFAULT false, p_anew boolean DEFAULT false)
  RETURNS boolean
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
@@ -2291,12 +2282,15 @@ declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
   v_lane text;
 begin
-  update jobs j set lease_token = null, lease_expire_time = null, due_time = v_due
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
-  returning j.lane into v_lane;
+  select j.lane into v_lane from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   if not found then return false; end if;
   perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
-  return true;
+  update jobs j set
+    lease_token = null, lease_expire_time = null, due_time = v_due,
+    attempt = case when p_anew then 0 else j.attempt end, losses = case when p_anew then 0 else j.losses end
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb)
@@ -2877,8 +2871,6 @@ alter table legal_holds add constraint legal_holds_pkey PRIMARY KEY (app_name, u
 
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
 
-alter table memory_jobs add constraint memory_jobs_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id);
-
 alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
 
 alter table rate_limits add constraint rate_limits_pkey PRIMARY KEY (key);
@@ -3052,8 +3044,6 @@ CREATE INDEX jobs_running_idx ON public.jobs USING btree (kind, lease_expire_tim
 CREATE INDEX memories_embedding_idx ON public.memories USING btree (app_name, user_id, event_time) WHERE (embedding IS NOT NULL);
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
-
-CREATE INDEX memory_jobs_due_idx ON public.memory_jobs USING btree (due_time);
 
 CREATE INDEX score_jobs_due_idx ON public.score_jobs USING btree (app_name, rule_id, due_time);
 
@@ -3306,10 +3296,6 @@ create policy of_user on legal_holds using (((user_id = ( SELECT current_setting
 alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
-alter table memory_jobs enable row level security;
-alter table memory_jobs force row level security;
-create policy of_user on memory_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table score_jobs enable row level security;
 alter table score_jobs force row level security;
@@ -5034,12 +5020,6 @@ comment on column memories.event_time is 'Timestamp of the event.';
 comment on column memories.search_vector is 'Words for full-text search, configuration simple.';
 comment on column memories.session_id is 'Session of the event; may be deleted by now.';
 comment on column memories.user_id is 'User.';
-comment on column memory_jobs.app_name is 'Application.';
-comment on column memory_jobs.attempts is 'Attempts since the last success.';
-comment on column memory_jobs.due_time is 'Due time; while leased, the lease''s expiry.';
-comment on column memory_jobs.invocation_id is 'Invocation to remember; empty for an embedding job.';
-comment on column memory_jobs.session_id is 'Session of the invocation; empty for an embedding job.';
-comment on column memory_jobs.user_id is 'User.';
 comment on column model_prices.model is 'Prefix of model names; * for models without a price.';
 comment on column model_prices.output_price is 'Price of a million answer and thought tokens.';
 comment on column model_prices.prompt_price is 'Price of a million prompt tokens.';
@@ -5200,7 +5180,7 @@ comment on column webhooks.secret is 'Signing secret; starts with whsec_. Shown 
 comment on column webhooks.url is 'Normalised URL; requests and cronjobs refer to it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_delivery_job() is 'Trigger function: a delivery is to be sent; adds its job.';
-comment on function add_job(text,text,text,text,text,boolean) is 'Inserts a job that is due now, in the transaction that makes it necessary.';
+comment on function add_job(text,text,text,text,text,boolean,timestamp with time zone) is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 comment on function add_job_lane(text,text,text,text,timestamp with time zone,boolean) is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
@@ -5236,7 +5216,7 @@ comment on function counted_request(text,jsonb) is 'Bytes of a stored request th
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
 comment on function delete_delivery_job() is 'Trigger function: a pending delivery was deleted; deletes its job.';
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
-comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job; false if another process has claimed it.';
+comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
 comment on function end_turn(text,text,text,text) is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
@@ -5275,7 +5255,7 @@ comment on function next_time(timestamp with time zone,timestamp with time zone)
 comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts tasks for the calls that a pausing invocation leaves open.';
 comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
-comment on function put_back_job(text,text,text,text,uuid,integer,boolean) is 'Puts a claimed job back for another attempt after a pause; false if another process has claimed it.';
+comment on function put_back_job(text,text,text,text,uuid,bigint,boolean,boolean) is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
 comment on function refuse_on_hold() is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
@@ -5327,7 +5307,6 @@ comment on table job_lanes is 'Lanes that have waiting jobs: a lane is the queue
 comment on table jobs is 'Jobs that wait or run: work that the processes share. An ended job has no row.';
 comment on table legal_holds is 'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.';
 comment on table memories is 'Memories of users: events of sessions, searchable by words.';
-comment on table memory_jobs is 'Pending memory jobs: users whose memories need embeddings, and invocations to remember.';
 comment on table model_prices is 'Model prices, in the operator''s currency.';
 comment on table rate_limits is 'Requests per caller and class of operations in the current minute, and failed logins. May be truncated at any time.';
 comment on table score_jobs is 'Pending scores of rules.';

@@ -60,22 +60,23 @@ comment on function job_pause is 'Milliseconds until a lane is due or a lease ex
 create function add_job_lane(p_kind text, p_app text, p_user text, p_lane text, p_due timestamptz, p_half_open boolean)
 returns void language plpgsql set enable_seqscan = off as $$
 declare
-  v_turn timestamptz;
+  v_lane record;
 begin
   loop
+    select l.turn_time, l.half_open into v_lane from job_lanes l
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
+    exit when found;
     insert into job_lanes (kind, app_name, user_id, lane, turn_time, half_open)
     values (p_kind, p_app, p_user, p_lane, p_due, p_half_open) on conflict do nothing;
-    select l.turn_time into v_turn from job_lanes l
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane for key share;
-    exit when found;  -- else a claim has just deleted the empty lane
+    if found then return; end if;  -- else another transaction has just inserted the lane
   end loop;
-  if v_turn > p_due then
+  if v_lane.turn_time > p_due then
     update job_lanes l set turn_time = p_due
     where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.turn_time > p_due;
   end if;
-  if not p_half_open then
+  if v_lane.half_open and not p_half_open then
     update job_lanes l set half_open = false
-    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane and l.half_open;
+    where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
   end if;
 end $$;
 comment on function add_job_lane is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
