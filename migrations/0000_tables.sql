@@ -258,9 +258,6 @@ CREATE TABLE "eval_run_cases" (
 	"owner_id" text collate "C",
 	"session_id" text collate "C",
 	"session_count" integer DEFAULT 0 NOT NULL,
-	"losses" smallint DEFAULT 0 NOT NULL,
-	"lease_token" uuid,
-	"lease_expire_time" timestamp (6) with time zone,
 	"last_sequence" integer,
 	"failed_turn" integer,
 	"error" text,
@@ -269,7 +266,6 @@ CREATE TABLE "eval_run_cases" (
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "eval_run_cases_pkey" PRIMARY KEY("app_name","run_id","place","trial"),
 	CONSTRAINT "eval_run_cases_status_check" CHECK (status in ('waiting', 'running', 'done', 'error', 'cancelled')),
-	CONSTRAINT "eval_run_cases_lease_check" CHECK ((status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)),
 	CONSTRAINT "eval_run_cases_end_check" CHECK ((status in ('waiting', 'running')) = (end_time is null)),
 	CONSTRAINT "eval_run_cases_error_check" CHECK ((status = 'error') = (error is not null))
 );
@@ -724,7 +720,6 @@ CREATE INDEX "eval_case_versions_quoted_idx" ON "eval_case_versions" USING hash 
 CREATE INDEX "eval_cases_owner_idx" ON "eval_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
 CREATE INDEX "eval_cases_source_idx" ON "eval_cases" USING btree ("app_name","source_user_id","source_session_id");--> statement-breakpoint
 CREATE INDEX "eval_run_cases_open_idx" ON "eval_run_cases" USING btree ("app_name","run_id","place","trial") WHERE status in ('waiting', 'running');--> statement-breakpoint
-CREATE INDEX "eval_run_cases_running_idx" ON "eval_run_cases" USING btree ("owner_id") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "eval_run_cases_version_idx" ON "eval_run_cases" USING btree ("app_name","eval_set_id","eval_id","case_version");--> statement-breakpoint
 CREATE INDEX "eval_run_cases_user_idx" ON "eval_run_cases" USING btree ("app_name","session_user_id");--> statement-breakpoint
 CREATE INDEX "eval_run_cases_owner_idx" ON "eval_run_cases" USING btree ("app_name","owner_id");--> statement-breakpoint
@@ -927,7 +922,7 @@ comment on column eval_cases.source_session_id is 'Session that the case was mad
 comment on column eval_cases.create_time is 'When the case was created.';
 comment on column eval_cases.version is 'Its newest version.';
 comment on column eval_cases.owner_id is 'Owner of the set; null if it has none.';
-comment on table eval_run_cases is 'Cases of evaluation runs, one row per trial, with the lease of the process that runs it.';
+comment on table eval_run_cases is 'Cases of evaluation runs, one row per trial.';
 comment on column eval_run_cases.app_name is 'Application.';
 comment on column eval_run_cases.run_id is 'Run.';
 comment on column eval_run_cases.place is 'Place of the case in the run, from 1.';
@@ -937,16 +932,13 @@ comment on column eval_run_cases.eval_id is 'Case.';
 comment on column eval_run_cases.case_version is 'Version of the case that is run.';
 comment on column eval_run_cases.status is 'waiting, running, done, error (could not be completed) or cancelled.';
 comment on column eval_run_cases.session_user_id is 'User of its session.';
-comment on column eval_run_cases.session_id is 'Session that it runs in; set by the first claim.';
-comment on column eval_run_cases.session_count is 'Number of sessions used; a crash within a turn requires a new one.';
-comment on column eval_run_cases.losses is 'Number of processes that crashed while holding it; given up after two.';
-comment on column eval_run_cases.lease_token is 'Lease token of the process that runs it; null if none does.';
-comment on column eval_run_cases.lease_expire_time is 'When the lease expires, unless it is renewed.';
+comment on column eval_run_cases.session_id is 'Session that it runs in; null until it starts.';
+comment on column eval_run_cases.session_count is 'Number of sessions used; after an interrupted turn it starts again in a new one.';
 comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
 comment on column eval_run_cases.failed_turn is 'Turn that failed, from 0.';
 comment on column eval_run_cases.error is 'Why it could not be completed, a sentence.';
 comment on column eval_run_cases.result is 'Scores of the case and of its turns; the turns themselves are the events of the session.';
-comment on column eval_run_cases.start_time is 'First claim.';
+comment on column eval_run_cases.start_time is 'When it started.';
 comment on column eval_run_cases.end_time is 'When it ended.';
 comment on column eval_run_cases.owner_id is 'User who requested the run; null for an API key or without authentication.';
 comment on table eval_runs is 'Runs of evaluation sets.';
@@ -1095,7 +1087,7 @@ comment on column invocations.is_manual is 'True for a run that was requested, f
 comment on column invocations."try" is 'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.';
 comment on column invocations.first_end_time is 'When the run ended or paused first. Only this end counts for its cronjob.';
 comment on column invocations.request is 'JSON that lets another process start or resume it; null if none can, and after the end.';
-comment on column invocations.job is 'Job of which it is a step: kind, userId and id. Its end adds the job again. Null for none.';
+comment on column invocations.job is 'Job of which it is a step: kind, userId and id, and the number of the step. Its end adds the job again. Null for none.';
 comment on column invocations.attempt is 'Number of processes that ran it; increases with each take-over after a crash.';
 comment on column invocations.webhook_url is 'Address of the webhook for the result; empty if only A2A push clients are notified, null for none.';
 comment on table legal_holds is 'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.';

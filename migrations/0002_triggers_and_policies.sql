@@ -372,7 +372,7 @@ declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '', false);
+  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '');
   perform set_config('agent_runtime.all_users', all_users, true);
   perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
   return null;
@@ -383,6 +383,31 @@ when (old.job is not null and old.status in ('queued', 'running') and new.status
 execute function continue_job();
 create trigger invocations_job_delete after delete on invocations for each row
 when (old.job is not null and old.status in ('queued', 'running')) execute function continue_job();
+--> statement-breakpoint
+-- Whatever inserts, ends or deletes cases of an evaluation run: the next ones start, and the run ends after its last
+-- one. A case that ends has no job any more.
+create function start_eval_cases() returns trigger language plpgsql as $$
+begin
+  perform advance_eval_run(app_name, run_id) from (select distinct app_name, run_id from added) runs;
+  return null;
+end $$;
+comment on function start_eval_cases is 'Trigger function: cases of evaluation runs were inserted; starts the first ones.';
+create trigger eval_run_cases_insert after insert on eval_run_cases referencing new table as added
+for each statement execute function start_eval_cases();
+create function end_eval_case() returns trigger language plpgsql set enable_seqscan = off as $$
+begin
+  delete from jobs j
+  where j.app_name = old.app_name and j.user_id = eval_job_user(old.owner_id) and j.kind = 'evaluation'
+    and j.id = eval_case_job(old.run_id, old.place, old.trial);
+  perform advance_eval_run(old.app_name, old.run_id);
+  perform pg_notify('agent_runtime', json_build_array('eval:' || old.run_id)::text);
+  return null;
+end $$;
+comment on function end_eval_case is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
+create trigger eval_run_cases_end after update of status on eval_run_cases for each row
+when (old.status in ('waiting', 'running') and new.status not in ('waiting', 'running')) execute function end_eval_case();
+create trigger eval_run_cases_delete after delete on eval_run_cases for each row
+when (old.status in ('waiting', 'running')) execute function end_eval_case();
 --> statement-breakpoint
 -- The audit is append-only for every role.
 create function refuse_audit_change() returns trigger language plpgsql as $$

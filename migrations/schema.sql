@@ -209,9 +209,6 @@ create table eval_run_cases (
   owner_id text collate "C",
   session_id text collate "C",
   session_count integer default 0 not null,
-  losses smallint default 0 not null,
-  lease_token uuid,
-  lease_expire_time timestamp(6) with time zone,
   last_sequence integer,
   failed_turn integer,
   error text,
@@ -668,6 +665,53 @@ begin
   on conflict (app_name, user_id, shard) do update set
     event_bytes = u.event_bytes + excluded.event_bytes, artifact_bytes = u.artifact_bytes + excluded.artifact_bytes,
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.advance_eval_run(p_app text, p_run uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+  v_run record;
+  v_case record;
+  v_running integer;
+begin
+  perform set_config('agent_runtime.all_users', 'on', true);
+  -- 1
+  select r.status, r.parallelism, r.requested_by into v_run from eval_runs r
+  where r.app_name = p_app and r.id = p_run and r.status in ('queued', 'running') for no key update;
+  if found then
+    -- 2
+    v_running := (select count(*) from eval_run_cases c
+                  where c.app_name = p_app and c.run_id = p_run and c.status = 'running');
+    for v_case in
+      with next as materialized (
+        select c.place, c.trial from eval_run_cases c
+        where c.app_name = p_app and c.run_id = p_run and c.status = 'waiting'
+        order by c.place, c.trial limit greatest(0, v_run.parallelism - v_running))
+      update eval_run_cases c set
+        status = 'running', session_id = coalesce(c.session_id, new_eval_session()),
+        session_count = greatest(c.session_count, 1), start_time = clock_timestamp()
+      from next n where c.app_name = p_app and c.run_id = p_run and c.place = n.place and c.trial = n.trial
+      returning c.place, c.trial
+    loop
+      v_running := v_running + 1;
+      perform add_job('evaluation', p_app, eval_job_user(v_run.requested_by),
+                      eval_case_job(p_run, v_case.place, v_case.trial), '');
+      perform pg_notify('agent_runtime', '["evaluation"]');
+    end loop;
+    -- 3
+    if v_running = 0 then
+      update eval_runs r set
+        status = 'done', end_time = clock_timestamp(),
+        summary = jsonb_build_object('counts', eval_run_counts(p_app, p_run), 'scores', eval_run_scores(p_app, p_run))
+      where r.app_name = p_app and r.id = p_run;
+    elsif v_run.status = 'queued' then
+      update eval_runs r set status = 'running' where r.app_name = p_app and r.id = p_run;
+    end if;
+  end if;
+  perform set_config('agent_runtime.all_users', v_all_users, true);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.alert_budgets(p_app text, p_user text)
@@ -1379,7 +1423,7 @@ declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '', false);
+  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '');
   perform set_config('agent_runtime.all_users', all_users, true);
   perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
   return null;
@@ -1598,6 +1642,20 @@ begin
   return deleted > 0;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.end_eval_case()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+AS $function$
+begin
+  delete from jobs j
+  where j.app_name = old.app_name and j.user_id = eval_job_user(old.owner_id) and j.kind = 'evaluation'
+    and j.id = eval_case_job(old.run_id, old.place, old.trial);
+  perform advance_eval_run(old.app_name, old.run_id);
+  perform pg_notify('agent_runtime', json_build_array('eval:' || old.run_id)::text);
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -1672,6 +1730,44 @@ begin
   returning i.create_time into v_since;
   queued_since := extract(epoch from v_since)::text;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.eval_case_job(p_run uuid, p_place integer, p_trial integer)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+RETURN ((((p_run || '.'::text) || p_place) || '.'::text) || p_trial);
+
+CREATE OR REPLACE FUNCTION public.eval_job_user(p_requester text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+RETURN COALESCE(p_requester, ''::text);
+
+CREATE OR REPLACE FUNCTION public.eval_run_counts(p_app text, p_run uuid)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select jsonb_build_object(
+    'total', count(*),
+    'waiting', count(*) filter (where c.status = 'waiting'), 'running', count(*) filter (where c.status = 'running'),
+    'errors', count(*) filter (where c.status = 'error'), 'cancelled', count(*) filter (where c.status = 'cancelled'),
+    'passed', count(*) filter (where c.result ->> 'finalStatus' = 'PASSED'),
+    'failed', count(*) filter (where c.result ->> 'finalStatus' = 'FAILED'),
+    'notEvaluated', count(*) filter (where c.result ->> 'finalStatus' = 'NOT_EVALUATED'))
+  from eval_run_cases c where c.app_name = p_app and c.run_id = p_run
+$function$;
+
+CREATE OR REPLACE FUNCTION public.eval_run_scores(p_app text, p_run uuid)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
+    select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
+    from eval_run_cases c cross join lateral jsonb_array_elements(c.result -> 'overall') m
+    where c.app_name = p_app and c.run_id = p_run group by 1) means
+$function$;
 
 CREATE OR REPLACE FUNCTION public.event_sizes(p_events jsonb)
  RETURNS integer[]
@@ -2165,6 +2261,11 @@ begin
   end if;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.new_eval_session()
+ RETURNS text
+ LANGUAGE sql
+RETURN ('adk-eval-session-'::text || gen_random_uuid());
+
 CREATE OR REPLACE FUNCTION public.next_due(p_made timestamp with time zone, p_expires timestamp with time zone, p_rules jsonb, p_reminders integer)
  RETURNS timestamp with time zone
  LANGUAGE sql
@@ -2368,6 +2469,21 @@ begin
   return found;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.renew_jobs(p_kind text, p_jobs jsonb, p_lease_ms integer, OUT tokens uuid[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+AS $function$
+begin
+  with renewed as (
+    update jobs j set lease_expire_time = clock_timestamp() + p_lease_ms * interval '1 millisecond'
+    from jsonb_to_recordset(p_jobs) c("appName" text, "userId" text, id text, token uuid)
+    where j.kind = p_kind and j.app_name = c."appName" and j.user_id = c."userId" and j.id = c.id
+      and j.lease_token = c.token
+    returning j.lease_token)
+  select coalesce(array_agg(lease_token), '{}') into tokens from renewed;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.renew_reservation(p_app text, p_user text, p_id uuid, p_duration_ms integer)
  RETURNS void
  LANGUAGE plpgsql
@@ -2486,6 +2602,15 @@ begin
   end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user, 0, 0);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.start_eval_cases()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform advance_eval_run(app_name, run_id) from (select distinct app_name, run_id from added) runs;
+  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.state_size(p_state jsonb, p_initial_state jsonb)
@@ -2815,8 +2940,6 @@ alter table eval_run_cases add constraint eval_run_cases_end_check CHECK (((stat
 
 alter table eval_run_cases add constraint eval_run_cases_error_check CHECK (((status = 'error'::text) = (error IS NOT NULL)));
 
-alter table eval_run_cases add constraint eval_run_cases_lease_check CHECK ((((status = 'running'::text) = (lease_token IS NOT NULL)) AND ((status = 'running'::text) = (lease_expire_time IS NOT NULL))));
-
 alter table eval_run_cases add constraint eval_run_cases_pkey PRIMARY KEY (app_name, run_id, place, trial);
 
 alter table eval_run_cases add constraint eval_run_cases_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'error'::text, 'cancelled'::text])));
@@ -2991,8 +3114,6 @@ CREATE INDEX eval_run_cases_open_idx ON public.eval_run_cases USING btree (app_n
 
 CREATE INDEX eval_run_cases_owner_idx ON public.eval_run_cases USING btree (app_name, owner_id);
 
-CREATE INDEX eval_run_cases_running_idx ON public.eval_run_cases USING btree (owner_id) WHERE (status = 'running'::text);
-
 CREATE INDEX eval_run_cases_user_idx ON public.eval_run_cases USING btree (app_name, session_user_id);
 
 CREATE INDEX eval_run_cases_version_idx ON public.eval_run_cases USING btree (app_name, eval_set_id, eval_id, case_version);
@@ -3122,6 +3243,12 @@ CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cr
 CREATE TRIGGER cronjobs_erasure BEFORE INSERT ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER cronjobs_hold BEFORE DELETE ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
+
+CREATE TRIGGER eval_run_cases_delete AFTER DELETE ON public.eval_run_cases FOR EACH ROW WHEN ((old.status = ANY (ARRAY['waiting'::text, 'running'::text]))) EXECUTE FUNCTION end_eval_case();
+
+CREATE TRIGGER eval_run_cases_end AFTER UPDATE OF status ON public.eval_run_cases FOR EACH ROW WHEN (((old.status = ANY (ARRAY['waiting'::text, 'running'::text])) AND (new.status <> ALL (ARRAY['waiting'::text, 'running'::text])))) EXECUTE FUNCTION end_eval_case();
+
+CREATE TRIGGER eval_run_cases_insert AFTER INSERT ON public.eval_run_cases REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION start_eval_cases();
 
 CREATE TRIGGER eval_session_scores_hold BEFORE DELETE ON public.eval_session_scores FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -4308,17 +4435,14 @@ comment on column eval_run_cases.eval_id is 'Case.';
 comment on column eval_run_cases.eval_set_id is 'Set of the case.';
 comment on column eval_run_cases.failed_turn is 'Turn that failed, from 0.';
 comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
-comment on column eval_run_cases.lease_expire_time is 'When the lease expires, unless it is renewed.';
-comment on column eval_run_cases.lease_token is 'Lease token of the process that runs it; null if none does.';
-comment on column eval_run_cases.losses is 'Number of processes that crashed while holding it; given up after two.';
 comment on column eval_run_cases.owner_id is 'User who requested the run; null for an API key or without authentication.';
 comment on column eval_run_cases.place is 'Place of the case in the run, from 1.';
 comment on column eval_run_cases.result is 'Scores of the case and of its turns; the turns themselves are the events of the session.';
 comment on column eval_run_cases.run_id is 'Run.';
-comment on column eval_run_cases.session_count is 'Number of sessions used; a crash within a turn requires a new one.';
-comment on column eval_run_cases.session_id is 'Session that it runs in; set by the first claim.';
+comment on column eval_run_cases.session_count is 'Number of sessions used; after an interrupted turn it starts again in a new one.';
+comment on column eval_run_cases.session_id is 'Session that it runs in; null until it starts.';
 comment on column eval_run_cases.session_user_id is 'User of its session.';
-comment on column eval_run_cases.start_time is 'First claim.';
+comment on column eval_run_cases.start_time is 'When it started.';
 comment on column eval_run_cases.status is 'waiting, running, done, error (could not be completed) or cancelled.';
 comment on column eval_run_cases.trial is 'Trial of the case, from 1.';
 comment on column eval_runs.agent_hash is 'SHA-256 of the description of the agent that was deployed when it was requested, hexadecimal.';
@@ -4967,7 +5091,7 @@ comment on column invocations.first_end_time is 'When the run ended or paused fi
 comment on column invocations.id is 'Invocation id; its events refer to it.';
 comment on column invocations.idempotency_key is 'Idempotency-Key of the request, if any.';
 comment on column invocations.is_manual is 'True for a run that was requested, false for one that the schedule fired.';
-comment on column invocations.job is 'Job of which it is a step: kind, userId and id. Its end adds the job again. Null for none.';
+comment on column invocations.job is 'Job of which it is a step: kind, userId and id, and the number of the step. Its end adds the job again. Null for none.';
 comment on column invocations.lease_expire_time is 'When the lease expires; then a running invocation is dead and may be taken over.';
 comment on column invocations.lease_token is 'Lease token of the process that runs it; equals sessions.lease_token while running.';
 comment on column invocations.llm_calls is 'Model calls made.';
@@ -5183,6 +5307,7 @@ comment on function add_delivery_job() is 'Trigger function: a delivery is to be
 comment on function add_job(text,text,text,text,text,boolean,timestamp with time zone) is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 comment on function add_job_lane(text,text,text,text,timestamp with time zone,boolean) is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
+comment on function advance_eval_run(text,uuid) is 'Starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last case.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
 comment on function answer_calls(text,text,text,jsonb) is 'Closes the tasks of the calls that a message of the session''s user answers, or refuses the message.';
 comment on function answered_text(text,text,text,text,timestamp with time zone) is 'Returns the error message for an answer to a task that is closed already.';
@@ -5216,9 +5341,14 @@ comment on function counted_request(text,jsonb) is 'Bytes of a stored request th
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
 comment on function delete_delivery_job() is 'Trigger function: a pending delivery was deleted; deletes its job.';
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
+comment on function end_eval_case() is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
 comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
 comment on function end_turn(text,text,text,text) is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
+comment on function eval_case_job(uuid,integer,integer) is 'Returns the id of the job of a case in an evaluation run.';
+comment on function eval_job_user(text) is 'Returns the user of the jobs of a requester''s evaluation runs.';
+comment on function eval_run_counts(text,uuid) is 'Counts the cases of an evaluation run by status, and those that are done by their result.';
+comment on function eval_run_scores(text,uuid) is 'Returns the mean score of each metric over the cases of an evaluation run; null for a metric without scores.';
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
@@ -5249,6 +5379,7 @@ comment on function memory_pieces(text,boolean) is 'Splits text in scripts witho
 comment on function memory_words(text,boolean) is 'Returns the words by which full-text search finds a memory.';
 comment on function memory_words_asked(text) is 'Converts a text to a full-text query for any of its words.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state shared by all users of an application.';
+comment on function new_eval_session() is 'Returns a new id for the session of a case.';
 comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'Returns when an open task is due next.';
 comment on function next_eval_case_version(text,text,text) is 'Returns the next version number of an evaluation case, unique across all users'' sets.';
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'Returns the time to store for a change, always later than the previous change.';
@@ -5261,12 +5392,14 @@ comment on function refuse_audit_change() is 'Trigger function: audit entries ar
 comment on function refuse_on_hold() is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
 comment on function refuse_while_erased() is 'Trigger function: refuses new data of a user being erased.';
 comment on function renew_claim(text,text,text,text,uuid,integer) is 'Renews the lease of a claim that succeeded although its response was lost; true if the session has this lease token.';
+comment on function renew_jobs(text,jsonb,integer) is 'Renews the leases of claimed jobs, as claim_jobs returned them; returns the tokens of those that no other process has claimed.';
 comment on function renew_reservation(text,text,uuid,integer) is 'Extends the reservation of a running model call.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves the maximum use of a model call in its user''s budgets.';
 comment on function row_version(timestamp with time zone) is 'Returns the version of a row: the time of its last change in microseconds, hexadecimal.';
 comment on function service_state() is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'Returns the ETag of a session: the versions of its row, of the application''s state and of the user''s state.';
 comment on function spend_budget(text,text,jsonb,text) is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';
+comment on function start_eval_cases() is 'Trigger function: cases of evaluation runs were inserted; starts the first ones.';
 comment on function state_size(jsonb,jsonb) is 'Returns the size of a session''s states that counts for its user''s storage.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
 comment on function sum_up_use_of_app() is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
@@ -5293,7 +5426,7 @@ comment on table cronjob_runs is 'Runs of cronjobs. Each due time has one row; i
 comment on table cronjobs is 'Prompts that run on a schedule.';
 comment on table eval_case_versions is 'Versions of evaluation cases. A run refers to versions, so they outlive changes and deletion of the case.';
 comment on table eval_cases is 'Evaluation cases: conversations to evaluate an application with.';
-comment on table eval_run_cases is 'Cases of evaluation runs, one row per trial, with the lease of the process that runs it.';
+comment on table eval_run_cases is 'Cases of evaluation runs, one row per trial.';
 comment on table eval_runs is 'Runs of evaluation sets.';
 comment on table eval_session_scores is 'Scores of sessions outside of runs, as of one of their events.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';

@@ -290,3 +290,16 @@ begin
   return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
 end $$;
 comment on function end_job is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
+
+create function renew_jobs(p_kind text, p_jobs jsonb, p_lease_ms integer, out tokens uuid[])
+language plpgsql set enable_seqscan = off as $$
+begin
+  with renewed as (
+    update jobs j set lease_expire_time = clock_timestamp() + p_lease_ms * interval '1 millisecond'
+    from jsonb_to_recordset(p_jobs) c("appName" text, "userId" text, id text, token uuid)
+    where j.kind = p_kind and j.app_name = c."appName" and j.user_id = c."userId" and j.id = c.id
+      and j.lease_token = c.token
+    returning j.lease_token)
+  select coalesce(array_agg(lease_token), '{}') into tokens from renewed;
+end $$;
+comment on function renew_jobs is 'Renews the leases of claimed jobs, as claim_jobs returned them; returns the tokens of those that no other process has claimed.';

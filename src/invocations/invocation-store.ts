@@ -1,5 +1,5 @@
 import { type SQL, and, count, eq, isNotNull, lt, sql } from 'drizzle-orm';
-import { alias } from 'drizzle-orm/pg-core';
+import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
@@ -242,6 +242,46 @@ export function requestStopOfUser(
     .from(NOW)
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
     .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
+}
+
+/** For statements about jobs: the join with the invocations of a session that are steps of a job. */
+export const stepsOfJob = (
+  kind: string,
+  id: string,
+  session: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>,
+) => ({
+  table: invocations,
+  on: and(
+    eq(invocations.appName, session.appName),
+    eq(invocations.userId, session.userId),
+    eq(invocations.sessionId, session.sessionId),
+    sql`${invocations.job} @> ${JSON.stringify({ kind, id })}::jsonb`,
+  ),
+  step: sql<number>`(${invocations.job} ->> 'step')::int`,
+  status: invocations.status,
+  error: invocations.errorMessage,
+});
+
+/** Cancels the active invocations that are steps of these jobs, as {@link requestStop} does. @returns their ids */
+export async function requestStopOfSteps(
+  db: Database,
+  kind: string,
+  jobs: { key: SessionKey; jobId: string }[],
+): Promise<string[]> {
+  if (jobs.length === 0) return [];
+  const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
+  const ofKeys = (name: keyof SessionKey) => column(jobs.map(({ key }) => key[name]));
+  const { appName, userId, sessionId, job } = invocations;
+  const isStep = sql`(${appName}, ${userId}, ${sessionId}, ${job} ->> 'id') in (
+    select * from unnest(${ofKeys('appName')}, ${ofKeys('userId')}, ${ofKeys('sessionId')},
+                         ${column(jobs.map(({ jobId }) => jobId))}))`;
+  const rows = await db
+    .update(invocations)
+    .set(toStopped('cancelled'))
+    .from(NOW)
+    .where(and(isStep, sql`${job} ->> 'kind' = ${kind}`, isActive))
+    .returning({ id: invocations.id });
+  return rows.map(({ id }) => id);
 }
 
 /** Counts the running invocations of a user whose process is alive. */

@@ -23,8 +23,8 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import type { Job } from '../platform/jobs/job-store.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
 
-/** A claimed job of which an invocation is a step. */
-export type JobStep = { kind: string } & Pick<Job, 'userId' | 'id' | 'token'>;
+/** A claimed job of which an invocation is a step, and the number of the step, from 0. */
+export type JobStep = { kind: string; step: number } & Pick<Job, 'userId' | 'id' | 'token'>;
 
 /** A running invocation's right to write to its session: every write compares the token in the session's row. */
 export interface Lease {
@@ -115,7 +115,7 @@ async function claim(
     p_answers: toAnswersParameter(lease.answers),
     p_ends_sleeps: lease.endsSleeps,
     p_returns: lease.isFollowed === true,
-    p_job: lease.job && JSON.stringify(lease.job),
+    p_job: lease.job && toJobText(lease.job),
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this claim can have stored the event, and another process has taken the session over since.
@@ -130,6 +130,7 @@ async function claim(
   return claimed;
 }
 
+const toJobText = ({ kind, userId, id, token, step }: JobStep) => JSON.stringify({ kind, userId, id, token, step });
 const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 

@@ -53,7 +53,7 @@ async function insertEvaluation(): Promise<void> {
 test.each([
   ['cronjob run', insertCronjobRun, { CRONJOBS: 'true' }, 'cronjob_runs', 'status, attempt', ['queued', 0]],
   ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'jobs', 'kind, attempt', ['delivery', 0]],
-  ['case of an evaluation run', insertEvaluation, { DEV_UI: 'true' }, 'eval_run_cases', 'status', ['waiting']],
+  ['step of a case', insertEvaluation, { DEV_UI: 'true' }, 'jobs', 'kind, attempt', ['evaluation', 0]],
 ])('that claims a %s while it begins to stop begins nothing', async (_, insert, setting, table, columns, untouched) => {
   await insert();
   const holder = new Client({ connectionString: store.url });
@@ -67,5 +67,6 @@ test.each([
   await closed;
   const { rows } = await holder.query({ text: `select ${columns} from ${table}`, rowMode: 'array' });
   expect(rows).toEqual([untouched]);
+  await holder.query(`delete from ${table}`);
   await holder.end();
 });

@@ -36,8 +36,15 @@ const startRun = async (server: ServerProcess, evalSetId: string, metricName: st
   return (body as { runId: string }).runId;
 };
 const findCase = async (runId: string) => {
-  const { rows } = await here.sql.query<{ status: string; error: string | null; losses: number; holder: string }>(
-    'select status, error, losses, lease_token as holder from eval_run_cases where run_id = $1',
+  const { rows } = await here.sql.query<{ status: string; error: string | null }>(
+    'select status, error from eval_run_cases where run_id = $1',
+    [runId],
+  );
+  return rows[0];
+};
+const findJob = async (runId: string) => {
+  const { rows } = await here.sql.query<{ losses: number; holder: string | null }>(
+    `select losses, lease_token as holder from jobs where kind = 'evaluation' and starts_with(id, $1)`,
     [runId],
   );
   return rows[0];
@@ -61,7 +68,7 @@ test('a metric that ends its process is begun twice, then its case is given up',
   const third = await startServer(here.databaseUrl, environment);
   const id = runId ?? rows[0]?.id ?? '';
   await eventually('the case has ended', WITHIN_MS, async () => (await findCase(id))?.status === 'error');
-  expect(await findCase(id)).toMatchObject({ error: GIVEN_UP, losses: 2 });
+  expect(await findCase(id)).toMatchObject({ error: GIVEN_UP });
   expect(readFileSync(begun, 'utf8')).toBe('xx');
   await eventually('the run has ended', WITHIN_MS, async () => {
     const { body } = await third.get(`${D}/eval-runs/${id}`);
@@ -70,23 +77,27 @@ test('a metric that ends its process is begun twice, then its case is given up',
   await third.kill();
 });
 
-test('processes that freeze in turn while they hold a case: none has died, and the case passes', async () => {
-  const release = here.model.hold();
+test('processes that freeze in turn while they judge a case: none has died, and the case passes', async () => {
   const two = await Promise.all([1, 2].map(() => startServer(here.databaseUrl, settings())));
-  const runId = await startRun(two[0] as ServerProcess, 'frozen', 'response_match_score');
-  await eventually('the case runs', WITHIN_MS, async () => (await findCase(runId))?.status === 'running');
-  const holders = new Set<string | undefined>();
+  const judged = await startRun(two[0] as ServerProcess, 'frozen', 'response_match_score');
+  await eventually('the case has run', WITHIN_MS, async () => (await findCase(judged))?.status === 'done');
+  const release = here.model.hold();
+  const evalMetrics = [{ metricName: 'final_response_match_v2', threshold: 1 }];
+  const { body } = await (two[0] as ServerProcess).post(`${D}/eval-runs/${judged}/judge`, { evalMetrics });
+  const { runId } = body as { runId: string };
+  await eventually('the case is judged', WITHIN_MS, async () => typeof (await findJob(runId))?.holder === 'string');
+  const holders = new Set<string | null | undefined>();
   const FREEZES = 2;
   for (let freeze = 0; freeze < FREEZES; freeze += 1) {
     // Whichever has it: it goes to the other one, since the one that is frozen renews nothing.
     for (const frozen of two) {
       frozen.signal('SIGSTOP');
       await sleep(2 * LEASE_MS);
-      await here.sql.query(`select pg_notify('agent_runtime', '["evals"]')`);
+      await here.sql.query(`select pg_notify('agent_runtime', '["evaluation"]')`);
       await sleep(LEASE_MS);
       frozen.signal('SIGCONT');
-      await eventually('no loss is left', WITHIN_MS, async () => (await findCase(runId))?.losses === 0);
-      holders.add((await findCase(runId))?.holder);
+      await eventually('no loss is left', WITHIN_MS, async () => (await findJob(runId))?.losses === 0);
+      holders.add((await findJob(runId))?.holder);
     }
   }
   release();

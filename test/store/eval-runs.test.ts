@@ -1,21 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
-import { ConflictError } from '../../src/core/errors.ts';
-import {
-  claimEvalCases,
-  type ClaimedCase,
-  finishEvalCase,
-  releaseEvalCase,
-  renewEvalCases,
-  restartEvalCase,
-} from '../../src/features/evals/runs/claim-store.ts';
+import { ConflictError, LeaseLostError } from '../../src/core/errors.ts';
+import { deleteRunCases } from '../../src/features/evals/erase-store.ts';
+import { endCase, findRunningCase, restartCase, type RunningCase } from '../../src/features/evals/runs/case-store.ts';
+import { EVALUATION_JOB } from '../../src/features/evals/runs/eval-run.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
 import { forgetOldRuns } from '../../src/features/evals/runs/trend-store.ts';
 import {
   cancelEvalRun,
-  endFinishedRuns,
   insertEvalRun,
   listEvalRuns,
   listResultMoments,
@@ -23,6 +17,10 @@ import {
   readRunCases,
 } from '../../src/features/evals/runs/eval-run-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
+import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
+import { runAsUser } from '../../src/platform/context.ts';
+import { claimJobs, type Job } from '../../src/platform/jobs/job-store.ts';
 import { testPool } from '../support/store.ts';
 
 /** Model and tools as they are deployed. */
@@ -39,7 +37,7 @@ const evalCase = (evalId: string, text = 'hi') => ({
 /** An application of its own with a set of these cases and a run of them. */
 async function newRun(
   ids: string[],
-  more: { trials?: number; parallelism?: number; appName?: string; again?: EvalSetKey } = {},
+  more: { trials?: number; parallelism?: number; appName?: string; again?: EvalSetKey; requestedBy?: string } = {},
 ) {
   const { trials = 1, parallelism = 100, appName = `app-${randomUUID()}` } = more;
   const key = more.again ?? { appName, evalSetId: `set_${randomUUID().replaceAll('-', '')}` };
@@ -47,7 +45,7 @@ async function newRun(
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: one.userId ?? '' }));
   const runId = randomUUID();
   const settings = {
-    requestedBy: undefined,
+    requestedBy: more.requestedBy,
     metrics: [],
     userSimulator: undefined,
     ...LIVE,
@@ -62,23 +60,38 @@ async function newRun(
   return { appName, runId, key };
 }
 
-const claim = (appName: string, slots = 100, leaseMs = HOUR_MS) =>
-  claimEvalCases(store.pool, { slots, held: [], appNames: [appName], leaseMs });
-const places = (cases: ClaimedCase[]) => cases.map(({ place, trial }) => `${place}.${trial}`).toSorted();
+const claimSteps = async (appName: string, slots = 100, leaseMs = HOUR_MS) =>
+  (await claimJobs(store.pool.db, { kind: EVALUATION_JOB, appNames: [appName], slots, leaseMs, limits: {} })).claimed;
+const places = (jobs: Job[]) => jobs.map(({ id }) => id.split('.').slice(1).join('.')).toSorted();
 const outcome = { lastSequence: 2, error: { message: 'no', failedTurn: 1 } };
+const end = (job: Job | undefined) => endCase(store.pool.db, job as Job, outcome);
+const find = async (job: Job | undefined) => (await findRunningCase(store.pool.db, job as Job)) as RunningCase;
 const runOf = async ({ appName, runId }: { appName: string; runId: string }) =>
   (await listEvalRuns(store.pool.db, { appName, runId, requestedBy: undefined }))[0];
+const newLease = (current: RunningCase, more: Partial<Lease> = {}): Lease => ({
+  key: { appName: current.appName, userId: current.userId, sessionId: current.sessionId },
+  invocationId: `e-${randomUUID()}`,
+  token: randomUUID(),
+  durationMs: HOUR_MS,
+  job: { ...current.job, kind: EVALUATION_JOB, step: current.lastTurn ? current.lastTurn.turn + 1 : 0 },
+  storedRequest: { version: 1 },
+  ...more,
+});
+const finish = (lease: Lease, status: 'succeeded' | 'paused' | 'interrupted') =>
+  finishInvocation(store.pool.db, lease, [], { status, hasDeltas: false });
 
-describe('claims', () => {
-  test('take the cases in the order of the set, trial by trial, as they were when the run was requested', async () => {
-    const { appName, runId, key } = await newRun(['b', 'a'], { trials: 2 });
+describe('cases', () => {
+  test('start in the order of the set, trial by trial, as they were when the run was requested', async () => {
+    const { appName, runId, key } = await newRun(['b', 'a'], { trials: 2, parallelism: 3 });
     await replaceEvalCase(store.pool.db, key, evalCase('b', 'edited'));
-    const first = await claim(appName, 3);
-    expect(places(first)).toEqual(['1.1', '1.2', '2.1']);
-    const one = first.find(({ place, trial }) => place === 1 && trial === 1);
-    expect(one).toEqual({
+    expect(await runOf({ appName, runId })).toMatchObject({ status: 'running', counts: { running: 3, waiting: 1 } });
+    const jobs = await claimSteps(appName);
+    expect(places(jobs)).toEqual(['1.1', '1.2', '2.1']);
+    const job = jobs.find(({ id }) => id.endsWith('.1.1'));
+    expect(await find(job)).toEqual({
       ...LIVE,
       ...key,
+      job,
       runId,
       place: 1,
       trial: 1,
@@ -86,90 +99,146 @@ describe('claims', () => {
       userId: 'u-b',
       sessionId: expect.stringMatching(/^adk-eval-session-[0-9a-f-]{36}$/),
       sessionCount: 1,
-      losses: 0,
-      leaseToken: expect.any(String),
       metrics: [],
       userSimulator: null,
       caseText: expect.stringContaining('"hi"'),
       isJudging: false,
       lastSequence: null,
+      lastTurn: undefined,
     });
-    expect(places(await claim(appName))).toEqual(['2.2']);
-    expect(await runOf({ appName, runId })).toMatchObject({ status: 'running', counts: { total: 4, running: 4 } });
   });
 
-  test('of 20 claimers at once each case goes to one', async () => {
-    const { appName } = await newRun(Array.from({ length: 30 }, (_, n) => `c${n}`));
-    const claimed = (await Promise.all(Array.from({ length: 20 }, () => claim(appName, 3)))).flat();
-    claimed.push(...(await claim(appName)));
-    expect(new Set(places(claimed)).size).toBe(30);
-    expect(claimed).toHaveLength(30);
+  test('that end start the next ones, and no more than the parallelism of their run, which ends with the last one', async () => {
+    const run = await newRun(['a', 'b', 'c', 'd', 'e'], { parallelism: 2 });
+    const ended: string[] = [];
+    for (let jobs = await claimSteps(run.appName); jobs.length > 0; jobs = await claimSteps(run.appName)) {
+      expect(await runOf(run)).toMatchObject({ status: 'running', counts: { running: jobs.length } });
+      ended.push(...places(jobs));
+      expect(await Promise.all(jobs.map(end))).toEqual(jobs.map(() => true));
+    }
+    expect(ended).toEqual(['1.1', '2.1', '3.1', '4.1', '5.1']);
+    const counts = { total: 5, waiting: 0, running: 0, errors: 5, cancelled: 0, passed: 0, failed: 0, notEvaluated: 0 };
+    expect(await runOf(run)).toMatchObject({ status: 'done', counts, endTime: expect.any(Number) });
   });
 
-  test('the parallelism of a run holds over all claimers, other runs go on beside it', async () => {
-    const { appName } = await newRun(['a', 'b', 'c', 'd'], { parallelism: 2 });
-    const claimed = (await Promise.all(Array.from({ length: 8 }, () => claim(appName, 4)))).flat();
-    expect(places(claimed)).toEqual(['1.1', '2.1']);
-    await newRun(['z'], { appName });
-    expect((await claim(appName)).map(({ evalId }) => evalId)).toEqual(['z']);
-    await finishEvalCase(store.pool.db, claimed[0] as ClaimedCase, outcome);
-    expect((await claim(appName)).map(({ evalId }) => evalId)).toEqual(['c']);
+  test('of 40 that end at once in two runs the last ones end the runs', async () => {
+    const appName = `app-${randomUUID()}`;
+    const ids = Array.from({ length: 20 }, (_, n) => `c${n}`);
+    const runs = [await newRun(ids, { appName, parallelism: 5 }), await newRun(ids, { appName, parallelism: 7 })];
+    const worker = async () => {
+      for (let jobs = await claimSteps(appName, 3); jobs.length > 0; jobs = await claimSteps(appName, 3))
+        await Promise.all(jobs.map(end));
+    };
+    await Promise.all(Array.from({ length: 4 }, worker));
+    await worker();
+    for (const run of runs) expect(await runOf(run)).toMatchObject({ status: 'done', counts: { errors: 20 } });
   });
 
-  test('applications that this process does not host are left to others', async () => {
+  test('of requesters take turns, however many cases one of them runs', async () => {
+    const appName = `app-${randomUUID()}`;
+    const ids = Array.from({ length: 20 }, (_, n) => `c${n}`);
+    for (let run = 0; run < 3; run += 1) await newRun(ids, { appName, requestedBy: 'many' });
+    const turns = async () => (await claimSteps(appName, 2)).map(({ userId }) => userId).toSorted();
+    expect(await turns()).toEqual(['many', 'many']);
+    await newRun(ids, { appName, requestedBy: 'few' });
+    for (let turn = 0; turn < 5; turn += 1) expect(await turns()).toEqual(['few', 'many']);
+  });
+
+  test('of applications that a process does not serve are left to others', async () => {
     const { appName } = await newRun(['a']);
-    expect(await claim('another')).toEqual([]);
-    expect(await claim(appName)).toHaveLength(1);
+    expect(await claimSteps('another')).toEqual([]);
+    expect(await claimSteps(appName)).toHaveLength(1);
+  });
+
+  test('whose job another process has taken over are not ended by the first one', async () => {
+    const { appName } = await newRun(['a']);
+    const [lost] = await claimSteps(appName, 1, 0);
+    const [taken] = await claimSteps(appName);
+    expect(taken).toEqual({ ...lost, attempt: 2, losses: 1, token: expect.any(String) });
+    expect([await end(lost), await end(taken), await end(taken)]).toEqual([false, true, false]);
+    expect(await find(taken)).toBeUndefined();
+  });
+
+  test('get a further session once, in which no turn has begun', async () => {
+    const { appName } = await newRun(['a']);
+    const [job] = await claimSteps(appName);
+    const first = await find(job);
+    const lease = newLease(first);
+    await claimSession(store.pool.db, lease, [], true);
+    await finish(lease, 'interrupted');
+    const [again] = await claimSteps(appName);
+    const interrupted = await find(again);
+    expect(interrupted.lastTurn).toMatchObject({ turn: 0, status: 'interrupted' });
+    const sessionId = await restartCase(store.pool.db, interrupted);
+    expect(sessionId).not.toBe(first.sessionId);
+    expect(await restartCase(store.pool.db, interrupted)).toBeUndefined();
+    expect(await find(again)).toEqual({ ...interrupted, sessionId, sessionCount: 2, lastTurn: undefined });
+  });
+
+  test('of others that are deleted in an erasure start the next ones, and end the run', async () => {
+    const run = await newRun(['a', 'b', 'c'], { parallelism: 1, requestedBy: 'requester' });
+    const erase = (userId: string) =>
+      store.pool.transaction((tx) => deleteRunCases(tx, { appName: run.appName, userId }));
+    expect(places(await claimSteps(run.appName))).toEqual(['1.1']);
+    expect(await erase('u-a')).toMatchObject({ count: 1 });
+    expect(places(await claimSteps(run.appName))).toEqual(['2.1']);
+    await erase('u-c');
+    await erase('u-b');
+    expect(await runOf(run)).toMatchObject({ status: 'done', counts: { total: 0 } });
+    const { rows } = await store.pool.db.execute(sql`select from jobs where app_name = ${run.appName}`);
+    expect(rows).toEqual([]);
   });
 });
 
-describe('survival', () => {
-  test('a case whose lease is over is claimed again, in its session; its first owner writes nothing more', async () => {
-    const { appName, runId } = await newRun(['a']);
-    const [lost] = (await claim(appName, 1, 0)) as [ClaimedCase];
-    const [taken] = (await claim(appName)) as [ClaimedCase];
-    expect(taken).toEqual({ ...lost, losses: 1, leaseToken: expect.any(String) });
-    expect(taken.leaseToken).not.toBe(lost.leaseToken);
-    expect(await finishEvalCase(store.pool.db, lost, outcome)).toBe(false);
-    expect(await restartEvalCase(store.pool.db, lost)).toBeUndefined();
-    await releaseEvalCase(store.pool.db, lost);
-    expect(await renewEvalCases(store.pool.db, [lost.leaseToken, taken.leaseToken], HOUR_MS)).toEqual([
-      taken.leaseToken,
-    ]);
-    expect(await endFinishedRuns(store.pool.db)).toEqual([]);
-    expect(await finishEvalCase(store.pool.db, taken, outcome)).toBe(true);
-    expect(await finishEvalCase(store.pool.db, taken, outcome)).toBe(false);
-    expect(await endFinishedRuns(store.pool.db)).toEqual([{ appName, runId }]);
-    expect(await runOf({ appName, runId })).toMatchObject({
-      status: 'done',
-      counts: { total: 1, waiting: 0, running: 0, errors: 1, cancelled: 0, passed: 0, failed: 0, notEvaluated: 0 },
-    });
-  });
-
-  test('a case that is given back keeps its session; a holder gets a further session once', async () => {
+describe('a turn', () => {
+  const begin = async () => {
     const { appName } = await newRun(['a']);
-    const [first] = (await claim(appName)) as [ClaimedCase];
-    await releaseEvalCase(store.pool.db, first);
-    const [second] = (await claim(appName)) as [ClaimedCase];
-    expect(second.sessionId).toBe(first.sessionId);
-    const restarted = await restartEvalCase(store.pool.db, second);
-    expect(restarted).not.toBe(first.sessionId);
-    expect(await restartEvalCase(store.pool.db, second)).toBeUndefined();
-    await releaseEvalCase(store.pool.db, second);
-    const [third] = (await claim(appName)) as [ClaimedCase];
-    expect([third.sessionId, third.sessionCount]).toEqual([restarted, 2]);
+    const [job] = await claimSteps(appName);
+    const lease = newLease(await find(job));
+    expect(await claimSession(store.pool.db, lease, [], true)).toBe(true);
+    return { appName, job: job as Job, lease };
+  };
+  const next = async (appName: string) => {
+    const [job] = await claimSteps(appName);
+    return job && find(job);
+  };
+
+  test('ends the job of its case when it begins, and adds it when it ends or pauses', async () => {
+    const { appName, job, lease } = await begin();
+    expect(await claimSteps(appName)).toEqual([]);
+    expect(await end(job)).toBe(false);
+    await finish(lease, 'succeeded');
+    const second = (await next(appName)) as RunningCase;
+    expect(second.lastTurn).toEqual({ turn: 0, status: 'succeeded', error: '' });
+    const secondLease = newLease(second);
+    await claimSession(store.pool.db, secondLease, [], false);
+    await finish(secondLease, 'paused');
+    expect((await next(appName))?.lastTurn).toMatchObject({ turn: 1, status: 'paused' });
   });
 
-  test('of two last cases that end at once one ends the run', async () => {
-    const run = await newRun(['a', 'b']);
-    const claimed = await claim(run.appName);
-    const ended = await Promise.all(
-      claimed.map(async (one) => {
-        await finishEvalCase(store.pool.db, one, outcome);
-        return endFinishedRuns(store.pool.db);
-      }),
-    );
-    expect(ended.flat()).toEqual([{ appName: run.appName, runId: run.runId }]);
+  test('does not begin for a process whose job another one has, or whose case was cancelled', async () => {
+    const run = await newRun(['a']);
+    const [lost] = await claimSteps(run.appName, 1, 0);
+    const [taken] = await claimSteps(run.appName);
+    const claimFor = async (job: Job | undefined) =>
+      claimSession(store.pool.db, newLease({ ...(await find(taken)), job: job as Job }), [], true);
+    await expect(claimFor(lost)).rejects.toThrow(LeaseLostError);
+    const lease = newLease(await find(taken));
+    await cancelEvalRun(store.pool.db, run);
+    await expect(claimSession(store.pool.db, lease, [], true)).rejects.toThrow(LeaseLostError);
+    const { rows } = await store.pool.db.execute(sql`select id from sessions where app_name = ${run.appName}`);
+    expect(rows).toEqual([]);
+  });
+
+  test.each([
+    ['is ended by a sweep', sql`update invocations set status = 'interrupted', end_time = now()`, 'interrupted'],
+    ['is deleted with its session', sql`delete from sessions`, undefined],
+  ])('that %s adds the job, by whatever user', async (_, change, status) => {
+    const { appName, lease } = await begin();
+    await runAsUser(lease.key.userId, () => store.pool.db.execute(sql`${change} where app_name = ${appName}`));
+    const found = await next(appName);
+    expect(found?.lastTurn?.status).toBe(status);
+    expect(found?.userId).toBe(lease.key.userId);
   });
 });
 
@@ -177,8 +246,9 @@ describe('runs', () => {
   test('50 at once have 50 results, none at a whole second', async () => {
     const appName = `app-${randomUUID()}`;
     const runs = await Promise.all(Array.from({ length: 50 }, () => newRun(['a'], { appName })));
-    for (const claimed of await claim(appName)) await finishEvalCase(store.pool.db, claimed, outcome);
-    expect(await endFinishedRuns(store.pool.db)).toHaveLength(runs.length);
+    const jobs = await claimSteps(appName);
+    expect(jobs).toHaveLength(runs.length);
+    for (const job of jobs) await end(job);
     const list = async (limit: number, before?: number) =>
       (await listResultMoments(store.pool.db, { appName, requestedBy: undefined, before, limit })).map(
         ({ resultMicroseconds }) => resultMicroseconds,
@@ -192,12 +262,13 @@ describe('runs', () => {
 
   test('a cancelled run ends with its cases, and what was at work on them can write nothing more', async () => {
     const run = await newRun(['a', 'b', 'c'], { parallelism: 2 });
-    const [first, second] = (await claim(run.appName)) as [ClaimedCase, ClaimedCase];
-    await finishEvalCase(store.pool.db, first, outcome);
-    expect(await cancelEvalRun(store.pool.db, run)).toBe(true);
-    expect(await cancelEvalRun(store.pool.db, run)).toBe(false);
-    expect(await finishEvalCase(store.pool.db, second, outcome)).toBe(false);
-    expect(await claim(run.appName)).toEqual([]);
+    const [first, second] = await claimSteps(run.appName);
+    await end(first);
+    const { sessionId } = await find(second);
+    expect((await cancelEvalRun(store.pool.db, run)).map(({ key }) => key.sessionId)).toContain(sessionId);
+    expect(await cancelEvalRun(store.pool.db, run)).toEqual([]);
+    expect(await end(second)).toBe(false);
+    expect(await claimSteps(run.appName)).toEqual([]);
     const counts = { total: 3, waiting: 0, running: 0, errors: 1, cancelled: 2, passed: 0, failed: 0, notEvaluated: 0 };
     expect(await runOf(run)).toMatchObject({ status: 'cancelled', counts });
   });
@@ -261,12 +332,12 @@ describe('retention', () => {
     const second = await newRun(['a'], { appName, again: first.key });
     await newRun(['a'], { appName, again: first.key });
     const sessions: string[] = [];
-    for (const claimed of await claim(appName)) {
-      sessions.push(claimed.sessionId);
-      await insertSession(store.pool.db, { appName, userId: claimed.userId, sessionId: claimed.sessionId }, {}, []);
-      await finishEvalCase(store.pool.db, claimed, outcome);
+    for (const job of await claimSteps(appName)) {
+      const { userId, sessionId } = await find(job);
+      sessions.push(sessionId);
+      await insertSession(store.pool.db, { appName, userId, sessionId }, {}, []);
+      await end(job);
     }
-    await endFinishedRuns(store.pool.db);
     const left = async () => {
       const found = await listEvalRuns(store.pool.db, { appName, requestedBy: undefined });
       const { rows } = await store.pool.db.execute(sql`select id from sessions where app_name = ${appName}`);

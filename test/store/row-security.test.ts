@@ -215,9 +215,30 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
   await runAsUser('alice', () => deleteSessionCases(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
   const { rows } = await db.execute(everything);
   expect(rows[0]).toMatchObject({ cases: bobs, versions: bobs, run_cases: bobs });
+  // The operator's run had no other case: it has ended, though she does not see it.
+  const runs = await client.query('select requested_by, status from eval_runs order by 1');
+  expect(runs.rows).toEqual([
+    { requested_by: 'alice', status: 'done' },
+    { requested_by: 'bob', status: 'running' },
+    { requested_by: null, status: 'done' },
+  ]);
   await client.query(
     'delete from eval_runs; delete from eval_cases; delete from eval_case_versions; delete from eval_sets',
   );
+});
+
+test.each(roles)('a step of the job of another adds it again, whoever ends it (%s)', async (role) => {
+  const { db } = pool(role);
+  const key = { appName: 'a', userId: 'bob', sessionId: `step of ${role}` };
+  await insertSession(pool('superuser').db, key, {}, []);
+  await client.query(
+    `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, job)
+     values ('a', 'bob', $1, 'i', 'running', gen_random_uuid(), now(), $2)`,
+    [key.sessionId, { kind: 'evaluation', userId: 'alice', id: role }],
+  );
+  await runAsUser('bob', () => deleteSession(db, key));
+  const { rows } = await client.query('select kind, user_id, id from jobs where id = $1', [role]);
+  expect(rows).toEqual([{ kind: 'evaluation', user_id: 'alice', id: role }]);
 });
 
 test('evaluation: no number of a version comes twice, whosever the one before is', async () => {

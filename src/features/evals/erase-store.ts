@@ -12,6 +12,15 @@ import {
   evalVerdicts,
   sessionVerdicts,
 } from '../../platform/db/schema/schema.ts';
+import { isOpenCase } from './runs/eval-run-store.ts';
+
+/** Locks the runs of open cases before the cases are deleted, because the end of a case locks its run first, too. */
+async function lockRuns(tx: Database, cases: SQL): Promise<void> {
+  await tx.execute(sql`
+    select ${evalRuns.id} from ${evalRuns} where (${evalRuns.appName}, ${evalRuns.id}) in (
+      select ${evalRunCases.appName}, ${evalRunCases.runId} from ${evalRunCases} where ${cases} and ${isOpenCase})
+    order by ${evalRuns.id} for no key update`);
+}
 
 /**
  * Deletes all versions of a session's cases and their rows in runs, before the rows that they reference.
@@ -31,6 +40,7 @@ export async function deleteSessionCases(
   for (const { evalSetId, evalId } of cases) {
     const isOfCase = (table: typeof evalRunCases | typeof evalCaseVersions) =>
       and(eq(table.appName, appName), eq(table.evalSetId, evalSetId), eq(table.evalId, evalId));
+    await lockRuns(tx, sql`${isOfCase(evalRunCases)}`);
     const runCases = await tx
       .delete(evalRunCases)
       .where(isOfCase(evalRunCases))
@@ -120,9 +130,10 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
 }
 
 /** Deletes one batch. @returns the sessions in which the cases ran, and the number of deleted cases */
-export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
+export async function deleteRunCases(tx: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
   const { runCases } = conditionsFor(user);
-  const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
+  await lockRuns(tx, runCases);
+  const { rows } = await tx.execute<{ userId: string; sessionId: string | null }>(sql`
     delete from ${evalRunCases} where ctid = any(array(
       select ${evalRunCases}.ctid from ${evalRunCases} where ${runCases} limit ${RUN_CASES}))
     returning ${evalRunCases.sessionUserId} as "userId", ${evalRunCases.sessionId} as "sessionId"`);

@@ -1,5 +1,6 @@
 import { and, eq, gt, or, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import { LeaseLostError } from '../../core/errors.ts';
 import type { Database } from '../db/database.ts';
 import { jobLanes, jobs } from '../db/schema/schema.ts';
 import { callFunction } from '../db/statement.ts';
@@ -82,6 +83,18 @@ export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(
 
 export async function endJobs(db: Database, kind: string, claimed: Job[]): Promise<void> {
   for (const job of claimed) await db.execute(sql`select ${endsJob(kind, job)}`);
+}
+
+export const jobLost = () => new LeaseLostError('Another process has claimed the job, or it is gone.');
+
+/** Renews the leases of claimed jobs. @returns the jobs that other processes have claimed meanwhile */
+export async function renewJobs(db: Database, kind: string, held: Job[], leaseMs: number): Promise<Job[]> {
+  const { tokens } = await callFunction<{ tokens: string[] }>(db, 'renew_jobs', {
+    p_kind: kind,
+    p_jobs: JSON.stringify(held),
+    p_lease_ms: leaseMs,
+  });
+  return held.filter(({ token }) => !tokens.includes(token));
 }
 
 /** SQL expression that puts a claimed job back for another attempt; false if another process has claimed it. */

@@ -1,6 +1,15 @@
 import { LimitError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
-import { claimJobs, endJobs, type Job, type JobLimits, putBackJob, takeBackLoss } from './job-store.ts';
+import {
+  claimJobs,
+  endJobs,
+  type Job,
+  type JobLimits,
+  jobLost,
+  putBackJob,
+  renewJobs,
+  takeBackLoss,
+} from './job-store.ts';
 import { backOffMs, type LeasedQueue, pauseUntil, type QueueContext, runLeasedQueue } from '../work/leased-queue.ts';
 
 /**
@@ -17,6 +26,11 @@ export interface JobKind<Work extends { job: Job }>
   appNames?: readonly string[];
   /** Time in milliseconds after which the process of a job counts as dead. */
   leaseMs: number;
+  /**
+   * Renews leases, for jobs that may run longer: at most a third of the lease, so that two renewals may fail. A job that
+   * another process has, or that was deleted, is stopped: at the next renewal, or at a notification of `cancelTopic`.
+   */
+  renewal?: { renewalMs: number; cancelTopic: string };
   limits?: JobLimits;
   /** Maximum pause in milliseconds between two polls, because notifications may be lost. */
   maxPauseMs: number;
@@ -35,7 +49,7 @@ export interface JobKind<Work extends { job: Job }>
 /** Claims and runs jobs of a kind until the process drains. @returns a promise that settles when the last has ended */
 export function runJobs<Work extends { job: Job }>(
   context: QueueContext & { database: DatabasePool },
-  { kind, appNames, leaseMs, limits, maxPauseMs, load, run, retry, giveUp, ...queue }: JobKind<Work>,
+  { kind, appNames, leaseMs, renewal, limits, maxPauseMs, load, run, retry, giveUp, ...queue }: JobKind<Work>,
 ): Promise<void> {
   const { database, draining, log } = context;
   const { db } = database;
@@ -74,6 +88,18 @@ export function runJobs<Work extends { job: Job }>(
       if (end === 'done') await endJobs(db, kind, [work.job]);
       if (end === 'more') await putBackJob(db, kind, work.job, { isNew: true });
     },
+    ...(renewal && {
+      lease: {
+        ...renewal,
+        renew: async (works, stop) => {
+          const jobs = works.map(({ job }) => job);
+          const lost = new Set(await renewJobs(db, kind, jobs, leaseMs));
+          const lostWorks = works.filter(({ job }) => lost.has(job));
+          for (const work of lostWorks) stop(work, jobLost());
+          return lostWorks;
+        },
+      },
+    }),
     losses: {
       count: ({ job }) => job.losses,
       giveUp: abandon,

@@ -6,8 +6,9 @@ import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
+import type { SessionKey } from '../../../core/session.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
-import { selectCounts, meanScores, runCounts } from './trend-store.ts';
+import { runCounts } from './trend-store.ts';
 import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
 /** Maximum attempts to insert a run; one fails if another run of the application has the same timestamp. */
@@ -228,33 +229,31 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
   return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
-/** Workers lose their claims on the cancelled run's cases. @returns false if the run had already ended */
-export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {
+/** A case of a cancelled run whose current turn is to be stopped. */
+export interface OpenCase {
+  key: SessionKey;
+  jobId: string;
+}
+
+/**
+ * Cancels a run and its open cases. The jobs of these cases are deleted by a trigger.
+ * @returns the cases that ran; none if the run had already ended
+ */
+export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<OpenCase[]> {
   const end = { status: 'cancelled' as const, endTime: sql`clock_timestamp()` };
   const run = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`, isOpen);
   const cancellation = db.update(evalRuns).set(end).where(run).returning({ id: evalRuns.id });
+  const { runId, place, trial, sessionUserId, sessionId } = evalRunCases;
   const cases = db
     .update(evalRunCases)
-    .set({ ...end, leaseToken: null, leaseExpireTime: null })
-    .where(and(isOfRun(key), isOpenCase, sql`exists (select from cancelled)`));
-  const { rows } = await db.execute(sql`
-    with cancelled as ${cancellation}, ended as ${cases.returning({ place: evalRunCases.place })} select from cancelled`);
-  return rows.length > 0;
-}
-
-/** Ends runs whose cases have all ended, and stores a summary of each run for lists. @returns the ended runs */
-export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
-  const hasOpenCase = sql`exists (select from ${evalRunCases}
-    where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;
-  return db
-    .update(evalRuns)
-    .set({
-      status: 'done',
-      endTime: sql`clock_timestamp()`,
-      summary: sql`jsonb_build_object('counts', (${selectCounts()}), 'scores', (${meanScores}))`,
-    })
-    .where(and(isOpen, sql`not ${hasOpenCase}`))
-    .returning({ appName: evalRuns.appName, runId: evalRuns.id });
+    .set(end)
+    .where(and(isOfRun(key), isOpenCase, sql`exists (select from cancelled)`))
+    .returning({ jobId: sql`eval_case_job(${runId}, ${place}, ${trial})`.as('job_id'), sessionUserId, sessionId });
+  const { rows } = await db.execute<{ jobId: string; userId: string; sessionId: string }>(sql`
+    with cancelled as ${cancellation}, ended as ${cases}
+    select job_id as "jobId", session_user_id as "userId", session_id as "sessionId" from ended
+    where session_id is not null`);
+  return rows.map(({ jobId, ...session }) => ({ jobId, key: { appName: key.appName, ...session } }));
 }
 
 /**

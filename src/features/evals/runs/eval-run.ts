@@ -7,7 +7,7 @@ import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
 /** Default number of concurrent cases of a run, over all processes. */
 export const DEFAULT_PARALLELISM = 4;
-/** Maximum number of concurrent cases of a run. It equals the number of slots of a process. */
+/** Maximum number of concurrent cases of a run. A process runs as many turns and judges as many cases at once. */
 export const MAX_PARALLELISM = 16;
 
 /** Default maximum number of tokens that judges may use in a run, enough to judge about 10,000 long answers. */
@@ -166,12 +166,12 @@ export const exampleCaseSummary = {
   scores: { tool_trajectory_avg_score: 1 },
 };
 
-/** Topic of notifications that wake the workers, because there is a new run or a slot of a run is free. */
-export const EVALS_TOPIC = 'evals';
+/** Kind of the jobs that take the steps of cases, and topic of the notifications that there is such a job. */
+export const EVALUATION_JOB = 'evaluation';
 
-export const CANCEL_TOPIC = 'evals:cancel';
+export const CANCEL_TOPIC = 'evaluation:cancel';
 
-/** Topic of the notifications that a run, or some of its cases, ended. */
+/** Topic of the notifications that a case of a run ended. */
 export const runTopic = (runId: string) => `eval:${runId}`;
 
 export type EvalRunKey = Pick<NewEvalRun, 'appName' | 'runId'>;

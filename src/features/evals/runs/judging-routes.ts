@@ -3,14 +3,7 @@ import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { evalRunPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { evalSetExists } from '../sets/eval-set-store.ts';
-import {
-  DEFAULT_JUDGE_TOKENS,
-  DEFAULT_PARALLELISM,
-  exampleRun,
-  EVALS_TOPIC,
-  maxJudgeTokens,
-  type NewEvalRun,
-} from './eval-run.ts';
+import { DEFAULT_JUDGE_TOKENS, DEFAULT_PARALLELISM, exampleRun, maxJudgeTokens, type NewEvalRun } from './eval-run.ts';
 import { insertEvalRun } from './eval-run-store.ts';
 import { listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
@@ -84,7 +77,7 @@ export const judgingOperations = [
     success: { description: 'The new run.', status: 202 },
     errors: { 400: 'The run is too large.', 409: 'Too many runs have not ended, or none of its cases was done.' },
     run: async (context, { path: { appName, runId }, body, principal }, judged) => {
-      const { database, newId, notifications } = context;
+      const { database, newId } = context;
       if (judged.counts.total > MAX_CASES)
         throw new InvalidError(`The run has ${judged.counts.total} cases; the maximum is ${MAX_CASES}.`);
       checkMetricsSize(body.evalMetrics);
@@ -102,7 +95,6 @@ export const judgingOperations = [
         cases: { judgedRunId: runId },
       };
       await insertEvalRun(database.db, judging, MAX_OPEN_RUNS);
-      notifications.publish(EVALS_TOPIC);
       return toWire(appName, await evalRun.get(database.db, { path: judging, principal }));
     },
   }),

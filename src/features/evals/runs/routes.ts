@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { ConflictError, InvalidError } from '../../../core/errors.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
+import { requestStopOfSteps } from '../../../invocations/invocation-store.ts';
+import { stopTopic } from '../../../core/names.ts';
 import { sumOfCosts } from '../scoring/cost.ts';
 import {
   exampleCaseSummary,
@@ -10,7 +12,7 @@ import {
   runSummarySchema,
   startRunSchema,
   CANCEL_TOPIC,
-  runTopic,
+  EVALUATION_JOB,
   type EvalRun,
 } from './eval-run.ts';
 import { toResultId } from './result-document.ts';
@@ -99,9 +101,10 @@ export const evalRunOperations = [
       'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
     success: {},
     run: async ({ database: { db }, notifications }, call) => {
-      await cancelEvalRun(db, call.path);
+      const openCases = await cancelEvalRun(db, call.path);
       notifications.publish(CANCEL_TOPIC);
-      notifications.publish(runTopic(call.path.runId));
+      for (const invocationId of await requestStopOfSteps(db, EVALUATION_JOB, openCases))
+        notifications.publish(stopTopic(invocationId));
       return toWire(call.path.appName, await evalRun.get(db, call));
     },
   }),

@@ -4,61 +4,83 @@ import { toCallUse } from '../../../agent/definition/model.ts';
 import { boundCall, type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { addJudgeTokens } from './eval-run-store.ts';
-import type { InvocationContext } from '../../../invocations/context.ts';
+import { isStopped } from '../../../invocations/invocation.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
-import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
+import { type CaseOutcome, type RunningCase, restartCase } from './case-store.ts';
 import { toUses } from '../scoring/cost.ts';
+import type { EvalContext } from '../sets/context.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
-import { runTurns, toSessionKey, type Speaker, type TurnsEnd } from './run-turns.ts';
+import { beginTurn, toSessionKey, type TurnsEnd } from './begin-turn.ts';
 import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring/score-case.ts';
-import { readSimulatedUser } from './simulated-user.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
-/** A case gets a new session if a process freezes or stops within a turn. Crashes are counted separately. */
+/** A case starts again in a new session if a turn is interrupted and cannot be resumed. */
 const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
-/** `undefined` if this process stops before the case's end; then the caller must release the case. */
-export async function runCase(
-  context: InvocationContext,
-  claimed: ClaimedCase,
-  judgeModel: string | undefined,
+/**
+ * Takes one step of a case: begins its next turn, or scores it after the last one.
+ * @returns the outcome of the case; `undefined` if a turn has begun, whose invocation adds the case's job again
+ */
+export async function takeStep(
+  context: EvalContext,
+  current: RunningCase,
   signal: AbortSignal,
 ): Promise<CaseOutcome | undefined> {
-  const evalCase = readStoredCase(claimed.caseText);
-  const agent = context.agents.get(claimed.appName);
-  if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
-  // The agent is prepared without MCP servers, because only its model is used: for the simulated user and for judging.
-  const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
-  const spend = spendInRun(context.database.db, claimed, spendWith(context.database.db, toSessionKey(claimed)));
-  const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
-  const turns = claimed.isJudging
-    ? { end: { kind: 'ended' as const }, claimed }
-    : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
-  if (!turns) return undefined;
-  const { end, ...lastClaim } = turns;
-  const key = toSessionKey(lastClaim.claimed);
-  const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
+  const { db } = context.database;
+  const { lastTurn, sessionCount } = current;
+  if (lastTurn && isStopped(lastTurn.status) && sessionCount < MAX_SESSIONS) {
+    const sessionId = await restartCase(db, current);
+    if (sessionId === undefined) throw new LeaseLostError('Another process has the case.');
+    return takeStep(context, { ...current, sessionId, sessionCount: sessionCount + 1, lastTurn: undefined }, signal);
+  }
+  const evalCase = readStoredCase(current.caseText);
+  const agent = context.agents.get(current.appName);
+  if (!agent) throw new NotFoundError(`App not found: ${current.appName}`);
+  const toScoringContext = async (): Promise<ScoringContext> => {
+    // The agent is prepared without MCP servers, because only its model is used: as simulated user and as judge.
+    const prepared = await agent.prepare({ mcpServers: [] }, signal, current.userId);
+    const spend = spendInRun(db, current, spendWith(db, toSessionKey(current)));
+    const scoring = toScoring({ ...prepared, spend }, context.config.EVALS_JUDGE_MODEL, evalCase, signal);
+    return { ...scoring, own: agent.evals?.metrics };
+  };
+  const end = await endTurns(context, current, evalCase, toScoringContext);
+  if (!end) return undefined;
+  const history = await persist(() => findHistory(db, toSessionKey(current)), context.leaseTimes.durationMs);
   // Later events are ignored, because a user may have continued the session after the judged run.
-  const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
+  const events = (history?.events ?? []).slice(0, current.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
-  if ('error' in end && end.error) return { ...outcome, error: end.error };
-  if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
+  if (end.error) return { ...outcome, error: end.error };
+  if (current.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
   const ownEvents = withoutHistory(evalCase, events);
   const actual = toActualTurns(ownEvents, agent.describe());
-  const verdict = await judge(actual, evalCase, claimed, scoring);
+  const verdict = await judge(actual, evalCase, current, await toScoringContext());
   const agents = Object.assign({}, ...actual.map(({ appDetails }) => appDetails?.['agentDetails'])) as JsonObject;
   const details = { uses: toUses(ownEvents, agent.describe()), agents };
   return { ...outcome, ...verdict, ...(verdict.scored ? { scored: { ...verdict.scored, ...details } } : {}) };
 }
 
+/** Begins the next turn of a case. @returns `undefined` if it has begun, or how the turns have ended */
+async function endTurns(
+  context: EvalContext,
+  current: RunningCase,
+  evalCase: StoredCase,
+  toScoringContext: () => Promise<ScoringContext>,
+): Promise<TurnsEnd | undefined> {
+  const { isJudging, lastTurn } = current;
+  if (isJudging) return {};
+  if (lastTurn && isStopped(lastTurn.status)) return { error: { message: INTERRUPTED, failedTurn: lastTurn.turn } };
+  if (lastTurn?.status === 'failed') return { error: { message: lastTurn.error, failedTurn: lastTurn.turn } };
+  return beginTurn(context, current, evalCase, toScoringContext);
+}
+
 /** Charges judge calls to the token budget of the run. @throws {LimitError} if a call may use more than is left */
 const spendInRun =
-  (db: Database, run: ClaimedCase, spend: Spend): Spend =>
+  (db: Database, run: RunningCase, spend: Spend): Spend =>
   async (model, request) => {
     const bound = boundCall(request);
     const reservedTokens = bound.prompt + bound.output;
@@ -81,7 +103,7 @@ const spendInRun =
 async function judge(
   actual: Turn[],
   evalCase: StoredCase,
-  { metrics }: ClaimedCase,
+  { metrics }: RunningCase,
   scoring: ScoringContext,
 ): Promise<Pick<CaseOutcome, 'scored' | 'error'>> {
   try {
@@ -90,32 +112,4 @@ async function judge(
     if (!(error instanceof MetricError)) throw error;
     return { error: { message: error.message, failedTurn: actual.length } };
   }
-}
-
-/** Runs the turns of a case. If a turn is interrupted, all turns are run again in a new session. */
-async function runInSession(
-  context: InvocationContext,
-  first: ClaimedCase,
-  evalCase: StoredCase,
-  speaker: Speaker,
-  signal: AbortSignal,
-): Promise<{ end: Extract<TurnsEnd, { kind: 'ended' }>; claimed: ClaimedCase } | undefined> {
-  for (let claimed = first; ; ) {
-    const end = await runTurns(context, claimed, evalCase, speaker, signal);
-    if (end.kind === 'stopped') return undefined;
-    if (end.kind === 'ended') return { end, claimed };
-    if (claimed.sessionCount >= MAX_SESSIONS) {
-      const error = { message: INTERRUPTED, failedTurn: end.failedTurn };
-      return { end: { kind: 'ended', error }, claimed };
-    }
-    const sessionId = await restartEvalCase(context.database.db, claimed);
-    if (sessionId === undefined) throw new LeaseLostError('The evaluation case is run by another process.');
-    claimed = { ...claimed, sessionId, sessionCount: claimed.sessionCount + 1 };
-  }
-}
-
-function toSpeaker({ userSimulator }: ClaimedCase, { judgeModel, judgeFor }: ScoringContext): Speaker {
-  const config = readSimulatedUser(userSimulator);
-  const options = { judgeModel: config.model ?? judgeModel, judgeModelConfig: config.modelConfiguration };
-  return { config, model: judgeFor({ ...options, numSamples: 1, parallelismLimit: 1 }, '') };
 }

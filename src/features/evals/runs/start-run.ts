@@ -17,7 +17,6 @@ import {
   DEFAULT_JUDGE_TOKENS,
   DEFAULT_PARALLELISM,
   type EvalRun,
-  EVALS_TOPIC,
   type EvalRunKey,
   MAX_PARALLELISM,
   runEvalSchema,
@@ -50,7 +49,7 @@ const TEST_USER = 'test_user_id';
  *   returns true are accepted and not evaluated.
  */
 export async function startRun(
-  { database, agents, newId, notifications }: EvalContext,
+  { database, agents, newId }: EvalContext,
   key: EvalSetKey,
   body: z.input<typeof runEvalSchema>,
   principal: Principal,
@@ -94,7 +93,6 @@ export async function startRun(
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),
   };
   await insertEvalRun(database.db, run, MAX_OPEN_RUNS);
-  notifications.publish(EVALS_TOPIC);
   return runId;
 }
 

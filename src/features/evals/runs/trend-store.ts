@@ -1,4 +1,4 @@
-import { sql, eq, type SQL } from 'drizzle-orm';
+import { sql } from 'drizzle-orm';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { isOnHold } from '../../../conversation/holds/hold-store.ts';
@@ -21,7 +21,7 @@ export async function listTrend(
   >(sql`
     select ${evalRuns.id} as "runId", extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
            ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash", ${runCounts} as counts,
-           coalesce(${evalRuns.summary} -> 'scores', (${meanScores})) as scores
+           coalesce(${evalRuns.summary} -> 'scores', eval_run_scores(${evalRuns.appName}, ${evalRuns.id})) as scores
     from ${evalRuns}
     where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
       and ${evalRuns.status} = 'done' and ${isTheirs}
@@ -79,27 +79,8 @@ async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey
   return rows;
 }
 
-const isItsCase = sql`${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id}`;
-
-export function selectCounts(): SQL {
-  const c = evalRunCases;
-  const count = (condition: SQL) => sql`count(*) filter (where ${condition})::int`;
-  const finalStatus = sql`${c.result} ->> 'finalStatus'`;
-  return sql`select jsonb_build_object(
-      'total', count(*), 'waiting', ${count(eq(c.status, 'waiting'))}, 'running', ${count(eq(c.status, 'running'))},
-      'errors', ${count(eq(c.status, 'error'))}, 'cancelled', ${count(eq(c.status, 'cancelled'))},
-      'passed', ${count(sql`${finalStatus} = 'PASSED'`)}, 'failed', ${count(sql`${finalStatus} = 'FAILED'`)},
-      'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) from ${c} where ${isItsCase}`;
-}
-
-/** SQL: the mean score of each metric over a run's cases, as JSON; null for a metric without scores. */
-export const meanScores = sql`select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
-  select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
-  from ${evalRunCases} cross join lateral jsonb_array_elements(${evalRunCases.result} -> 'overall') m
-  where ${isItsCase} group by 1) means`;
-
 /** SQL: a run's cases by status, as stored at its end, otherwise counted by the query. */
-export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', (${selectCounts()}))`;
+export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', eval_run_counts(${evalRuns.appName}, ${evalRuns.id}))`;
 
 export async function forgetOldRuns(db: Database, retention: RunRetention): Promise<void> {
   for (const key of await deleteOldRuns(db, retention)) await deleteSession(db, key);

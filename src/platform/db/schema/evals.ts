@@ -129,7 +129,7 @@ export const evalRuns = pgTable(
   ],
 );
 
-/** Cases of an evaluation run, one row per trial, with the lease of the worker. */
+/** Cases of an evaluation run, one row per trial. */
 export const evalRunCases = pgTable(
   'eval_run_cases',
   (c) => ({
@@ -148,9 +148,6 @@ export const evalRunCases = pgTable(
     ownerId: ownerId(),
     sessionId: identifier('session_id'),
     sessionCount: c.integer('session_count').notNull().default(0),
-    losses: c.smallint('losses').notNull().default(0),
-    leaseToken: c.uuid('lease_token'),
-    leaseExpireTime: time('lease_expire_time'),
     lastSequence: c.integer('last_sequence'),
     failedTurn: c.integer('failed_turn'),
     error: c.text('error'),
@@ -161,16 +158,11 @@ export const evalRunCases = pgTable(
   (t) => [
     primaryKey({ name: 'eval_run_cases_pkey', columns: [t.appName, t.runId, t.place, t.trial] }),
     check('eval_run_cases_status_check', sql`status in ('waiting', 'running', 'done', 'error', 'cancelled')`),
-    check(
-      'eval_run_cases_lease_check',
-      sql`(status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)`,
-    ),
     check('eval_run_cases_end_check', sql`(status in ('waiting', 'running')) = (end_time is null)`),
     check('eval_run_cases_error_check', sql`(status = 'error') = (error is not null)`),
     index('eval_run_cases_open_idx')
       .on(t.appName, t.runId, t.place, t.trial)
       .where(sql`status in ('waiting', 'running')`),
-    index('eval_run_cases_running_idx').on(t.ownerId).where(sql`status = 'running'`),
     index('eval_run_cases_user_idx').on(t.appName, t.sessionUserId),
     index('eval_run_cases_owner_idx').on(t.appName, t.ownerId),
     index('eval_run_cases_version_idx').on(t.appName, t.evalSetId, t.evalId, t.caseVersion),

@@ -1,0 +1,126 @@
+import { type SQL, and, desc, eq, sql } from 'drizzle-orm';
+import type { InvocationStatus } from '../../../invocations/invocation.ts';
+import { stepsOfJob } from '../../../invocations/invocation-store.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText, unescapeValue } from '../../../platform/db/json-escape.ts';
+import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
+import { endsJob, type Job } from '../../../platform/jobs/job-store.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
+import type { ExecutionModes } from '../sets/eval-set.ts';
+import type { ScoredCase } from '../scoring/score.ts';
+import { EVALUATION_JOB, type NewEvalRun, type RunCase } from './eval-run.ts';
+import { isItsVersion } from './eval-run-store.ts';
+
+/** A case that runs, with its run. */
+export interface RunningCase
+  extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
+    Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
+  job: Job;
+  sessionId: string;
+  /** Number of the case's sessions so far: one that was interrupted within a turn is replaced by a new one. */
+  sessionCount: number;
+  /** JSON text of the case at the time of the request. */
+  caseText: string;
+  /** True if the run only judges the stored turns of another run and does not call the agent. */
+  isJudging: boolean;
+  /** Sequence number of the case's last event, if the run judges stored turns. */
+  lastSequence: number | null;
+  /** The newest turn in the case's session, from 0. Absent if none has begun. */
+  lastTurn?: { turn: number; status: InvocationStatus; error: string } | undefined;
+}
+
+const c = evalRunCases;
+
+/** The id of a case's job: see `eval_case_job` in `migrations/functions/evals.sql`. */
+function toCaseKey({ appName, id }: Pick<Job, 'appName' | 'id'>): SQL {
+  const [runId, place, trial] = id.split('.');
+  return sql`${c.appName} = ${appName} and ${c.runId} = ${runId}::uuid and ${c.place} = ${place}::int
+    and ${c.trial} = ${trial}::int`;
+}
+
+/** @returns `undefined` if the case of a job does not run any more */
+export async function findRunningCase(db: Database, job: Job): Promise<RunningCase | undefined> {
+  const steps = stepsOfJob(EVALUATION_JOB, job.id, {
+    appName: c.appName,
+    userId: c.sessionUserId,
+    sessionId: c.sessionId,
+  });
+  const [row] = await db
+    .select({
+      place: c.place,
+      trial: c.trial,
+      evalId: c.evalId,
+      userId: c.sessionUserId,
+      sessionId: sql<string>`${c.sessionId}`,
+      sessionCount: c.sessionCount,
+      lastSequence: c.lastSequence,
+      caseText: sql<string>`${evalCaseVersions.payload}::text`,
+      appName: evalRuns.appName,
+      runId: evalRuns.id,
+      evalSetId: evalRuns.evalSetId,
+      metrics: evalRuns.metrics,
+      userSimulator: evalRuns.userSimulator,
+      judgedRunId: evalRuns.judgedRunId,
+      modelExecutionMode: evalRuns.modelExecutionMode,
+      toolExecutionMode: evalRuns.toolExecutionMode,
+      turn: steps.step,
+      turnStatus: steps.status,
+      turnError: steps.error,
+    })
+    .from(c)
+    .innerJoin(evalRuns, and(eq(evalRuns.appName, c.appName), eq(evalRuns.id, c.runId)))
+    .innerJoin(evalCaseVersions, isItsVersion)
+    .leftJoin(steps.table, steps.on)
+    .where(and(toCaseKey(job), eq(c.status, 'running')))
+    .orderBy(desc(steps.step))
+    .limit(1);
+  if (!row) return undefined;
+  const { metrics, userSimulator, judgedRunId, caseText, turn, turnStatus, turnError, ...columns } = row;
+  return {
+    ...columns,
+    job,
+    metrics: unescapeValue(metrics) as EvalMetric[],
+    userSimulator: unescapeValue(userSimulator),
+    caseText: unescapeJson(caseText),
+    isJudging: judgedRunId !== null,
+    lastTurn: turnStatus === null ? undefined : { turn, status: turnStatus, error: unescapeText(turnError ?? '') },
+  };
+}
+
+/** Outcome of a case: the scores, or the reason why the case could not be completed. */
+export interface CaseOutcome {
+  /** Sequence of the case's last event in its session. */
+  lastSequence: number;
+  scored?: ScoredCase | undefined;
+  error?: { message: string; failedTurn: number } | undefined;
+}
+
+/**
+ * Ends a case with its job, by which the next case starts (a trigger). The run is locked first, as by a cancellation.
+ * @returns false, and writes nothing, if another process has the job, or the case was cancelled or deleted
+ */
+export async function endCase(db: Database, job: Job, { lastSequence, scored, error }: CaseOutcome): Promise<boolean> {
+  const [runId] = job.id.split('.');
+  const { rowCount } = await db.execute(sql`
+    with run as materialized (
+      select ${evalRuns.id} from ${evalRuns}
+      where ${evalRuns.appName} = ${job.appName} and ${evalRuns.id} = ${runId}::uuid for no key update),
+    ended as materialized (select ${endsJob(EVALUATION_JOB, job)} as is_held from (select count(*) from run) locked)
+    update ${c} set
+      status = ${error ? 'error' : 'done'}, last_sequence = ${lastSequence}, failed_turn = ${error?.failedTurn ?? null},
+      error = ${error ? escapeText(error.message) : null}, end_time = clock_timestamp(),
+      result = ${scored ? escapeJson(withShortTexts(scored, MAX_SCORES)) : null}::jsonb
+    from ended where ended.is_held and ${toCaseKey(job)} and ${c.status} = 'running'`);
+  return rowCount === 1;
+}
+
+/** Gives a case a new session. @returns the session; `undefined` if the case has a newer one already */
+export async function restartCase(db: Database, { job, sessionCount }: RunningCase): Promise<string | undefined> {
+  const [row] = await db
+    .update(c)
+    .set({ sessionId: sql`new_eval_session()`, sessionCount: sessionCount + 1 })
+    .where(and(toCaseKey(job), eq(c.status, 'running'), eq(c.sessionCount, sessionCount)))
+    .returning({ sessionId: sql<string>`${c.sessionId}` });
+  return row?.sessionId;
+}
