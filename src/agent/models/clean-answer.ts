@@ -61,7 +61,7 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
   let start = '';
   for await (const piece of pieces) {
     start += piece;
-    if (start.trim() !== '') break;
+    if (piece.trim() !== '') break;
   }
   // A body that begins with a bracket is no event stream: the server does not stream, or it is Google's list of chunks.
   if (/^\s*[[{]/.test(start)) yield* cleanWhole(start, pieces, cleaner, listener);

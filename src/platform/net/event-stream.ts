@@ -8,7 +8,10 @@ export async function* mapEvents(
   toData: (data: string) => string[] | undefined,
   atEnd: () => string[] = () => [],
 ): AsyncGenerator<string> {
-  let open = '';
+  /** The parts of the line that has not ended; searching the joined line with each part would take quadratic time. */
+  let open: string[] = [];
+  /** A carriage return at the end of a piece, which may be half of a line ending. */
+  let held = '';
   let data: string[] = [];
   let isOver = false;
   const toLine = (line: string): string => {
@@ -25,15 +28,19 @@ export async function* mapEvents(
     return texts?.length ? toEvents(texts) : '\n';
   };
   for await (const piece of text) {
-    open += piece;
-    // A trailing carriage return may be half of a line ending.
-    const lines = open.split(/\r\n|\n|\r(?!$)/);
-    open = lines.pop() ?? '';
+    const next = held + piece;
+    held = next.endsWith('\r') ? '\r' : '';
+    const [first = '', ...others] = next.slice(0, next.length - held.length).split(/\r\n|\n|\r/);
+    open.push(first);
+    const last = others.pop();
+    if (last === undefined) continue;
+    const lines = [open.join(''), ...others];
+    open = [last];
     const out = lines.map(toLine).join('');
     if (out !== '') yield out;
     if (isOver) return;
   }
-  const rest = toLine(open.replace(/\r$/, ''));
+  const rest = toLine(open.join(''));
   yield `${rest}${data.length > 0 ? toLine('') : ''}`;
   if (!isOver) yield toEvents(atEnd());
 }
