@@ -152,8 +152,10 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 --   6. Claim the first job of each chosen lane, and give the lane its next turn.
 -- Each row is changed by its key, and no join chooses rows to change: its plan would depend on how many rows the tables
 -- had when the connection made it, and `update … from (select … limit n for update skip locked)` may take more than n.
+-- Generic plans, because making a plan for each round takes longer than the round.
 create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
-                           out claimed jsonb, out pause_ms float8) language plpgsql set enable_seqscan = off as $$
+                           out claimed jsonb, out pause_ms float8) language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_now timestamptz;
   v_free integer;
