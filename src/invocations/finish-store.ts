@@ -16,11 +16,11 @@ import type { NewEvent } from '../core/event.ts';
 import { rememberAfterEnd } from '../conversation/memory/memory-store.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeText } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeText } from '../platform/db/json-escape.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Invocation, InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import { markKept, toTapeParameters } from './tape-store.ts';
+import { listNewPrompts, markStored } from './tape-store.ts';
 import type { Tape } from './tape.ts';
 import { toTasksParameter } from './waits/task.ts';
 
@@ -71,6 +71,7 @@ export async function finishInvocation(
   const { remembers = false } = outcome;
   const { isOnCluster = false } = db;
   if (remembers && isOnCluster) await rememberAfterEnd(db, lease.key, lease.invocationId);
+  const prompts = listNewPrompts(db, lease.key, tape);
   const stored = await callFunction<Finished>(db, 'finish_invocation', {
     ...toEventParameters(db, lease.key, events),
     p_invocation: lease.invocationId,
@@ -85,7 +86,9 @@ export async function finishInvocation(
     p_models: toModelParameter(uses),
     p_calls: toCallsParameter(outcome.calls),
     p_tasks: status === 'paused' ? toTasksParameter(outcome.waits) : null,
-    ...toTapeParameters(db, lease.key, tape),
+    p_tape_start: tape?.start,
+    p_tape: tape && escapeJson(tape.payload),
+    p_prompts: prompts.length > 0 ? escapeJson(prompts) : null,
     p_has_deltas: outcome.hasDeltas === true,
     p_remembers: remembers && !isOnCluster,
   });
@@ -100,6 +103,6 @@ export async function finishInvocation(
     ...(lease.version !== undefined && { agentVersion: lease.version }),
     ...(error && { error: { ...error } }),
   });
-  markKept(db, lease.key, tape);
+  markStored(db, lease.key, prompts);
   return toStoredEvents(stored);
 }

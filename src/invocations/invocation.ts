@@ -127,11 +127,7 @@ export function checkSize(event: NewEvent, maxBytes: number): void {
 
 /** Returns the user events that are stored together with the claim of the session. */
 export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
-  isUncertain(request) ? [] : userEvents(request, newId);
-
-/** User events that are stored later, with the first event of the agent or the end of the invocation. */
-export const deferredUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
-  isUncertain(request) ? userEvents(request, newId) : [];
+  isUncertain(request) ? [] : toUserEvents(request, newId);
 
 /**
  * True if the request overrides tools, skills, the model or the output schema, which may turn out invalid only when the
@@ -142,7 +138,7 @@ export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchem
   tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
 
 /** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
-function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
+export function toUserEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
   const { invocationId, content, stateDelta } = request;
   if (!content && !stateDelta) return [];
   const event: NewEvent = {

@@ -26,12 +26,13 @@ import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } fr
 import { HandOver } from './hand-over.ts';
 import {
   checkSize,
-  deferredUserEvents,
   endingEvents,
   isStopped,
+  isUncertain,
   splitHistory,
   toAgentError,
   toAnswer,
+  toUserEvents,
   turnEnd,
   withDelta,
   withNotes,
@@ -135,7 +136,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const isText = claimed.request.streaming && !claimed.request.prepared;
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
-    const userEvents = deferredUserEvents(claimed.request, context.newId);
+    const userEvents = isUncertain(claimed.request) ? toUserEvents(claimed.request, context.newId) : [];
     const usage = newUsage(recovery);
     const fenced = { ...claimed, ...fence, userEvents, usage, observers, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);

@@ -132,7 +132,7 @@ async function claim(
 
 const toJobText = ({ kind, userId, id, token, step }: JobStep) => JSON.stringify({ kind, userId, id, token, step });
 const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
+export const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
 /** The SQL parameters of an invocation, without its session. */
 const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUrl }: Lease) => ({

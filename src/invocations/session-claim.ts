@@ -5,7 +5,7 @@ import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
-import { claimedUserEvents, deferredUserEvents } from './invocation.ts';
+import { isUncertain, toUserEvents } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import type { SessionClaim, LeaseTimes } from './session-lock.ts';
 import { toClaimedRequest } from './stored-request.ts';
@@ -79,11 +79,11 @@ export function toClaim(
   const { leaseTimes: times, limits, newId } = context;
   const busyPolicy = request.busyPolicy ?? context.busyPolicy;
   lease.endsSleeps = busyPolicy === 'interrupt' && !request.resumes;
-  const events = claimedUserEvents(request, newId);
-  for (const event of [...events, ...deferredUserEvents(request, newId)]) checkEventSize(event, limits.eventBytes);
+  const prompt = toUserEvents(request, newId);
+  for (const event of prompt) checkEventSize(event, limits.eventBytes);
   return {
     lease,
-    events,
+    events: isUncertain(request) ? [] : prompt,
     createSession: request.createSession,
     busyPolicy,
     resumes: request.resumes === true,

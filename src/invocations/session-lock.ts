@@ -8,7 +8,6 @@ import {
   AgentError,
   BusyError,
   NotFoundError,
-  RepeatedInvocationError,
   SessionExistsError,
   StoppedError,
   UnavailableError,
@@ -18,7 +17,7 @@ import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-lease.ts';
-import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease } from './lock-store.ts';
+import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, repeated } from './lock-store.ts';
 import { dequeueInvocation, findLeasedRow } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
@@ -176,7 +175,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionC
   const earlier = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
   // A resumed invocation already has a row. That row has this idempotency key only if the request is a retry.
   if (earlier && (resumes || earlier.invocationId !== lease.invocationId)) {
-    throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
+    throw repeated();
   }
   await refuseForgotten(db, lease);
   const answeredIds = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];

@@ -2,7 +2,7 @@ import { and, eq, exists, inArray, lt, notInArray, sql } from 'drizzle-orm';
 import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../platform/db/json-escape.ts';
+import { unescapeJson } from '../platform/db/json-escape.ts';
 import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
@@ -18,36 +18,32 @@ const MAX_KNOWN = 1_000;
 const storedTimes = new WeakMap<Database, Map<string, number>>();
 const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
+/** A prompt of a tape, to be stored with the tape. */
+interface NewPrompt {
+  hash: string;
+  payload: AgentPrompt;
+}
+
 /** Returns the prompts of a tape that this process has not stored lately, in an order that prevents deadlocks. */
-function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { hash: string; payload: AgentPrompt }[] {
+export function listNewPrompts(db: Database, key: SessionKey, tape: Tape | undefined): NewPrompt[] {
   const times = storedTimes.get(db);
-  const isKnown = (hash: string) => (times?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
-  return [...prompts]
-    .filter(([hash, payload]) => !isKnown(hash) && JSON.stringify(payload).length <= MAX_PROMPT)
+  const since = performance.now() - KNOWN_MS;
+  return [...(tape?.prompts ?? [])]
+    .filter(([hash]) => (times?.get(toName(key, hash)) ?? -Infinity) <= since)
+    .filter(([, payload]) => JSON.stringify(payload).length <= MAX_PROMPT)
     .map(([hash, payload]) => ({ hash, payload }))
     .toSorted((one, other) => (one.hash < other.hash ? -1 : 1));
 }
 
-/** Remembers a tape's prompts; to be called after the statement that used {@link toTapeParameters}. */
-export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
-  if (!tape) return;
+/** Remembers that these prompts are stored now. */
+export function markStored(db: Database, key: SessionKey, prompts: NewPrompt[]): void {
   const times = storedTimes.get(db) ?? new Map<string, number>();
   storedTimes.set(db, times);
-  for (const { hash } of unknownPrompts(db, key, tape)) {
+  for (const { hash } of prompts) {
     const [oldest] = times.keys();
     if (times.size >= MAX_KNOWN && oldest !== undefined) times.delete(oldest);
     times.set(toName(key, hash), performance.now());
   }
-}
-
-/** Returns the SQL parameters for a tape and for those of its prompts that may not be stored yet. */
-export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | undefined): Record<string, unknown> {
-  const prompts = tape ? unknownPrompts(db, key, tape) : [];
-  return {
-    p_tape_start: tape?.start,
-    p_tape: tape && escapeJson(tape.payload),
-    p_prompts: prompts.length > 0 ? escapeJson(prompts) : null,
-  };
 }
 
 /** An invocation's tapes by start, each with those of its prompts that are still stored. Two statements. */

@@ -138,8 +138,10 @@ export class TapeRecorder implements RunObserver {
     this.#start = start;
     this.#state = state;
     const hasOwnServers = (mcpServers?.length ?? 0) > 0;
+    // An empty list of MCP servers overrides the agent's own servers, and contains no secret.
+    const servers = mcpServers && !hasOwnServers ? { mcpServers } : {};
     const empty = { values: {}, unkept: [], prompts: [], calls: [] };
-    this.#payload = { version: 1, overrides: { ...overrides, ...noServers(mcpServers) }, hasOwnServers, ...empty };
+    this.#payload = { version: 1, overrides: { ...overrides, ...servers }, hasOwnServers, ...empty };
   }
 
   request(agent: ObservedAgent, request: ModelRequest): void {
@@ -172,6 +174,3 @@ export class TapeRecorder implements RunObserver {
     else unkept.push(key);
   }
 }
-
-/** Keeps an empty list of MCP servers: it overrides the agent's own servers, and it contains no secret. */
-const noServers = (servers: AgentOverrides['mcpServers']) => (servers?.length === 0 ? { mcpServers: [] } : {});
