@@ -10,30 +10,33 @@ const shared = {
   expect: { poll: { timeout: 60_000 } },
 };
 
+/** Attacks on all that a service has at once, or on how soon others are served. */
+const ALONE = ['test/security/c-*.test.ts', 'test/security/a-together.test.ts'];
+
 /** Attacks of one signed-in user on a real process: `npm run test:security`. */
 export default defineConfig({
   test: {
     projects: [
       {
-        // What another user may see and do has no times in it: two files at once.
+        // What another user may see and do has no times in it, and what an attack costs is CPU time of the service's
+        // thread, compared with what a fixed piece of work costs at that moment: two files at once.
         test: {
           ...shared,
-          name: 'rights',
-          include: ['test/security/{b,d,e}-*.test.ts'],
-          exclude: ['test/security/e-worst-input.test.ts'],
+          name: 'together',
+          include: ['test/security/*.test.ts'],
+          exclude: ALONE,
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },
       },
       {
-        // What an attack costs others is measured, so one file after the other.
         test: {
           ...shared,
-          name: 'load',
-          include: ['test/security/{a,c}-*.test.ts', 'test/security/e-worst-input.test.ts'],
+          name: 'alone',
+          include: ALONE,
           maxWorkers: 1,
           fileParallelism: false,
-          // None replaces a module, so all share what one has loaded: the services that are measured are processes.
+          // None replaces a module, so all share what one has loaded.
           isolate: false,
           sequence: { groupOrder: 1 },
         },
