@@ -209,12 +209,15 @@ export function getFunctionCalls(content: Content | null | undefined): FunctionC
   return calls;
 }
 
-export const getFunctionResponses = (content: Content | null | undefined): FunctionResponse[] =>
-  getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
+export function getFunctionResponses(content: Content | null | undefined): FunctionResponse[] {
+  const responses: FunctionResponse[] = [];
+  for (const { functionResponse } of getParts(content)) if (functionResponse) responses.push(functionResponse);
+  return responses;
+}
 
 /** Returns the text of a content without thoughts, because these are not part of the answer. */
-export const getAnswerText = (content: Content | null | undefined): string =>
-  getParts(content)
-    .filter((part) => part.thought !== true)
-    .map((part) => part.text ?? '')
-    .join('');
+export function getAnswerText(content: Content | null | undefined): string {
+  let answer = '';
+  for (const part of getParts(content)) if (part.thought !== true) answer += part.text ?? '';
+  return answer;
+}

@@ -5,10 +5,8 @@ import {
   type InvocationCounts,
   type StoredEvent,
   type StoredLines,
-  toCallsParameter,
   toCountParameters,
   toEventParameters,
-  toModelParameter,
   toStoredEvents,
 } from '../conversation/sessions/append-store.ts';
 import { LeaseLostError } from '../core/errors.ts';
@@ -16,7 +14,7 @@ import type { NewEvent } from '../core/event.ts';
 import { rememberAfterEnd } from '../conversation/memory/memory-store.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeJson, escapeText } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeList, escapeText } from '../platform/db/json-escape.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Invocation, InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
@@ -65,7 +63,7 @@ export async function finishInvocation(
   db: Database,
   lease: Lease,
   events: NewEvent[],
-  { status, error, answer, tape, uses = [], ...outcome }: InvocationOutcome,
+  { status, error, answer, tape, uses, ...outcome }: InvocationOutcome,
 ): Promise<StoredEvent[]> {
   type Finished = StoredLines & { unknown: number | null; is_awaited: boolean | null; ended: EndedRow };
   const { remembers = false } = outcome;
@@ -83,12 +81,12 @@ export async function finishInvocation(
     p_error_code: error?.code,
     p_error_message: error && escapeText(error.message),
     ...toCountParameters(outcome.counts),
-    p_models: toModelParameter(uses),
-    p_calls: toCallsParameter(outcome.calls),
+    p_models: escapeList(uses),
+    p_calls: escapeList(outcome.calls),
     p_tasks: status === 'paused' ? toTasksParameter(outcome.waits) : null,
     p_tape_start: tape?.start,
     p_tape: tape && escapeJson(tape.payload),
-    p_prompts: prompts.length > 0 ? escapeJson(prompts) : null,
+    p_prompts: escapeList(prompts),
     p_has_deltas: outcome.hasDeltas === true,
     p_remembers: remembers && !isOnCluster,
   });

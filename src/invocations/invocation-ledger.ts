@@ -7,11 +7,10 @@ import type {
   OpenWait,
   Transact,
 } from '../agent/loop/call-ledger.ts';
-import { toCallsParameter } from '../conversation/sessions/append-store.ts';
 import { isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { sqlState } from '../platform/db/client.ts';
 import type { Database } from '../platform/db/database.ts';
-import { unescapeJson } from '../platform/db/json-escape.ts';
+import { escapeList, unescapeJson } from '../platform/db/json-escape.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Metrics } from '../platform/metrics.ts';
@@ -114,7 +113,7 @@ async function keepCalls(db: Database, lease: Lease, calls: CallRecord[], name =
     p_session: key.sessionId,
     p_invocation: invocationId,
     p_token: token,
-    p_calls: toCallsParameter(calls),
+    p_calls: escapeList(calls),
     p_max_user_bytes: db.limits.maxUserBytes,
   });
   if (!held) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);

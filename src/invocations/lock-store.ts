@@ -4,7 +4,6 @@ import type { IdempotentRequest } from '../conversation/idempotency/operations.t
 import {
   type CallAnswer,
   type StoredEvent,
-  toAnswersParameter,
   toEventParameters,
   toStoredEvents,
 } from '../conversation/sessions/append-store.ts';
@@ -18,7 +17,7 @@ import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import { type Database, onConflict } from '../platform/db/database.ts';
-import { escapeJson } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeList } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import type { Job } from '../platform/jobs/job-store.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';
@@ -112,7 +111,7 @@ async function claim(
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
     p_version: lease.version,
-    p_answers: toAnswersParameter(lease.answers),
+    p_answers: escapeList(lease.answers),
     p_ends_sleeps: lease.endsSleeps,
     p_returns: lease.isFollowed === true,
     p_job: lease.job && toJobText(lease.job),

@@ -115,7 +115,7 @@ function toContents(history: Event[], audience: Audience): BuiltContents {
     events.push(isForeign ? toContext(event, audience) : event);
   }
   const { slots, isComplete } = fillSlots(events);
-  const contents = pairCalls(events, slots).filter((content) => getParts(content).length > 0);
+  const contents = pairCalls(events, slots);
   const changesEarlier = history.some(changesEarlierEvents);
   return { contents, changesEarlier, isAppendable: isComplete && !changesEarlier };
 }
@@ -366,8 +366,8 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
       if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
     const problem = isUser ? undefined : findProblem(content);
     const made = { role: isUser ? 'user' : 'model', parts };
-    if (problem === undefined) contents.push(made);
-    else contents.push(toOriginal(made), toCorrection(problem));
+    if (problem !== undefined) contents.push(toOriginal(made), toCorrection(problem));
+    else if (parts.length > 0) contents.push(made);
     const answered = slots.size === 0 ? [] : getFunctionCalls(content).flatMap((call) => slots.get(call) ?? []);
     if (answered.length > 0) contents.push({ role: 'user', parts: answered.map(toResponse) });
   }

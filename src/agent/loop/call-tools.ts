@@ -308,23 +308,25 @@ export async function callTools(
         const { response, actions, attachments } = answer;
         await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
       }
-      return { ...answer, record };
+      return { call, answer, record };
     }),
   );
-  const parts = calls.flatMap((call, index) => {
-    const answer = answers[index] as Answer;
-    return toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer);
-  });
+  const parts: Part[] = [];
+  const records: CallRecord[] = [];
+  const changed: string[] = [];
+  for (const { call, answer, record } of answers) {
+    parts.push(...toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer));
+    if (record) records.push(record);
+    changed.push(...(answer.hooks ?? []));
+  }
   const stillOpen = parts.length < calls.length;
-  const records = answers.flatMap(({ record }) => record ?? []);
   if (parts.length === 0 && !signal.aborted) {
     ledger?.writeWith(undefined, records);
     return { event: undefined, stillOpen };
   }
-  const changed = answers.flatMap(({ hooks = [] }) => hooks);
   const made = newEvent(invocation, turn, {
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
-    actions: mergeActions(answers.map((answer) => answer.actions)),
+    actions: mergeActions(answers.map(({ answer }) => answer.actions)),
   });
   const event = changed.length > 0 ? withMarks(made, { changed, stateDelta: {}, blocked: [] }) : made;
   ledger?.writeWith(event.id, records);

@@ -148,13 +148,15 @@ export function toSampling(invocation: InvocationState, sampling: Sampling): Sam
 
 /** Returns the function call's id if no other call has it, else a new id. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
-  const seen = (invocation.callIds ??= new Set(
-    invocation.input.stored?.callIds ?? callIdsIn(invocation.input.history),
-  ));
+  const { stored, history } = invocation.input;
+  const seen = (invocation.callIds ??= stored ? new Set(stored.callIds) : callIdsIn(history));
   const unique = id && !seen.has(id) ? id : invocation.input.newId();
   seen.add(unique);
   return unique;
 }
 
-const callIdsIn = (history: Event[]) =>
-  new Set(history.flatMap((event) => getFunctionCalls(event.content).map((call) => call.id ?? '')));
+function callIdsIn(history: Event[]): Set<string> {
+  const ids = new Set<string>();
+  for (const { content } of history) for (const { id } of getFunctionCalls(content)) ids.add(id ?? '');
+  return ids;
+}

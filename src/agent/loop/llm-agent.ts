@@ -330,9 +330,9 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
 
 /** As in ADK: an event with function calls always has the list of long-running calls, even if it is empty. */
 export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
-  const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
   const calls = toOpenCalls(event);
   if (calls.length === 0) return {};
+  const names = new Set(agent.tools.filter(({ longRunning: is }) => is === true).map(({ name }) => name));
   return { longRunningToolIds: calls.filter(({ name }) => names.has(name)).map(({ id }) => id) };
 }
 

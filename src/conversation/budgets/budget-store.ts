@@ -2,7 +2,7 @@ import { and, asc, eq, inArray, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeList } from '../../platform/db/json-escape.ts';
 import { budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
@@ -14,8 +14,7 @@ export async function spend(
   models: readonly ModelUse[],
   id?: string,
 ): Promise<OverBudget | null> {
-  const p_models = models.length > 0 ? escapeJson(models) : null;
-  const parameters = { p_app: appName, p_user: userId, p_models, p_id: id };
+  const parameters = { p_app: appName, p_user: userId, p_models: escapeList(models), p_id: id };
   return (await callFunction<{ over: OverBudget | null }>(db, 'spend_budget', parameters)).over;
 }
 

@@ -12,7 +12,7 @@ import {
 } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { toChangeError } from './precondition.ts';
 
@@ -52,9 +52,6 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
   p_output_tokens: counts?.outputTokens ?? 0,
 });
 
-export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
-  calls.length > 0 ? escapeJson(calls) : null;
-
 /** A response to a tool call; SQL functions close the call's task with it. */
 export interface CallAnswer {
   id: string | undefined;
@@ -89,9 +86,6 @@ export function listCallAnswers(
   );
 }
 
-export const toAnswersParameter = (answers: readonly CallAnswer[] = []): string | null =>
-  answers.length > 0 ? escapeJson(answers) : null;
-
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
@@ -108,7 +102,7 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models = [], counts, hasDeltas = false, calls }: AppendOptions = {},
+  { leaseToken, versions, models, counts, hasDeltas = false, calls }: AppendOptions = {},
 ): Promise<AppendedEvent[]> {
   type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Appended>(db, 'append_events', {
@@ -117,12 +111,12 @@ export async function appendEvents(
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
     p_versions: versions,
-    p_models: toModelParameter(models),
+    p_models: escapeList(models),
     p_invocation: counts?.invocationId,
     ...toCountParameters(counts),
     p_has_deltas: hasDeltas,
-    p_calls: toCallsParameter(calls),
-    p_answers: leaseToken === undefined ? toAnswersParameter(listCallAnswers(events)) : null,
+    p_calls: escapeList(calls),
+    p_answers: leaseToken === undefined ? escapeList(listCallAnswers(events)) : null,
   }).catch(throwRefusal);
   const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
@@ -148,29 +142,28 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/** Model names are escaped, because a request that overrides the agent's model may name any text. */
-export const toModelParameter = (models: readonly ModelUse[]): string | null =>
-  models.length > 0 ? escapeJson(models) : null;
-
 /** Merges events' state deltas, later values winning, without `temp:` keys. @param toState - adjusts the result */
 export function toEventParameters(
   { limits }: Database,
   { appName, userId, sessionId }: SessionKey,
   events: NewEvent[],
-  toState: (delta: ScopedDelta) => ScopedDelta = (delta) => delta,
+  toState?: (delta: ScopedDelta) => ScopedDelta,
 ): Record<string, unknown> {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
   for (const event of stored) {
     for (const [name, value] of Object.entries(event.actions?.stateDelta ?? {})) merged[name] = value;
   }
-  const scopes = Object.entries(toState(splitDelta(merged)));
+  const delta = splitDelta(merged);
+  const scopes = Object.entries(toState?.(delta) ?? delta);
   return {
     p_app: appName,
     p_user: userId,
     p_session: sessionId,
     p_events: escapeJson(stored),
-    p_delta: escapeJson(Object.fromEntries(scopes.filter(([, delta]) => Object.keys(delta as JsonObject).length > 0))),
+    p_delta: escapeJson(
+      Object.fromEntries(scopes.filter(([, changes]) => Object.keys(changes as JsonObject).length > 0)),
+    ),
     p_first_text: findFirstText(events),
     p_limits: JSON.stringify({
       stateBytes: limits.maxStateBytes,

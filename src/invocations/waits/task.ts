@@ -5,7 +5,7 @@ import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { InvalidError, TooLargeError } from '../../core/errors.ts';
 import { strictObject } from '../../core/members.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeList } from '../../platform/db/json-escape.ts';
 
 export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
@@ -119,9 +119,7 @@ export const changeTaskSchema = strictObject('A change of a task.', {
 export type TaskChange = z.output<typeof changeTaskSchema>;
 
 /** Converts the function calls that wait to the JSON parameter of the database function; null if there are none. */
-export function toTasksParameter(waits: readonly OpenWait[] = []): string | null {
-  return waits.length > 0 ? escapeJson(waits.map(toTask)) : null;
-}
+export const toTasksParameter = (waits: readonly OpenWait[] = []): string | null => escapeList(waits.map(toTask));
 
 function toTask({ callId, callName, about, tool, args, request, wait }: OpenWait) {
   const { kind, hint, schema, users = [], groups = [], signal, expiresAfter, expiresAt, timeZone, ...rules } = wait;

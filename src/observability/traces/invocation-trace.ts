@@ -10,21 +10,18 @@ import {
 } from '@opentelemetry/api';
 import type { ModelRequest } from '../../agent/definition/model.ts';
 import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
-import { getFunctionResponses, type JsonObject } from '../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { currentContext } from '../../platform/context.ts';
 import {
-  agentAttributes,
   ATTRIBUTE,
   type Attributes,
-  getCallIds,
+  boundedJson,
   invocationAttributes,
   modelAnswerAttributes,
   modelRequestAttributes,
   toolCallAttributes,
-  toolResponseAttributes,
-  toolSpanName,
   type TracedCall,
 } from './span.ts';
 
@@ -58,7 +55,7 @@ export class InvocationTrace implements InvocationObserver {
     this.#tracer = tracer;
     this.#keepsContent = keepsContent;
     this.#attributes = invocationAttributes(key, invocationId);
-    this.#root = this.#start('invocation', toContext(currentContext().callerTrace), {});
+    this.#root = this.#start('invocation', undefined, {});
   }
 
   modelCall(
@@ -67,7 +64,7 @@ export class InvocationTrace implements InvocationObserver {
     sent = request,
   ): ObservedStep<Event> {
     const attributes = modelRequestAttributes(sent, model.provider, this.#keepsContent);
-    const span = this.#start('call_llm', this.#below(this.#agent(name)), attributes);
+    const span = this.#start('call_llm', this.#agent(name), attributes);
     const startedAt = performance.now();
     const begin = () => {
       span.setAttribute('gen_ai.response.time_to_first_chunk', (performance.now() - startedAt) / 1000);
@@ -76,7 +73,7 @@ export class InvocationTrace implements InvocationObserver {
       if (event) span.setAttributes(modelAnswerAttributes(event, this.#keepsContent));
       if (event?.errorCode) fail(span, event.errorCode);
       if (event?.errorCode) span.addEvent('gen_ai.client.operation.exception', { 'exception.type': event.errorCode });
-      for (const id of getCallIds(event ?? {})) this.#requestedBy.set(id, span);
+      for (const { id } of getFunctionCalls(event?.content)) this.#requestedBy.set(id ?? '', span);
       span.end(this.#now());
       this.#agent(name);
     };
@@ -86,9 +83,9 @@ export class InvocationTrace implements InvocationObserver {
   toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
     const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
     const attributes = toolCallAttributes(call, this.#keepsContent);
-    const span = this.#start(toolSpanName(call), this.#below(parent), attributes);
+    const span = this.#start(`execute_tool ${attributes['gen_ai.tool.name']}`, parent, attributes);
     const end = (response: JsonObject | undefined, stack?: string) => {
-      if (response && this.#keepsContent) span.setAttributes(toolResponseAttributes(response));
+      if (response && this.#keepsContent) span.setAttribute(ATTRIBUTE.toolResponse, boundedJson(response));
       if (stack !== undefined && this.#keepsContent) span.setAttribute(ATTRIBUTE.stack, stack);
       if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
       this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
@@ -118,24 +115,18 @@ export class InvocationTrace implements InvocationObserver {
 
   /** Starts an agent's span; if it exists, moves its end to now. */
   #agent(name: string): Span {
-    const span =
-      this.#agents.get(name)?.span ??
-      this.#start(`invoke_agent ${name}`, this.#below(this.#root), agentAttributes(name));
+    const attributes = { [ATTRIBUTE.operation]: 'invoke_agent', 'gen_ai.agent.name': name };
+    const span = this.#agents.get(name)?.span ?? this.#start(`invoke_agent ${name}`, this.#root, attributes);
     this.#latest = name;
     this.#agents.set(name, { span, endTime: this.#now() });
     return span;
   }
 
-  #below(parent: Span): Context {
-    return trace.setSpan(ROOT_CONTEXT, parent);
-  }
-
-  #start(name: string, context: Context, attributes: Attributes): Span {
-    return this.#tracer.startSpan(
-      name,
-      { startTime: this.#now(), attributes: { ...this.#attributes, ...attributes } },
-      context,
-    );
+  /** Starts a span below a span of this trace; the first one, which has none, below the caller's. */
+  #start(name: string, parent: Span | undefined, attributes: Attributes): Span {
+    const context = parent ? trace.setSpan(ROOT_CONTEXT, parent) : toContext(currentContext().callerTrace);
+    const all = { ...this.#attributes, ...attributes };
+    return this.#tracer.startSpan(name, { startTime: this.#now(), attributes: all }, context);
   }
 }
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ModelRequest } from '../../agent/definition/model.ts';
-import { getFunctionCalls, type JsonObject } from '../../core/content.ts';
+import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { looseObject } from '../../core/members.ts';
@@ -69,11 +69,6 @@ export const invocationAttributes = (key: SessionKey, invocationId: string): Att
   ...(invocationId && { [ATTRIBUTE.invocationId]: invocationId }),
 });
 
-export const agentAttributes = (agentName: string): Attributes => ({
-  [ATTRIBUTE.operation]: 'invoke_agent',
-  'gen_ai.agent.name': agentName,
-});
-
 /**
  * A model request in ADK's format. It has no operation name: the Web UI requires an event id with one, and an
  * interrupted call has no event.
@@ -107,13 +102,15 @@ export function modelAnswerAttributes(event: Event, keepsContent = true): Attrib
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
   const reason = errorCode ? 'error' : finishReason?.toLowerCase();
-  const tokens = Object.entries(toTokens(event)).filter(([, count]) => count > 0);
+  const tokens = Object.entries(toTokens(event)).flatMap(([name, count]) =>
+    count > 0 ? [[`gen_ai.usage.${name}`, count] as const] : [],
+  );
   return {
     ...(id ? { [ATTRIBUTE.eventId]: id } : {}),
     ...(keepsContent && { [ATTRIBUTE.llmResponse]: boundedJson(answer) }),
     ...(modelVersion ? { 'gen_ai.response.model': modelVersion } : {}),
     ...(reason ? { 'gen_ai.response.finish_reasons': [reason] } : {}),
-    ...Object.fromEntries(tokens.map(([name, count]) => [`gen_ai.usage.${name}`, count])),
+    ...Object.fromEntries(tokens),
   };
 }
 
@@ -138,8 +135,6 @@ export interface TracedCall {
   args: JsonObject;
 }
 
-export const toolSpanName = ({ name }: TracedCall): string => `execute_tool ${shortName(name)}`;
-
 export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent = true): Attributes => ({
   [ATTRIBUTE.operation]: 'execute_tool',
   'gen_ai.tool.name': shortName(name),
@@ -147,12 +142,6 @@ export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent 
   'gen_ai.tool.type': 'function',
   ...(keepsContent && { [ATTRIBUTE.toolArgs]: boundedJson(args) }),
 });
-
-export const toolResponseAttributes = (response: JsonObject): Attributes => ({
-  [ATTRIBUTE.toolResponse]: boundedJson(response),
-});
-
-export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
 const MAX_JSON_BYTES = 32 * 1024;
 /** Limits tried in turn until the JSON fits: characters per string, and elements per array (the last are kept). */

@@ -19,6 +19,9 @@ export function escapeJson(value: unknown): string {
   return unmarked.replace(REFUSED_ESCAPE, (escape, code: string | undefined) => (code ? MARK + code : escape));
 }
 
+/** Returns a list as the JSON parameter of a SQL function; null for an empty list. */
+export const escapeList = (list: readonly unknown[] = []): string | null => (list.length > 0 ? escapeJson(list) : null);
+
 export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
