@@ -3,20 +3,11 @@ import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
-import type { Event, EventActions, NewEvent } from '../../core/event.ts';
+import type { EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import {
-  type CallRecord,
-  type Decisions,
-  type EarlierCall,
-  findActingTool,
-  findTool,
-  type LedgerAnswer,
-  lookUp,
-  toRecord,
-  type Transact,
-} from './call-ledger.ts';
+import type { CallRecord, Decisions, EarlierCall, LedgerAnswer, OpenCall, Transact } from './call-ledger.ts';
+import { findActingTool, findTool, lookUp, toRecord } from './record-calls.ts';
 import { settleEarlier } from './earlier-call.ts';
 import {
   type Answer,
@@ -31,32 +22,12 @@ import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
-import { type Confirmation, getEffect, type Tool, toToolLog } from '../definition/tool.ts';
+import { getEffect, type Tool, toToolLog } from '../definition/tool.ts';
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
 /** Default maximum of the total size of the function responses to one model answer, in characters of JSON. */
 const MAX_STEP_CHARACTERS = 1_048_576;
-
-/** A function call that needs a response. `invalidArguments` is what the model sent if it was not a JSON object. */
-export interface OpenCall {
-  id: string;
-  name: string;
-  args: JsonObject;
-  invalidArguments?: string;
-  /** A person's reply to a confirmation that the tool itself requested. */
-  confirmation?: Confirmation | undefined;
-}
-
-export function toOpenCalls(event: Event): OpenCall[] {
-  return (event.content?.parts ?? []).flatMap((part) => {
-    const call = part.functionCall;
-    if (!call) return [];
-    const invalid = part.partMetadata?.['invalidArguments'];
-    const open = { id: call.id ?? '', name: call.name ?? '', args: call.args ?? {} };
-    return [typeof invalid === 'string' ? { ...open, invalidArguments: invalid } : open];
-  });
-}
 
 async function runTool(
   invocation: InvocationState,

@@ -7,21 +7,13 @@ import {
 } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { Confirmation } from '../definition/tool.ts';
-import type { OpenCall } from './call-tools.ts';
+import type { OpenCall } from './call-ledger.ts';
+import type { TaskAnswers } from './run.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
 
 /** Name of the function call that requests a confirmation, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
-
-/** A person's reply that closed a task in an inbox (`tasks`); the person was allowed to reply. */
-interface TaskAnswer {
-  invocationId: string;
-  response: JsonObject;
-}
-
-/** Replies that closed tasks of a session, by the id of the function call for which each task was created. */
-export type TaskAnswers = ReadonlyMap<string, TaskAnswer>;
 
 /** Tool calls on which a person has decided, and the agent that made them. */
 export interface ConfirmedCalls {

@@ -1,8 +1,7 @@
 import { orAborted } from '../../core/abort.ts';
 import { runWith } from '../../platform/context.ts';
 import { getEffect, type OperationOutcome, type Tool } from '../definition/tool.ts';
-import type { EarlierCall } from './call-ledger.ts';
-import type { OpenCall } from './call-tools.ts';
+import type { EarlierCall, OpenCall } from './call-ledger.ts';
 import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
 import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 

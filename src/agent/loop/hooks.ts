@@ -6,7 +6,7 @@ import { runWith } from '../../platform/context.ts';
 import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { toToolLog } from '../definition/tool.ts';
-import type { OpenCall } from './call-tools.ts';
+import type { OpenCall } from './call-ledger.ts';
 import { callWithFallbacks } from './call-model.ts';
 import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';

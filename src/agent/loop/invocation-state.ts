@@ -1,7 +1,6 @@
-import type { RunInput, UsedSoFar } from './run.ts';
-import type { OpenCall } from './call-tools.ts';
-import type { ParentCall } from './remote-call.ts';
-import { deriveId } from './call-ledger.ts';
+import { createHash } from 'node:crypto';
+import type { ParentCall, RunInput, UsedSoFar } from './run.ts';
+import type { OpenCall } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
@@ -81,6 +80,18 @@ export function newInvocationState(input: RunInput, callAgent: CallAgent): Invoc
     used: input.used ?? { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
     cause: undefined,
   };
+}
+
+/** Derives a UUID (version 8): the same values always give the same UUID. */
+export function deriveId(values: unknown[]): string {
+  const hash = createHash('sha256').update(JSON.stringify(values)).digest('hex');
+  return [
+    hash.slice(0, 8),
+    hash.slice(8, 12),
+    `8${hash.slice(13, 16)}`,
+    `8${hash.slice(17, 20)}`,
+    hash.slice(20, 32),
+  ].join('-');
 }
 
 /** The four empty maps that events of ADK always have. */

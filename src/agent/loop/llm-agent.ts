@@ -6,8 +6,9 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { beginRemoteCall, type RemoteCall } from './remote-call.ts';
 import { callWithFallbacks, type ModelNotes, noteTry, withNotes } from './call-model.ts';
-import { beginWith, type Decisions, deriveId, noteWaits } from './call-ledger.ts';
-import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
+import type { Decisions, OpenCall } from './call-ledger.ts';
+import { callTools, withError } from './call-tools.ts';
+import { beginWith, noteWaits, toOpenCalls } from './record-calls.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { guardRequest } from './guard.ts';
@@ -26,6 +27,7 @@ import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-outp
 import type { ModelAnswer, ModelRequest, ToolChoice } from '../definition/model.ts';
 import {
   countTokensLeft,
+  deriveId,
   newEvent,
   recordEvent,
   toSampling,

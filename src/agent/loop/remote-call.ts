@@ -1,15 +1,8 @@
 import { getFunctionCalls, getParts, type JsonObject } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
 import type { CallingInvocation } from '../definition/model.ts';
-import { type CallRecord, deriveId } from './call-ledger.ts';
-import type { AgentTurn, InvocationState } from './invocation-state.ts';
-
-/** The call of an agent used as a tool. Data that remote agents within it `keep` are stored with this call. */
-export interface ParentCall {
-  /** Stored data by the operation id of the remote agent's call. */
-  kept: JsonObject;
-  keep(kept: JsonObject): Promise<void>;
-}
+import type { CallRecord } from './call-ledger.ts';
+import { type AgentTurn, deriveId, type InvocationState } from './invocation-state.ts';
 
 /** A call of an agent of another service, recorded in the ledger (`tool_calls`) like a tool call. */
 export interface RemoteCall {

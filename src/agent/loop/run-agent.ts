@@ -4,14 +4,14 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
-import type { ParentCall } from './remote-call.ts';
-import { deriveId } from './call-ledger.ts';
-import { mergeActions, type OpenCall, withError } from './call-tools.ts';
+import type { OpenCall } from './call-ledger.ts';
+import { mergeActions, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
 import { hookAgent, isAnswer } from './hooks.ts';
 import { type ConfirmedCalls, findConfirmations } from './confirmation.ts';
 import {
   type AgentTurn,
+  deriveId,
   type InvocationState,
   newEvent,
   newInvocationState,
@@ -20,7 +20,7 @@ import {
   type Steps,
 } from './invocation-state.ts';
 import { runLlmAgent } from './llm-agent.ts';
-import type { RunEnd, RunInput } from './run.ts';
+import type { ParentCall, RunEnd, RunInput } from './run.ts';
 
 /**
  * Runs one invocation. The consumer stores each complete event before it requests the next one; therefore a function

@@ -7,8 +7,6 @@ import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
-import type { ParentCall } from './remote-call.ts';
-import type { TaskAnswers } from './confirmation.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 export interface RunInput {
@@ -58,6 +56,22 @@ export interface RunInput {
     | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)
     | undefined;
 }
+
+/** The call of an agent used as a tool. Data that remote agents within it `keep` are stored with this call. */
+export interface ParentCall {
+  /** Stored data by the operation id of the remote agent's call. */
+  kept: JsonObject;
+  keep(kept: JsonObject): Promise<void>;
+}
+
+/** A person's reply that closed a task in an inbox (`tasks`); the person was allowed to reply. */
+interface TaskAnswer {
+  invocationId: string;
+  response: JsonObject;
+}
+
+/** Replies that closed tasks of a session, by the id of the function call for which each task was created. */
+export type TaskAnswers = ReadonlyMap<string, TaskAnswer>;
 
 export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 

@@ -1,7 +1,6 @@
 import { AgentError } from '../../core/errors.ts';
 import { getFunctionCalls } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { AgentTurn } from './invocation-state.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
 /** An event that an invocation stored before its process crashed, with its sequence number in the session. */
@@ -11,7 +10,10 @@ export interface StoredStep {
 }
 
 /** Agent and branch of a step (an event of the loop); the branch distinguishes parallel agents. */
-type Place = Pick<AgentTurn, 'agent' | 'branch'>;
+interface Place {
+  agent: { name: string };
+  branch: string | undefined;
+}
 
 /**
  * The steps (events of the agent loop) that a crashed process has stored. The loop of the new process starts from the

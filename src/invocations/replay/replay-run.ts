@@ -2,7 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
-import type { TaskAnswers } from '../../agent/loop/confirmation.ts';
+import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';

@@ -1,6 +1,6 @@
 import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
-import type { TaskAnswers } from '../../agent/loop/confirmation.ts';
+import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import type { JsonObject } from '../../core/content.ts';
