@@ -35,6 +35,8 @@ export type ToolChoice = 'required' | { name: string };
 /** Values of the setting `MODEL_PROVIDER`. */
 export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
 export type Provider = (typeof PROVIDERS)[number];
+/** A provider that is reached over HTTP. */
+export type ProviderName = Exclude<Provider, 'offline'>;
 
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 

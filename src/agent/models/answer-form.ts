@@ -1,6 +1,6 @@
 import type { JsonObject } from '../../core/content.ts';
-import type { ModelRequest } from '../definition/model.ts';
-import type { CallOptions, ProviderName } from './provider.ts';
+import type { ModelRequest, ProviderName } from '../definition/model.ts';
+import type { CallOptions } from './provider.ts';
 
 type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json' }>['schema'] & JsonObject;
 

@@ -2,40 +2,14 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { JsonObject } from '../../core/content.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
+import type { ProviderName } from '../definition/model.ts';
 import { AnthropicCleaner } from './clean-anthropic.ts';
 import { toObject, toObjects } from './clean-members.ts';
+import type { Cleaner, Listener } from './cleaner.ts';
 import { ChatCleaner } from './clean-chat.ts';
 import { GoogleCleaner } from './clean-google.ts';
 import { ResponsesCleaner } from './clean-responses.ts';
 import { fromStreamError, ModelFailure } from './model-error.ts';
-import type { ProviderName } from './provider.ts';
-
-/**
- * Makes the reading of providers' HTTP responses lenient. The AI SDK packages fail for a single member or stream event
- * that their schemas do not know, so each event is first rewritten with known members only. Rules, in order: an error
- * fails the model call. A finish reason, or the stream's end mark after some output, completes it. A stream that ends
- * without either was cut off. Anything else that is unknown is skipped and counted.
- */
-export interface Cleaner {
-  /** Returns the events to pass to the AI SDK package instead of this one; `undefined` if the event is unknown. */
-  read(event: JsonObject): object[] | undefined;
-  /** Returns events to add at the end of the stream; with `isMarked`, at the stream's end mark. */
-  end(isMarked: boolean): object[];
-  /** Events for a response that is one JSON value and not a stream; `undefined` if it is no model response. */
-  readWhole(answer: JsonObject): object[] | undefined;
-}
-
-/** Is told what happens in one HTTP response, except the stream events. */
-export interface Listener {
-  /** Called with each piece of the response body; resets the idle timeout. */
-  touch(): void;
-  /** Called with the first piece of a tool call, because the AI SDK package reports only complete tool calls. */
-  begin(): void;
-  /** Called with each unknown part of the response, which is skipped. */
-  passOver(what: string): void;
-  /** Fails the model call. An error in the stream itself would make the AI SDK package discard the earlier output. */
-  fail(failure: ModelFailure): void;
-}
 
 const listeners = new AsyncLocalStorage<Listener>();
 

@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../core/content.ts';
 import { hasExactIntegers, parseExactJson } from '../../core/exact-json.ts';
-import type { Cleaner, Listener } from './clean-answer.ts';
 import { toNumber, toObject, toObjects, toWord } from './clean-members.ts';
+import type { Cleaner, Listener } from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
 
 /** Argument with all others as JSON text, used if they have integers that the AI SDK package would round. */

@@ -1,6 +1,6 @@
 import type { JsonObject } from '../../core/content.ts';
-import type { Cleaner, Listener } from './clean-answer.ts';
 import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
+import type { Cleaner, Listener } from './cleaner.ts';
 
 /** Types of stream events that only repeat data of other events, and are therefore skipped. */
 const REPEATING =

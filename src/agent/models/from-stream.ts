@@ -3,9 +3,9 @@ import { unpackArguments } from './clean-google.ts';
 import { splitUnopened, ThoughtTags } from './thought-tags.ts';
 import { parseArguments } from '../../core/parse-json.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
-import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
+import type { ModelAnswer, ModelDelta, ProviderName } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
-import type { ProviderName, StreamPart } from './provider.ts';
+import type { StreamPart } from './provider.ts';
 import { toSignature, type ProviderData } from './signature.ts';
 
 type Finish = Extract<StreamPart, { type: 'finish' }>;

@@ -1,24 +1,18 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
+import type { JsonObject } from '../../core/content.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
-import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
-import { type Listener, listenWith } from './clean-answer.ts';
+import type { Model, ModelAnswer, ModelDelta, ModelRequest, ProviderName, ToolChoice } from '../definition/model.ts';
+import { listenWith } from './clean-answer.ts';
+import type { Listener } from './cleaner.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
-import {
-  factsOf,
-  loadProvider,
-  providerOptions,
-  type CallOptions,
-  type ProviderModel,
-  type ProviderName,
-  type StreamPart,
-} from './provider.ts';
-import { type AnswerForm, toForm, withForm } from './answer-form.ts';
+import { factsOf, loadProvider, type CallOptions, type ProviderModel, type StreamPart } from './provider.ts';
+import { type AnswerForm, isStrict, toForm, withForm } from './answer-form.ts';
 import { toPrompt } from './to-prompt.ts';
 
 export interface ProviderSettings {
@@ -280,4 +274,16 @@ function startIdleTimer(timeoutMs: number) {
   const controller = new AbortController();
   const timer = setTimeout(() => controller.abort(), timeoutMs);
   return { signal: controller.signal, touch: () => timer.refresh(), stop: () => clearTimeout(timer) };
+}
+
+/** Provider-specific options. OpenAI is told to store nothing, so its reasoning is sent in the history, encrypted. */
+function providerOptions(
+  name: ProviderName,
+  schema: JsonObject | undefined,
+  promptCacheKey: string | undefined,
+): Pick<CallOptions, 'providerOptions'> {
+  const strict = schema && { strictJsonSchema: isStrict(schema) };
+  if (name === 'openai')
+    return { providerOptions: { openai: { store: false, ...(promptCacheKey && { promptCacheKey }), ...strict } } };
+  return name === 'openai-compatible' && strict ? { providerOptions: { compatible: strict } } : {};
 }

@@ -4,15 +4,13 @@ import { type JsonObject, toMembers } from '../../core/content.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { ANTHROPIC } from '../providers/anthropic.ts';
 import { compatibleFacts } from '../providers/compatible.ts';
+import type { ProviderName } from '../definition/model.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 import { GOOGLE } from '../providers/google.ts';
 import { OPENAI } from '../providers/openai.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
-import { isStrict } from './answer-form.ts';
 import { cleanAnswer } from './clean-answer.ts';
 import { ModelFailure } from './model-error.ts';
-
-export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'google';
 
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
 type ProviderModels = ((modelName: string) => ProviderModel) &
@@ -128,16 +126,4 @@ export async function loadProvider(
   if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);
   if (name === 'anthropic') return (await import('@ai-sdk/anthropic')).createAnthropic(settings);
   return (await import('@ai-sdk/google')).createGoogle(settings);
-}
-
-/** Provider-specific options. OpenAI is told to store nothing, so its reasoning is sent in the history, encrypted. */
-export function providerOptions(
-  name: ProviderName,
-  schema: JsonObject | undefined,
-  promptCacheKey: string | undefined,
-): Pick<CallOptions, 'providerOptions'> {
-  const strict = schema && { strictJsonSchema: isStrict(schema) };
-  if (name === 'openai')
-    return { providerOptions: { openai: { store: false, ...(promptCacheKey && { promptCacheKey }), ...strict } } };
-  return name === 'openai-compatible' && strict ? { providerOptions: { compatible: strict } } : {};
 }

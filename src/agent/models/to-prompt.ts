@@ -6,11 +6,11 @@ import {
   type JsonObject,
   type Part,
 } from '../../core/content.ts';
-import type { ModelRequest } from '../definition/model.ts';
+import type { ModelRequest, ProviderName } from '../definition/model.ts';
 import type { ProviderFacts } from '../providers/facts.ts';
 import { fitFile, type FilePart, type Room } from './fit-file.ts';
 import type { FittedTools } from './fit-tools.ts';
-import type { CallOptions, ProviderName } from './provider.ts';
+import type { CallOptions } from './provider.ts';
 import { fromSignature, type ProviderData } from './signature.ts';
 
 type Prompt = CallOptions['prompt'];

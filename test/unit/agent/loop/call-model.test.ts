@@ -1,8 +1,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { CircuitBreaker } from '../../../../src/agent/definition/circuit-breaker.ts';
-import type { Model, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import type { Model, ModelRequest, ProviderName } from '../../../../src/agent/definition/model.ts';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
-import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../../../support/fake-provider.ts';

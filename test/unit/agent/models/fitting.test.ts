@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { ModelAnswer } from '../../../../src/agent/definition/model.ts';
+import type { ModelAnswer, ProviderName } from '../../../../src/agent/definition/model.ts';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
 import {
   decodeArguments,
@@ -9,7 +9,6 @@ import {
   type FittedSchema,
   fitSchema,
 } from '../../../../src/agent/models/fit-schema.ts';
-import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { GOOGLE } from '../../../../src/agent/providers/google.ts';
 import { ANTHROPIC } from '../../../../src/agent/providers/anthropic.ts';
 import { arbitraryCall, arbitraryRequest } from '../../../support/arbitrary-requests.ts';

@@ -7,9 +7,10 @@ import type {
   ModelDelta,
   ModelRequest,
   ToolChoice,
+  ProviderName,
 } from '../../../../src/agent/definition/model.ts';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
-import { factsOf, type ProviderName } from '../../../../src/agent/models/provider.ts';
+import { factsOf } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
 import { isStrict } from '../../../../src/agent/models/answer-form.ts';

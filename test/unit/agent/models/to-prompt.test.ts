@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
-import { factsOf, type ProviderName } from '../../../../src/agent/models/provider.ts';
+import type { ProviderName } from '../../../../src/agent/definition/model.ts';
+import { factsOf } from '../../../../src/agent/models/provider.ts';
 import { toPrompt } from '../../../../src/agent/models/to-prompt.ts';
 import type { Content, Part } from '../../../../src/core/content.ts';
 
