@@ -118,12 +118,11 @@ try {
   const slice = async (first: number) => {
     await send('PUT', RULE_PATH, RULE);
     await sql.query(
-      `insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
-       select $1, 'of' || n, 's', 'safe', '', now() from generate_series($2::int, $3::int) n`,
+      `select add_job('score', $1, 'of' || n, '["safe", "s", ""]', $1 || ' safe') from generate_series($2::int, $3::int) n`,
       [APP, first, first + A_SLICE - 1],
     );
     const began = performance.now();
-    const times = await work(async () => (await count(`from score_jobs where user_id like 'of%'`)) === 0);
+    const times = await work(async () => (await count(`from jobs where kind = 'score' and user_id like 'of%'`)) === 0);
     return { times, seconds: (performance.now() - began) / 1_000 };
   };
   const pause = async (seconds: number) => {

@@ -464,18 +464,6 @@ CREATE TABLE "rate_limits" (
 	"expire" bigint
 );
 --> statement-breakpoint
-CREATE TABLE "score_jobs" (
-	"app_name" text collate "C" NOT NULL,
-	"user_id" text collate "C" NOT NULL,
-	"session_id" text collate "C" NOT NULL,
-	"rule_id" text collate "C" NOT NULL,
-	"invocation_id" text collate "C" NOT NULL,
-	"due_time" timestamp (6) with time zone NOT NULL,
-	"lease_token" uuid,
-	"losses" smallint DEFAULT 0 NOT NULL,
-	CONSTRAINT "score_jobs_pkey" PRIMARY KEY("app_name","user_id","session_id","rule_id","invocation_id")
-);
---> statement-breakpoint
 CREATE TABLE "score_rules" (
 	"app_name" text collate "C" NOT NULL,
 	"id" text collate "C" NOT NULL,
@@ -742,8 +730,6 @@ CREATE INDEX "invocations_open_runs_idx" ON "invocations" USING btree ("user_id"
 CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
 CREATE INDEX "memories_embedding_idx" ON "memories" USING btree ("app_name","user_id","event_time") WHERE embedding is not null;--> statement-breakpoint
 CREATE INDEX "memories_search_idx" ON "memories" USING gin ((search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)])));--> statement-breakpoint
-CREATE INDEX "score_jobs_due_idx" ON "score_jobs" USING btree ("app_name","rule_id","due_time");--> statement-breakpoint
-CREATE INDEX "score_jobs_lease_idx" ON "score_jobs" USING btree ("lease_token") WHERE lease_token is not null;--> statement-breakpoint
 CREATE INDEX "session_verdicts_list_idx" ON "session_verdicts" USING btree ("app_name","create_time");--> statement-breakpoint
 CREATE INDEX "sessions_list_idx" ON "sessions" USING btree ("app_name","user_id","update_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
 CREATE INDEX "sessions_created_idx" ON "sessions" USING btree ("app_name","user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
@@ -991,15 +977,6 @@ comment on column score_rules.day is 'UTC day of the counter scored.';
 comment on column score_rules.scored is 'Scores started on that day.';
 comment on column score_rules.skipped is 'Scores skipped because the daily limit was reached.';
 comment on column score_rules.update_time is 'When it was saved.';
-comment on table score_jobs is 'Pending scores of rules.';
-comment on column score_jobs.app_name is 'Application.';
-comment on column score_jobs.user_id is 'Owner of the session.';
-comment on column score_jobs.session_id is 'Session.';
-comment on column score_jobs.rule_id is 'Rule.';
-comment on column score_jobs.invocation_id is 'Invocation to score; empty for the session.';
-comment on column score_jobs.due_time is 'Due time; while leased, the lease''s expiry.';
-comment on column score_jobs.lease_token is 'Lease token of the process that scores it; null while waiting.';
-comment on column score_jobs.losses is 'Number of processes that crashed while holding it.';
 comment on table session_verdicts is 'People''s verdicts on sessions and events.';
 comment on column session_verdicts.app_name is 'Application.';
 comment on column session_verdicts.user_id is 'Owner of the session.';

@@ -1091,6 +1091,16 @@ begin
 end $$;
 comment on function add_job is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 
+create function move_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_due timestamptz) returns void
+language plpgsql as $$
+begin
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, false);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set
+    due_time = excluded.due_time, attempt = 0, losses = 0, lease_token = null, lease_expire_time = null;
+end $$;
+comment on function move_job is 'Adds a job, or postpones it until p_due; a process that runs it loses it.';
+
 create function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
 returns jsonb language plpgsql as $$
 declare
@@ -1153,8 +1163,10 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 --   6. Claim the first job of each chosen lane, and give the lane its next turn.
 -- Each row is changed by its key, and no join chooses rows to change: its plan would depend on how many rows the tables
 -- had when the connection made it, and `update … from (select … limit n for update skip locked)` may take more than n.
+-- Generic plans, because making a plan for each round takes longer than the round.
 create function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
-                           out claimed jsonb, out pause_ms float8) language plpgsql set enable_seqscan = off as $$
+                           out claimed jsonb, out pause_ms float8) language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_now timestamptz;
   v_free integer;
@@ -1448,29 +1460,26 @@ begin
       'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
     into replicas from pg_stat_activity
     where datname = current_database() and application_name like 'agent-runtime/%';
-  with waits(name, since) as (
+  with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
+    waits(name, since) as (
       (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
-      union all (select 'webhook deliveries', due_time from jobs
-        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
-      union all (select 'webhook deliveries', lease_expire_time from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
+      union all (select kinds.name, due.since from kinds cross join lateral (
+        (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
+        union all (select lease_expire_time from jobs j
+          where j.kind = kinds.kind and lease_token is not null and lease_expire_time <= now() limit 1001)) due)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
-        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
-      union all select 'scores', due_time from score_rules r cross join lateral (
-        select due_time from score_jobs j where j.app_name = r.app_name and j.rule_id = r.id and lease_token is null
-        order by 1 limit 1001) due),
+        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)),
     works(name, running) as (
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      union all select 'webhook deliveries', (select count(*) from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
-      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
-      union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
+      union all select kinds.name, (select count(*) from jobs j
+        where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
+      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
     into queues from (

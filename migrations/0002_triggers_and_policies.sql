@@ -342,28 +342,30 @@ when (new.end_time is not null) execute function insert_delivery_of_run();
 create trigger cronjob_runs_webhook_update after update of end_time on cronjob_runs for each row
 when (old.end_time is null and new.end_time is not null) execute function insert_delivery_of_run();
 --> statement-breakpoint
--- Score rules: the statement that ends an invocation schedules its scores. A session that continues is due later, and a
--- running scorer loses its lease. Without rules the cost is one look at an empty table.
+-- Score rules: the statement that ends an invocation adds the jobs of its scores, each in the lane of
+-- its rule. A session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an empty table.
 create function is_sampled(rule text, id text, share float8) returns boolean language sql immutable
 return ('x' || left(md5(rule || E'\x01' || id), 8))::bit(32)::bigint < share * 4294967296;
 comment on function is_sampled is 'True if an id is in a rule''s sample; deterministic.';
-create function insert_score_jobs() returns trigger language plpgsql as $$
+create function add_score_jobs() returns trigger language plpgsql as $$
 begin
   if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
-  insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
-  select new.app_name, new.user_id, new.session_id, r.id, each.id,
-         clock_timestamp() + coalesce(r.quiet_minutes, 0) * interval '1 minute'
-  from score_rules r cross join lateral (select case when r.quiet_minutes is null then new.id else '' end as id) each
-  where r.app_name = new.app_name
-    and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
-  on conflict (app_name, user_id, session_id, rule_id, invocation_id)
-  do update set due_time = excluded.due_time, lease_token = null, losses = 0;
+  perform move_job('score', new.app_name, new.user_id, json_build_array(rule, new.session_id, invocation)::text,
+                   new.app_name || ' ' || rule, clock_timestamp() + quiet)
+  -- In the order of lanes, as in insert_webhook_delivery.
+  from (
+    select r.id as rule, case when r.quiet_minutes is null then new.id else '' end as invocation,
+           coalesce(r.quiet_minutes, 0) * interval '1 minute' as quiet
+    from score_rules r
+    where r.app_name = new.app_name
+      and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+    order by r.id) due;
   return null;
 end $$;
-comment on function insert_score_jobs is 'Trigger function: an invocation has ended; schedules its scores by the application''s rules.';
+comment on function add_score_jobs is 'Trigger function: an invocation has ended; adds the jobs of its scores by the application''s rules.';
 create trigger invocations_scores after update of status on invocations for each row
 when (new.status in ('succeeded', 'failed') and new.status is distinct from old.status)
-execute function insert_score_jobs();
+execute function add_score_jobs();
 --> statement-breakpoint
 -- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
 -- job again. The job's user may be another one, and only a superuser may attach the setting to the function.
@@ -428,7 +430,7 @@ declare
 begin
   foreach name in array array[
     'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'score_jobs', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
     'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);

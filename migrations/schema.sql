@@ -413,17 +413,6 @@ create table rate_limits (
   expire bigint
 );
 
-create table score_jobs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  rule_id text collate "C" not null,
-  invocation_id text collate "C" not null,
-  due_time timestamp(6) with time zone not null,
-  lease_token uuid,
-  losses smallint default 0 not null
-);
-
 create table score_rules (
   app_name text collate "C" not null,
   id text collate "C" not null,
@@ -652,6 +641,25 @@ begin
     update job_lanes l set half_open = false
     where l.app_name = p_app and l.user_id = p_user and l.kind = p_kind and l.lane = p_lane;
   end if;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.add_score_jobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
+  perform move_job('score', new.app_name, new.user_id, json_build_array(rule, new.session_id, invocation)::text,
+                   new.app_name || ' ' || rule, clock_timestamp() + quiet)
+  -- In the order of lanes, as in insert_webhook_delivery.
+  from (
+    select r.id as rule, case when r.quiet_minutes is null then new.id else '' end as invocation,
+           coalesce(r.quiet_minutes, 0) * interval '1 minute' as quiet
+    from score_rules r
+    where r.app_name = new.app_name
+      and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+    order by r.id) due;
+  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
@@ -1139,6 +1147,7 @@ CREATE OR REPLACE FUNCTION public.claim_jobs(p_kind text, p_apps text[], p_slots
  RETURNS record
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 declare
   v_now timestamptz;
@@ -1918,23 +1927,6 @@ begin
   return null;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.insert_score_jobs()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-begin
-  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
-  insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
-  select new.app_name, new.user_id, new.session_id, r.id, each.id,
-         clock_timestamp() + coalesce(r.quiet_minutes, 0) * interval '1 minute'
-  from score_rules r cross join lateral (select case when r.quiet_minutes is null then new.id else '' end as id) each
-  where r.app_name = new.app_name
-    and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
-  on conflict (app_name, user_id, session_id, rule_id, invocation_id)
-  do update set due_time = excluded.due_time, lease_token = null, losses = 0;
-  return null;
-end $function$;
-
 CREATE OR REPLACE FUNCTION public.insert_webhook_delivery(app text, owner text, address text, type text, data jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -2261,6 +2253,17 @@ begin
   end if;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.move_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_due timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, false);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set
+    due_time = excluded.due_time, attempt = 0, losses = 0, lease_token = null, lease_expire_time = null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.new_eval_session()
  RETURNS text
  LANGUAGE sql
@@ -2554,29 +2557,26 @@ begin
       'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
     into replicas from pg_stat_activity
     where datname = current_database() and application_name like 'agent-runtime/%';
-  with waits(name, since) as (
+  with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
+    waits(name, since) as (
       (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
-      union all (select 'webhook deliveries', due_time from jobs
-        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
-      union all (select 'webhook deliveries', lease_expire_time from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
+      union all (select kinds.name, due.since from kinds cross join lateral (
+        (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
+        union all (select lease_expire_time from jobs j
+          where j.kind = kinds.kind and lease_token is not null and lease_expire_time <= now() limit 1001)) due)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
-        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
-      union all select 'scores', due_time from score_rules r cross join lateral (
-        select due_time from score_jobs j where j.app_name = r.app_name and j.rule_id = r.id and lease_token is null
-        order by 1 limit 1001) due),
+        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)),
     works(name, running) as (
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      union all select 'webhook deliveries', (select count(*) from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
-      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
-      union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
+      union all select kinds.name, (select count(*) from jobs j
+        where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
+      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
     into queues from (
@@ -2998,8 +2998,6 @@ alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
 
 alter table rate_limits add constraint rate_limits_pkey PRIMARY KEY (key);
 
-alter table score_jobs add constraint score_jobs_pkey PRIMARY KEY (app_name, user_id, session_id, rule_id, invocation_id);
-
 alter table score_rules add constraint score_rules_pkey PRIMARY KEY (app_name, id);
 
 alter table score_rules add constraint score_rules_share_check CHECK (((share >= (0)::double precision) AND (share <= (1)::double precision)));
@@ -3166,10 +3164,6 @@ CREATE INDEX memories_embedding_idx ON public.memories USING btree (app_name, us
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
 
-CREATE INDEX score_jobs_due_idx ON public.score_jobs USING btree (app_name, rule_id, due_time);
-
-CREATE INDEX score_jobs_lease_idx ON public.score_jobs USING btree (lease_token) WHERE (lease_token IS NOT NULL);
-
 CREATE INDEX session_verdicts_list_idx ON public.session_verdicts USING btree (app_name, create_time);
 
 CREATE INDEX sessions_created_idx ON public.sessions USING btree (app_name, user_id, create_time DESC, id DESC) WHERE (NOT is_eval);
@@ -3272,7 +3266,7 @@ CREATE TRIGGER invocations_job_update AFTER UPDATE OF status ON public.invocatio
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
-CREATE TRIGGER invocations_scores AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['succeeded'::text, 'failed'::text])) AND (new.status IS DISTINCT FROM old.status))) EXECUTE FUNCTION insert_score_jobs();
+CREATE TRIGGER invocations_scores AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['succeeded'::text, 'failed'::text])) AND (new.status IS DISTINCT FROM old.status))) EXECUTE FUNCTION add_score_jobs();
 
 CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
@@ -3423,10 +3417,6 @@ create policy of_user on legal_holds using (((user_id = ( SELECT current_setting
 alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
-alter table score_jobs enable row level security;
-alter table score_jobs force row level security;
-create policy of_user on score_jobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table session_verdicts enable row level security;
 alter table session_verdicts force row level security;
@@ -5151,14 +5141,6 @@ comment on column model_prices.update_time is 'Last change.';
 comment on column rate_limits.expire is 'End of the window, Unix time in milliseconds.';
 comment on column rate_limits.key is 'Class of operations, and a digest of the caller.';
 comment on column rate_limits.points is 'Points used in the window.';
-comment on column score_jobs.app_name is 'Application.';
-comment on column score_jobs.due_time is 'Due time; while leased, the lease''s expiry.';
-comment on column score_jobs.invocation_id is 'Invocation to score; empty for the session.';
-comment on column score_jobs.lease_token is 'Lease token of the process that scores it; null while waiting.';
-comment on column score_jobs.losses is 'Number of processes that crashed while holding it.';
-comment on column score_jobs.rule_id is 'Rule.';
-comment on column score_jobs.session_id is 'Session.';
-comment on column score_jobs.user_id is 'Owner of the session.';
 comment on column score_rules.app_name is 'Application.';
 comment on column score_rules.day is 'UTC day of the counter scored.';
 comment on column score_rules.definition is 'The rule as requested: metrics, filter, daily limits, webhook.';
@@ -5306,6 +5288,7 @@ comment on column webhooks.user_id is 'Owner.';
 comment on function add_delivery_job() is 'Trigger function: a delivery is to be sent; adds its job.';
 comment on function add_job(text,text,text,text,text,boolean,timestamp with time zone) is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 comment on function add_job_lane(text,text,text,text,timestamp with time zone,boolean) is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
+comment on function add_score_jobs() is 'Trigger function: an invocation has ended; adds the jobs of its scores by the application''s rules.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
 comment on function advance_eval_run(text,uuid) is 'Starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last case.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
@@ -5355,7 +5338,6 @@ comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s ru
 comment on function insert_delivery_of_invocation() is 'Trigger function: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'Trigger function: a cronjob''s run has ended.';
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
-comment on function insert_score_jobs() is 'Trigger function: an invocation has ended; schedules its scores by the application''s rules.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
 comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
 comment on function is_sampled(text,text,double precision) is 'True if an id is in a rule''s sample; deterministic.';
@@ -5379,6 +5361,7 @@ comment on function memory_pieces(text,boolean) is 'Splits text in scripts witho
 comment on function memory_words(text,boolean) is 'Returns the words by which full-text search finds a memory.';
 comment on function memory_words_asked(text) is 'Converts a text to a full-text query for any of its words.';
 comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state shared by all users of an application.';
+comment on function move_job(text,text,text,text,text,timestamp with time zone) is 'Adds a job, or postpones it until p_due; a process that runs it loses it.';
 comment on function new_eval_session() is 'Returns a new id for the session of a case.';
 comment on function next_due(timestamp with time zone,timestamp with time zone,jsonb,integer) is 'Returns when an open task is due next.';
 comment on function next_eval_case_version(text,text,text) is 'Returns the next version number of an evaluation case, unique across all users'' sets.';
@@ -5442,7 +5425,6 @@ comment on table legal_holds is 'Legal holds: data that nobody may delete, of a 
 comment on table memories is 'Memories of users: events of sessions, searchable by words.';
 comment on table model_prices is 'Model prices, in the operator''s currency.';
 comment on table rate_limits is 'Requests per caller and class of operations in the current minute, and failed logins. May be truncated at any time.';
-comment on table score_jobs is 'Pending scores of rules.';
 comment on table score_rules is 'Rules for scoring users'' sessions.';
 comment on table session_verdicts is 'People''s verdicts on sessions and events.';
 comment on table sessions is 'One conversation of one user with one application.';

@@ -90,6 +90,16 @@ begin
 end $$;
 comment on function add_job is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 
+create function move_job(p_kind text, p_app text, p_user text, p_id text, p_lane text, p_due timestamptz) returns void
+language plpgsql as $$
+begin
+  perform add_job_lane(p_kind, p_app, p_user, p_lane, p_due, false);
+  insert into jobs (kind, app_name, user_id, id, lane, due_time) values (p_kind, p_app, p_user, p_id, p_lane, p_due)
+  on conflict (app_name, user_id, kind, id) do update set
+    due_time = excluded.due_time, attempt = 0, losses = 0, lease_token = null, lease_expire_time = null;
+end $$;
+comment on function move_job is 'Adds a job, or postpones it until p_due; a process that runs it loses it.';
+
 create function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
 returns jsonb language plpgsql as $$
 declare

@@ -12,29 +12,26 @@ begin
       'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
     into replicas from pg_stat_activity
     where datname = current_database() and application_name like 'agent-runtime/%';
-  with waits(name, since) as (
+  with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
+    waits(name, since) as (
       (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
       union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
-      union all (select 'webhook deliveries', due_time from jobs
-        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
-      union all (select 'webhook deliveries', lease_expire_time from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
+      union all (select kinds.name, due.since from kinds cross join lateral (
+        (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
+        union all (select lease_expire_time from jobs j
+          where j.kind = kinds.kind and lease_token is not null and lease_expire_time <= now() limit 1001)) due)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
-        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)
-      union all select 'scores', due_time from score_rules r cross join lateral (
-        select due_time from score_jobs j where j.app_name = r.app_name and j.rule_id = r.id and lease_token is null
-        order by 1 limit 1001) due),
+        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)),
     works(name, running) as (
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
-      union all select 'webhook deliveries', (select count(*) from jobs
-        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
-      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running')
-      union all select 'scores', (select count(*) from score_jobs where lease_token is not null))
+      union all select kinds.name, (select count(*) from jobs j
+        where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
+      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
     into queues from (

@@ -3,6 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { SCORE_JOB } from '../../src/features/evals/online/rule-store.ts';
+import { makesDue } from '../support/jobs.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
 
@@ -86,8 +88,9 @@ const waitFor = (ruleId: string, count: number) =>
     },
     { timeout: 20_000 },
   );
+const OF_SCORES = `kind = '${SCORE_JOB}'`;
 const rows = async <Row>(statement: string) => (await client.query(statement)).rows as Row[];
-const jobs = async () => Number((await rows<{ n: string }>('select count(*) as n from score_jobs'))[0]?.n);
+const jobs = async () => Number((await rows<{ n: string }>(`select count(*) as n from jobs where ${OF_SCORES}`))[0]?.n);
 const noJobs = () => vi.waitUntil(async () => (await jobs()) === 0, { timeout: 20_000 });
 const listed = async (id: string) =>
   ((await app.get(`${A}/score-rules`)).body as { ruleId: string; today: { scored: number }; skipped: number }[]).find(
@@ -164,19 +167,20 @@ test('each invocation is scored by itself; what fails is told to the webhook, an
 test('a whole session is scored once it is quiet, and later where it goes on', async () => {
   await put('quiet', { quietMinutes: 5 });
   await say('u2', 'q', 'Hello');
-  const due = () => rows<{ ms: string }>(`select extract(epoch from due_time - now()) * 1000 as ms from score_jobs`);
+  const due = () =>
+    rows<{ ms: string }>(`select extract(epoch from due_time - now()) * 1000 as ms from jobs where ${OF_SCORES}`);
   const [first] = await due();
   expect(Number(first?.ms)).toBeGreaterThan(200_000);
-  await client.query(`update score_jobs set due_time = now() + interval '1 minute'`);
+  await client.query(`update jobs set due_time = now() + interval '1 minute' where ${OF_SCORES}`);
   await say('u2', 'q', 'again');
   expect(Number((await due())[0]?.ms)).toBeGreaterThan(200_000);
   expect(await scoresOf('quiet')).toEqual([]);
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   expect(await waitFor('quiet', 1)).toMatchObject([{ sessionId: 'q', lastSequence: 4, finalEvalStatus: 1 }]);
   // It goes with its session.
   await say('u2', 'q', 'more');
   await app.send('DELETE', `${A}/users/u2/sessions/q`);
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   await noJobs();
   expect(await scoresOf('quiet')).toEqual([]);
   await remove('quiet');
@@ -187,11 +191,11 @@ test('a session that goes on while it is scored is not scored as it was', async 
   await say('u2', 'on', 'wait');
   let free: (value?: unknown) => void = () => undefined;
   Object.assign(globalThis, { whileScoring: new Promise((resolve) => (free = resolve)) });
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   await vi.waitUntil(async () => (await listed('quiet'))?.today.scored === 1, { timeout: 20_000 });
   await say('u2', 'on', 'again');
   free();
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   expect((await waitFor('quiet', 1)).map(({ lastSequence }) => lastSequence)).toEqual([4]);
   await noJobs();
   expect(await scoresOf('quiet')).toHaveLength(1);
@@ -202,7 +206,7 @@ test('no more is scored than a day may have, by two processes too, and what is l
   const other = await startOn(app.databaseUrl, settings());
   await put('few', { maxPerDay: 3, quietMinutes: 5 });
   for (let n = 0; n < 12; n += 1) await say('u3', `s${n}`, 'Hello');
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   await noJobs();
   expect([(await scoresOf('few')).length, await listed('few')]).toMatchObject([
     3,
@@ -215,7 +219,9 @@ test('no more is scored than a day may have, by two processes too, and what is l
 test('the share is by a hash of the ids: the same ones again', async () => {
   await put('some', { share: 0.5, quietMinutes: 5 });
   for (let n = 0; n < 12; n += 1) await say('u4', `s${n}`, 'Hello');
-  const chosen = await rows<{ id: string }>('select session_id as id from score_jobs order by 1');
+  const chosen = await rows<{ id: string }>(
+    `select id::json ->> 1 as id from jobs where ${OF_SCORES} order by (id::json ->> 1) collate "C"`,
+  );
   const expected = await rows<{ id: string }>(
     `select id from sessions where app_name = 'shop' and user_id = 'u4' and is_sampled('some', id, 0.5) order by 1`,
   );
@@ -245,8 +251,7 @@ test('a metric or a judge that fails or lies is seen in the score', async () => 
   await say('u5', 'lies', 'strange');
   expect((await reasons('judge', 3))[0]).toEqual([3, `${unreadable} (the answer could not be read).`]);
   verdict = { status: 500 } as unknown as string;
-  await client.query(`insert into score_jobs (app_name, user_id, session_id, rule_id, invocation_id, due_time)
-    values ('shop', 'u5', 'good', 'judge', '', now())`);
+  await client.query(`select add_job('${SCORE_JOB}', 'shop', 'u5', '["judge", "good", ""]', 'shop judge')`);
   expect((await reasons('judge', 4))[0]).toEqual([3, expect.stringContaining('samples of the judge were readable')]);
   verdict = before;
   expect(await reasons('own', 3)).toEqual([
@@ -270,7 +275,7 @@ test('judges spend from their rule and not from users; beyond its bound a score 
       )[0]?.n,
     );
   const own = await used('u6');
-  await client.query(`update score_jobs set due_time = now()`);
+  await client.query(makesDue(SCORE_JOB));
   await waitFor('dear', 3);
   expect(await used('u6')).toBe(own);
   expect(await used('\u0001rule dear')).toBeGreaterThan(0);

@@ -292,7 +292,6 @@ const NOT_IMPORTED = [
   'budgets',
   'event_deltas',
   'idempotency_keys',
-  'score_jobs',
   'user_credentials',
 ];
 /** What an artifact's bytes say, and whose row it is. */

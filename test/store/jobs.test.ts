@@ -4,16 +4,20 @@ import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { Client } from 'pg';
 import { beforeEach, expect, test } from 'vitest';
+import { LeaseLostError } from '../../src/core/errors.ts';
 import {
   claimJobs,
+  deleteLanes,
   endsJob,
   type Job,
   type JobLimits,
   putsBackJob,
+  renewJobs,
   setHalfOpen,
   takeBackLoss,
 } from '../../src/platform/jobs/job-store.ts';
-import { runJobs } from '../../src/platform/jobs/run-jobs.ts';
+import { type JobKind, runJobs } from '../../src/platform/jobs/run-jobs.ts';
+import { makesDue } from '../support/jobs.ts';
 import { testPool } from '../support/store.ts';
 
 /** The table `jobs`: claims of several processes, each with a kind of its own. */
@@ -46,6 +50,8 @@ const rowsOf = async () =>
       sql`select user_id, lane, losses, lease_token is not null as running from jobs where kind = ${kind}`,
     )
   ).rows;
+const jobLanesOf = async () =>
+  (await store.pool.db.execute<{ id: string; lane: string }>(sql`select id, lane from jobs where kind = ${kind}`)).rows;
 const lanesOf = async () =>
   (await store.pool.db.execute<{ lane: string }>(sql`select lane from job_lanes where kind = ${kind}`)).rows;
 /** A connection of its own, which adds a job in a transaction that is left open. */
@@ -229,15 +235,61 @@ test('lanes that are emptied while jobs are added: each job ends once, and none 
   expect(await lanesOf()).toEqual([]);
 });
 
-test('the loop runs jobs, gives a poison job up, ends one about nothing, and leaves to others what it claims while it stops', async () => {
-  await add('poison', 'l');
-  for (let n = 0; n < 2; n++) {
-    await claim(1, {}, 0);
-    await sleep(2);
-  }
-  await add('good', 'l', 3);
-  await add('nothing', 'l');
-  const done: string[] = [];
+test('a job that is added while it runs comes once more, with its attempts anew; one that waits is not hastened', async () => {
+  const addOne = () => store.pool.db.execute(sql`select add_job(${kind}, 'a', 'u', 'one', 'l')`);
+  await addOne();
+  const [first] = await claim(1);
+  await addOne();
+  await addOne();
+  expect(await claim(1)).toEqual([]);
+  expect(first && (await end(first))).toBe(true);
+  const [second] = await claim(1);
+  expect(second).toMatchObject({ id: 'one', attempt: 1 });
+  expect(second && (await putBack(second, HOUR_MS))).toBe(true);
+  await addOne();
+  expect(await claim(1)).toEqual([]);
+  await store.pool.db.execute(sql.raw(makesDue(kind)));
+  const [third] = await claim(1);
+  expect(third?.attempt).toBe(1);
+  expect(third && (await end(third))).toBe(true);
+  expect(await rowsOf()).toEqual([]);
+});
+
+test('a job that is moved is due later, and the process that runs it loses it', async () => {
+  const move = (seconds: number) =>
+    store.pool.db.execute(
+      sql`select move_job(${kind}, 'a', 'u', 'one', 'l', clock_timestamp() + ${seconds} * interval '1 second')`,
+    );
+  await move(0);
+  await add('u', 'l');
+  const held = await claim(2);
+  expect(await renewJobs(store.pool.db, kind, held, HOUR_MS)).toEqual([]);
+  await move(3_600);
+  const moved = held.find(({ id }) => id === 'one');
+  expect(await renewJobs(store.pool.db, kind, held, HOUR_MS)).toEqual([moved]);
+  expect(moved && (await end(moved))).toBe(false);
+  expect(await claim(2)).toEqual([]);
+  await move(0);
+  expect(await claim(2)).toMatchObject([{ id: 'one', attempt: 1 }]);
+});
+
+test('lanes of one name are deleted with what waits and runs in them, and with what is being added', async () => {
+  await add('u', 'l', 2);
+  await add('v', 'l');
+  await add('v', 'other');
+  const commit = await addInTransaction('u', 'l');
+  const deleting = store.pool.transaction((tx) => deleteLanes(tx, { kind, appName: 'a', lane: 'l' }));
+  const waiting = sql`select from pg_locks where not granted and pid in (
+                        select pid from pg_stat_activity where datname = current_database())`;
+  await expect.poll(async () => (await store.pool.db.execute(waiting)).rows.length).toBe(1);
+  await commit();
+  await deleting;
+  expect((await rowsOf()).map(({ lane }) => lane)).toEqual(['other']);
+  expect(await lanesOf()).toEqual([{ lane: 'other' }]);
+});
+
+/** Runs the loop until `stop` is called; `notify` says what a notification of the topic says. */
+function runLoop(more: Pick<JobKind<{ job: Job }>, 'run'> & Partial<JobKind<{ job: Job }>>) {
   const draining = new AbortController();
   const listeners = new Set<() => void>();
   const stopped = runJobs<{ job: Job }>(
@@ -250,6 +302,7 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
         },
       },
       log: pino({ level: 'silent' }),
+      leaseTimes: { durationMs: HOUR_MS, renewalMs: HOUR_MS },
       draining: draining.signal,
     },
     {
@@ -257,30 +310,98 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
       name: 'jobs',
       topic: 'jobs',
       maxJobs: 2,
-      leaseMs: HOUR_MS,
-      limits: {},
       maxPauseMs: HOUR_MS,
-      load: async (_, jobs) => {
-        if (done.length === 4) draining.abort();
-        return jobs.filter(({ userId }) => userId !== 'nothing').map((job) => ({ job }));
-      },
-      run: async ({ job }) => {
-        done.push(`ran ${job.userId}`);
-        return 'done';
-      },
-      giveUp: async ({ job }, reason) => {
-        done.push(`gave up ${job.userId}: ${reason}`);
-        await end(job);
-      },
+      load: (_, jobs) => jobs.map((job) => ({ job })),
+      ...more,
     },
   );
+  const notify = () => {
+    for (const listener of listeners) listener();
+  };
+  return { draining, notify, stop: () => (draining.abort(), stopped), stopped };
+}
+
+test('the loop retries a job that fails and gives it up after its attempts; one that takes another turn begins anew', async () => {
+  await add('fails', 'l');
+  await add('more', 'l');
+  const ran: [user: string, attempt: number][] = [];
+  const loop = runLoop({
+    leaseMs: HOUR_MS,
+    retry: { attempts: 3, firstMs: 1, maxMs: 1 },
+    run: async ({ job: { userId, attempt } }) => {
+      ran.push([userId, attempt]);
+      if (userId === 'fails') throw new Error('in vain');
+      return ran.filter(([user]) => user === 'more').length < 3 ? { againInMs: 0 } : 'done';
+    },
+  });
+  await expect.poll(rowsOf).toEqual([]);
+  await loop.stop();
+  const of = (user: string) => ran.flatMap(([each, attempt]) => (each === user ? [attempt] : []));
+  expect([of('fails'), of('more')]).toEqual([
+    [1, 2, 3],
+    [1, 1, 1],
+  ]);
+});
+
+test('a run whose job is lost is told so at the next renewal, and a job that stopping ends early waits for others', async () => {
+  await add('u', 'lost');
+  await add('u', 'kept');
+  const aborted = Promise.withResolvers<unknown>();
+  const [started, stopping] = [Promise.withResolvers<Job>(), Promise.withResolvers<void>()];
+  const lanes = new Map((await jobLanesOf()).map(({ id, lane }) => [id, lane]));
+  const loop = runLoop({
+    run: async ({ job }, signal) => {
+      if (lanes.get(job.id) === 'kept') {
+        await stopping.promise;
+        throw new Error('the process stops');
+      }
+      started.resolve(job);
+      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      aborted.resolve(signal.reason);
+      return 'stored';
+    },
+  });
+  const { id } = await started.promise;
+  await store.pool.db.execute(sql`select move_job(${kind}, 'a', 'u', ${id}, 'lost', now() + interval '1 hour')`);
+  loop.notify();
+  expect(await aborted.promise).toBeInstanceOf(LeaseLostError);
+  loop.draining.abort();
+  stopping.resolve();
+  await loop.stopped;
+  expect((await claim(2)).map((job) => lanes.get(job.id))).toEqual(['kept']);
+});
+
+test('the loop runs jobs, gives a poison job up, ends one about nothing, and leaves to others what it claims while it stops', async () => {
+  await add('poison', 'l');
+  for (let n = 0; n < 2; n++) {
+    await claim(1, {}, 0);
+    await sleep(2);
+  }
+  await add('good', 'l', 3);
+  await add('nothing', 'l');
+  const done: string[] = [];
+  const loop = runLoop({
+    leaseMs: HOUR_MS,
+    load: async (_, jobs) => {
+      if (done.length === 4) loop.draining.abort();
+      return jobs.filter(({ userId }) => userId !== 'nothing').map((job) => ({ job }));
+    },
+    run: async ({ job }) => {
+      done.push(`ran ${job.userId}`);
+      return 'done';
+    },
+    giveUp: async ({ job }, reason) => {
+      done.push(`gave up ${job.userId}: ${reason}`);
+      await end(job);
+    },
+  });
   await expect.poll(() => done.length).toBe(4);
   await expect.poll(rowsOf).toEqual([]);
   const reason = 'Given up after two processes ended while they ran it.';
   expect(done.toSorted()).toEqual([`gave up poison: ${reason}`, 'ran good', 'ran good', 'ran good']);
   await add('late', 'l');
-  for (const listener of listeners) listener();
-  await stopped;
+  loop.notify();
+  await loop.stopped;
   expect([done.length, await rowsOf()]).toMatchObject([4, [{ user_id: 'late', running: false }]]);
 });
 

@@ -13,7 +13,7 @@ import { insertSession } from '../../src/conversation/sessions/session-store.ts'
 import type { SessionKey } from '../../src/core/session.ts';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
-import { claimJobs, endJobs, putBackJob } from '../../src/platform/jobs/job-store.ts';
+import { claimJobs, endJob, putBackJob } from '../../src/platform/jobs/job-store.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { installVectors, meanings } from '../support/vectors.ts';
@@ -197,7 +197,7 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
     const rows = await listUnembedded(db, job, MODEL, 2);
     const vectors = rows.map(() => [1, 0]);
     if (rows.length > 0) await saveVectors(db, job, MODEL, rows, vectors);
-    await (rows.length === 0 ? endJobs(db, MEMORY_JOB, [job]) : putBackJob(db, MEMORY_JOB, job, { isNew: true }));
+    await (rows.length === 0 ? endJob(db, MEMORY_JOB, job) : putBackJob(db, MEMORY_JOB, job, { isNew: true }));
     return [job.userId, rows.length];
   };
   const turns: unknown[] = [];
@@ -214,7 +214,7 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
   const [job] = await claim();
   await add({ ...many, sessionId: 'c' }, ['seven']);
   expect(await claim()).toEqual([]);
-  if (job) await endJobs(db, MEMORY_JOB, [job]);
+  if (job) await endJob(db, MEMORY_JOB, job);
   expect(await claim()).toMatchObject([{ id: job?.id, userId: many.userId, attempt: 1 }]);
 });
 

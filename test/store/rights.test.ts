@@ -32,7 +32,6 @@ const OF_USERS = [
   'jobs',
   'legal_holds',
   'memories',
-  'score_jobs',
   'session_verdicts',
   'sessions',
   'signals',

@@ -49,8 +49,6 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     'job_lanes',
     'jobs',
     'legal_holds',
-    // What is to be done about a session.
-    'score_jobs',
     'user_erasures',
     'user_storage',
   ]);

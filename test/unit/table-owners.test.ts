@@ -40,7 +40,6 @@ const OWNERS: Record<string, string> = {
   evalRunCases: 'features/evals',
   evalVerdicts: 'features/evals',
   evalSessionScores: 'features/evals',
-  scoreJobs: 'features/evals',
   scoreRules: 'features/evals',
   sessionVerdicts: 'features/evals',
   cronjobs: 'features/cronjobs',

@@ -4,8 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Job } from '../../platform/jobs/job-store.ts';
-import { type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
-import type { QueueContext } from '../../platform/work/leased-queue.ts';
+import { type JobContext, type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
 import type { Embedder, HostedAgent } from '../apps/hosted-agent.ts';
 import { spend } from '../budgets/budget-store.ts';
 import { OverBudgetError } from '../budgets/budget.ts';
@@ -29,7 +28,7 @@ const MAX_DIMENSIONS = 16_000;
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
-type MemoryContext = QueueContext & { database: DatabasePool; agents: Agents };
+type MemoryContext = JobContext & { agents: Agents };
 
 /** Looks for pgvector if an application configures embeddings; without it warns that only words are searched. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
@@ -123,5 +122,5 @@ async function embedBatch(db: Database, embedder: Embedder, job: Job, signal: Ab
     if (!isRefused) throw error;
     await store.saveVectors(db, job, model, rows, []);
   }
-  return 'more';
+  return { againInMs: 0 };
 }

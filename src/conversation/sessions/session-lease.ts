@@ -1,4 +1,4 @@
-import { type SQL, and, eq, sql } from 'drizzle-orm';
+import { type SQL, and, eq, isNotNull, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
@@ -28,6 +28,10 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
   isFree: sql<boolean>`${sessions.leaseToken} is null`,
   changeTime: sql`${sessions.updateTime}`,
 });
+
+/** True if an invocation of the session runs. */
+export const isBusy = async (db: Database, key: SessionKey): Promise<boolean> =>
+  (await db.$count(sessions, and(isSession(key, sessions), isNotNull(sessions.leaseToken)))) > 0;
 
 /** Locks the session's row until the transaction ends. @returns `undefined` if it does not exist or was skipped */
 export async function lockSession(

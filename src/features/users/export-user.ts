@@ -41,7 +41,7 @@ const VERSION = 1;
  * Tables that are not exported: idempotency keys and streamed text repeat the content of events; budgets belong to the
  * operator; credentials are secrets of this service; scores and embeddings can be computed again.
  */
-const LEFT_OUT = new Set(['event_deltas', 'idempotency_keys', 'score_jobs', 'user_credentials', ...OPERATORS_TABLES]);
+const LEFT_OUT = new Set(['event_deltas', 'idempotency_keys', 'user_credentials', ...OPERATORS_TABLES]);
 /** Tables exported last, because an import would otherwise notify the imported webhooks of the imported runs. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [

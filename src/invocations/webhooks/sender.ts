@@ -1,8 +1,5 @@
-import type { Log } from '../../platform/log.ts';
 import type { Metrics } from '../../platform/metrics.ts';
-import type { DatabasePool } from '../../platform/db/database.ts';
-import { type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
-import type { Notifications } from '../../platform/db/notifications.ts';
+import { type JobContext, type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { retryPauseMs, withAnswer, getBody } from './delivery.ts';
 import {
@@ -39,12 +36,7 @@ export interface SenderSettings {
   retentionCount: number;
 }
 
-export interface SenderContext {
-  database: DatabasePool;
-  notifications: Notifications;
-  log: Log;
-  /** Aborted when shutdown begins: no further delivery is sent. */
-  draining: AbortSignal;
+export interface SenderContext extends JobContext {
   /** Aborted when the process must end: deliveries in progress are left to other processes. */
   stopping: AbortSignal;
   metrics?: Metrics | undefined;

@@ -14,7 +14,6 @@ const ON_COORDINATOR = new Set([
   'cronjob_runs',
   'job_lanes',
   'jobs',
-  'score_jobs',
   'user_credentials',
   'webhooks',
   'webhook_deliveries',

@@ -1,4 +1,4 @@
-import { and, eq, gt, or, sql } from 'drizzle-orm';
+import { and, eq, gt, or, type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { Database } from '../db/database.ts';
@@ -62,12 +62,35 @@ const keyOf = (kind: string, { appName, userId, id, token }: Job) =>
 export const addsJob = (kind: string, { appName, userId, id }: JobKey, due = sql`clock_timestamp()`) =>
   sql`add_job(${kind}, ${appName}, ${userId}, ${id}, p_lane => '', p_due => ${due})`;
 
-export async function deleteUserJobs(
-  db: Database,
-  { appName, userId }: Pick<Job, 'appName' | 'userId'>,
-): Promise<void> {
-  for (const table of [jobs, jobLanes])
-    await db.delete(table).where(and(eq(table.appName, appName), eq(table.userId, userId)));
+type User = Pick<Job, 'appName' | 'userId'>;
+/** Lanes of one name, of all users of an application. */
+export type Lanes = Pick<Job, 'appName'> & { kind: string; lane: string };
+
+const areOfUser = (table: typeof jobs | typeof jobLanes, { appName, userId }: User) =>
+  and(eq(table.appName, appName), eq(table.userId, userId));
+const areInLanes = (table: typeof jobs | typeof jobLanes, { kind, appName, lane }: Lanes) =>
+  and(eq(table.kind, kind), eq(table.appName, appName), eq(table.lane, lane));
+
+/** Deletes jobs with their lanes: the lanes first, because that waits for writers who are adding jobs to them. */
+async function deleteJobs(tx: Database, are: (table: typeof jobs | typeof jobLanes) => SQL | undefined): Promise<void> {
+  for (const table of [jobLanes, jobs]) await tx.delete(table).where(are(table));
+}
+
+export const deleteUserJobs = (tx: Database, user: User): Promise<void> =>
+  deleteJobs(tx, (table) => areOfUser(table, user));
+
+export const deleteLanes = (tx: Database, lanes: Lanes): Promise<void> =>
+  deleteJobs(tx, (table) => areInLanes(table, lanes));
+
+/** Deletes the jobs that wait and are due. @returns their number */
+export async function deleteDueJobs(db: Database, lanes: Lanes): Promise<number> {
+  const { rowCount } = await db.execute(sql`
+    with due as materialized (
+      select ctid as place from ${jobs}
+      where ${areInLanes(jobs, lanes)} and ${jobs.leaseToken} is null and ${jobs.dueTime} <= clock_timestamp()
+      for update skip locked)
+    delete from ${jobs} using due where ctid = due.place`);
+  return rowCount ?? 0;
 }
 
 /** For statements about what jobs are about: the join with the job of a row, and when it is due or its lease expires. */
@@ -81,8 +104,10 @@ export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', Any
 /** SQL expression that ends a claimed job, or puts it back if it was added again; false if another process has it. */
 export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
 
-export async function endJobs(db: Database, kind: string, claimed: Job[]): Promise<void> {
-  for (const job of claimed) await db.execute(sql`select ${endsJob(kind, job)}`);
+/** Ends a claimed job. @throws {LeaseLostError} if another process has claimed it, or it is gone */
+export async function endJob(db: Database, kind: string, job: Job): Promise<void> {
+  const { rows } = await db.execute<{ isHeld: boolean }>(sql`select ${endsJob(kind, job)} as "isHeld"`);
+  if (rows[0]?.isHeld !== true) throw jobLost();
 }
 
 export const jobLost = () => new LeaseLostError('Another process has claimed the job, or it is gone.');

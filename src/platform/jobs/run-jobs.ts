@@ -2,7 +2,7 @@ import { LimitError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
 import {
   claimJobs,
-  endJobs,
+  endJob,
   type Job,
   type JobLimits,
   jobLost,
@@ -12,11 +12,17 @@ import {
 } from './job-store.ts';
 import { backOffMs, type LeasedQueue, pauseUntil, type QueueContext, runLeasedQueue } from '../work/leased-queue.ts';
 
+/** A kind that yields claims at most so many jobs at once, and at most 20 a second. */
+const YIELDING = { slots: 2, minPauseMs: 100 };
+/** Such a kind pauses 20 times as long as a claim took, because a slow claim means that the database is under load. */
+const REST = 20;
+const MAX_REST_MS = 1_000;
+
 /**
- * What becomes of a job after its run: it is `done`; it takes another turn, because there is `more` to do; or the run
- * has `stored` that itself, in the statement that stored its result.
+ * What becomes of a job after its run: it is over; it takes another turn, after a pause in milliseconds; or the run has
+ * stored that itself, in the statement that stored its result.
  */
-export type JobEnd = 'done' | 'more' | 'stored';
+export type JobEnd = 'done' | { againInMs: number } | 'stored';
 
 /** A kind of job of the table `jobs`. `Work` is a claimed job with the rows that it is about. */
 export interface JobKind<Work extends { job: Job }>
@@ -24,21 +30,24 @@ export interface JobKind<Work extends { job: Job }>
   kind: string;
   /** Applications that this process serves. Default: all. */
   appNames?: readonly string[];
-  /** Time in milliseconds after which the process of a job counts as dead. */
-  leaseMs: number;
   /**
-   * Renews leases, for jobs that may run longer: at most a third of the lease, so that two renewals may fail. A job that
-   * another process has, or that was deleted, is stopped: at the next renewal, or at a notification of `cancelTopic`.
+   * Time in milliseconds after which the process of a job counts as dead. Default, for jobs that may run for long: the
+   * lease of a session, which is renewed.
    */
-  renewal?: { renewalMs: number; cancelTopic: string };
+  leaseMs?: number;
+  /** Notification topic that is published when jobs that run are cancelled; it triggers a renewal. Default: `topic`. */
+  cancelTopic?: string;
   limits?: JobLimits;
   /** Maximum pause in milliseconds between two polls, because notifications may be lost. */
   maxPauseMs: number;
+  /** True: jobs wait while the database is busy, because requests of users come first. */
+  yields?: boolean;
   /**
    * Reads what claimed jobs are about, in the transaction of their claim. A job that is missing in the result has nothing
    * to do any more and is ended.
    */
   load: (tx: Database, jobs: Job[]) => Work[] | Promise<Work[]>;
+  /** Runs a job; the signal aborts if the job is lost to another process. */
   run: (work: Work, signal: AbortSignal) => Promise<JobEnd>;
   /** Attempts at a job whose runs fail, and the pauses between them. Default: any number, each after the lease. */
   retry?: { attempts: number; firstMs: number; maxMs: number };
@@ -46,52 +55,62 @@ export interface JobKind<Work extends { job: Job }>
   giveUp?: (work: Work, reason: string) => Promise<unknown>;
 }
 
+export type JobContext = QueueContext & {
+  database: DatabasePool;
+  leaseTimes: { durationMs: number; renewalMs: number };
+};
+
 /** Claims and runs jobs of a kind until the process drains. @returns a promise that settles when the last has ended */
 export function runJobs<Work extends { job: Job }>(
-  context: QueueContext & { database: DatabasePool },
-  { kind, appNames, leaseMs, renewal, limits, maxPauseMs, load, run, retry, giveUp, ...queue }: JobKind<Work>,
+  context: JobContext,
+  { kind, appNames, limits, maxPauseMs, load, run, retry, yields = false, ...queue }: JobKind<Work>,
 ): Promise<void> {
-  const { database, draining, log } = context;
+  const { database, leaseTimes, draining, log } = context;
   const { db } = database;
-  const abandon = giveUp ?? (({ job }: Work) => endJobs(db, kind, [job]));
+  const {
+    leaseMs = leaseTimes.durationMs,
+    cancelTopic = queue.topic,
+    giveUp = ({ job }: Work) => endJob(db, kind, job),
+  } = queue;
   const toLogFields = ({ job }: Work) => ({ app: job.appName, jobId: job.id });
+  let restsUntil = 0;
+  const claim = (slots: number) =>
+    database.transaction(async (tx) => {
+      const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, appNames, slots, leaseMs, limits });
+      const jobs = claimed.length > 0 ? await load(tx, claimed) : [];
+      const loaded = new Set(jobs.map(({ job }) => job));
+      for (const job of claimed) if (!loaded.has(job)) await endJob(tx, kind, job);
+      // If shutdown has begun meanwhile, roll the claim back, so that another process claims these jobs.
+      draining.throwIfAborted();
+      return { jobs, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
+    });
   const fail = async (work: Work, error: unknown) => {
     // Another process runs at once what this one left because it stops.
     if (draining.aborted) return putBackJob(db, kind, work.job, {});
     if (!retry) throw error;
     log.warn({ ...toLogFields(work), reason: String(error) }, `one of the ${queue.name} failed`);
-    if (work.job.attempt >= retry.attempts) return abandon(work, String(error));
+    if (work.job.attempt >= retry.attempts) return giveUp(work, String(error));
     const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(work.job.attempt, retry);
     return putBackJob(db, kind, work.job, { pauseMs });
   };
   return runLeasedQueue<Work>(context, {
     ...queue,
+    ...(yields && { minPauseMs: YIELDING.minPauseMs }),
     claim: async ({ slots }) => {
       // Without a free slot, the end of a job wakes this loop.
       if (slots === 0) return { jobs: [], pauseMs: maxPauseMs };
-      return database.transaction(async (tx) => {
-        const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, appNames, slots, leaseMs, limits });
-        const jobs = claimed.length > 0 ? await load(tx, claimed) : [];
-        const loaded = new Set(jobs.map(({ job }) => job));
-        await endJobs(
-          tx,
-          kind,
-          claimed.filter((job) => !loaded.has(job)),
-        );
-        // If shutdown has begun meanwhile, roll the claim back, so that another process claims these jobs.
-        draining.throwIfAborted();
-        return { jobs, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
-      });
+      if (!yields) return claim(slots);
+      const startedAt = performance.now();
+      if (startedAt < restsUntil) return { jobs: [], pauseMs: restsUntil - startedAt };
+      const claimed = await claim(Math.min(slots, YIELDING.slots));
+      restsUntil = performance.now() + Math.min(MAX_REST_MS, REST * (performance.now() - startedAt));
+      return claimed.jobs.length > 0 ? { ...claimed, pauseMs: 0 } : claimed;
     },
-    run: async (work, signal) => {
-      const end = await run(work, signal).catch((error: unknown) => fail(work, error).then((): JobEnd => 'stored'));
-      if (end === 'done') await endJobs(db, kind, [work.job]);
-      if (end === 'more') await putBackJob(db, kind, work.job, { isNew: true });
-    },
-    ...(renewal && {
+    ...(queue.leaseMs === undefined && {
       lease: {
-        ...renewal,
-        renew: async (works, stop) => {
+        renewalMs: leaseTimes.renewalMs,
+        cancelTopic,
+        renew: async (works: Work[], stop: (work: Work, reason: Error) => void) => {
           const jobs = works.map(({ job }) => job);
           const lost = new Set(await renewJobs(db, kind, jobs, leaseMs));
           const lostWorks = works.filter(({ job }) => lost.has(job));
@@ -100,9 +119,14 @@ export function runJobs<Work extends { job: Job }>(
         },
       },
     }),
+    run: async (work, signal) => {
+      const end = await run(work, signal).catch((error: unknown) => fail(work, error).then((): JobEnd => 'stored'));
+      if (end === 'done') await endJob(db, kind, work.job);
+      else if (end !== 'stored') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, isNew: true });
+    },
     losses: {
       count: ({ job }) => job.losses,
-      giveUp: abandon,
+      giveUp,
       takeBack: ({ job }) => takeBackLoss(db, kind, job),
     },
     toLogFields,

@@ -1,16 +1,62 @@
-import { and, asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, inArray, sql } from 'drizzle-orm';
 import { listDayUses, saveBudget } from '../../../conversation/budgets/budget-store.ts';
 import { ConflictError } from '../../../core/errors.ts';
+import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
-import { scoreJobs, scoreRules } from '../../../platform/db/schema/schema.ts';
+import { scoreRules } from '../../../platform/db/schema/schema.ts';
 import { excluded } from '../../../platform/db/sql.ts';
+import { deleteDueJobs, deleteLanes, endJob, type Job } from '../../../platform/jobs/job-store.ts';
 import { MAX_RULES, type ScoreRule, toPayer } from './score-rule.ts';
 
 const r = scoreRules;
 const today = sql`(statement_timestamp() at time zone 'utc')::date`;
 const isRule = (appName: string, id: string) => and(eq(r.appName, appName), eq(r.id, id));
 const scoredToday = sql<number>`case when ${r.day} = ${today} then ${r.scored} else 0 end`;
+
+/** Kind of the jobs that score a session or a turn of it, as in `add_score_jobs`. */
+export const SCORE_JOB = 'score';
+/** The lane of a rule's jobs, as in `add_score_jobs`. */
+const toLane = (appName: string, ruleId: string) => ({ kind: SCORE_JOB, appName, lane: `${appName} ${ruleId}` });
+
+/** A score that is due by a rule. */
+export interface DueScore extends SessionKey {
+  job: Job;
+  ruleId: string;
+  /** Invocation whose turn is scored; empty for the whole session. */
+  invocationId: string;
+  rule: ScoreRule;
+}
+
+/** Reads the rules of claimed jobs, unless they were deleted. */
+export async function loadScores(tx: Database, jobs: Job[]): Promise<DueScore[]> {
+  const appNames = jobs.map(({ appName }) => appName);
+  const { appName, id, definition } = r;
+  const rows = await tx.select({ appName, id, definition }).from(r).where(inArray(appName, appNames));
+  return jobs.flatMap((job) => {
+    const [ruleId, sessionId, invocationId] = JSON.parse(job.id) as [string, string, string];
+    const rule = rows.find((row) => row.appName === job.appName && row.id === ruleId);
+    if (!rule) return [];
+    const { userId } = job;
+    return [
+      {
+        job,
+        appName: job.appName,
+        userId,
+        sessionId,
+        ruleId,
+        invocationId,
+        rule: unescapeValue(rule.definition) as ScoreRule,
+      },
+    ];
+  });
+}
+
+/** Deletes a job and all due jobs of the same rule. @returns the number of deleted jobs */
+export async function skipDue(db: Database, { job, appName, ruleId }: DueScore): Promise<number> {
+  await endJob(db, SCORE_JOB, job);
+  return 1 + (await deleteDueJobs(db, toLane(appName, ruleId)));
+}
 
 const toBudget = (id: string, rule?: ScoreRule) => ({
   appliesTo: 'user' as const,
@@ -40,7 +86,7 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
 /** Deletes a score rule and its jobs. Scores stay stored. @returns false if the rule does not exist */
 export async function deleteRule(tx: Database, appName: string, id: string): Promise<boolean> {
   const rows = await tx.delete(r).where(isRule(appName, id)).returning({ id: r.id });
-  await tx.delete(scoreJobs).where(and(eq(scoreJobs.appName, appName), eq(scoreJobs.ruleId, id)));
+  await deleteLanes(tx, toLane(appName, id));
   await saveBudget(tx, appName, toBudget(id));
   return rows.length > 0;
 }

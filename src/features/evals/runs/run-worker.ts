@@ -19,16 +19,13 @@ const RETRY = { attempts: Infinity, firstMs: 250, maxMs: 10_000 };
  * keeps its job's place, so that evaluations never have all of the process's invocations.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
-  const { database, leaseTimes, agents } = context;
-  const { durationMs: leaseMs, renewalMs } = leaseTimes;
   return runJobs<{ job: Job }>(context, {
     kind: EVALUATION_JOB,
     name: 'evaluation cases',
     topic: EVALUATION_JOB,
-    appNames: [...agents.keys()],
+    cancelTopic: CANCEL_TOPIC,
+    appNames: [...context.agents.keys()],
     maxJobs: MAX_PARALLELISM,
-    leaseMs,
-    renewal: { renewalMs, cancelTopic: CANCEL_TOPIC },
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
     load: (_, jobs) => jobs.map((job) => ({ job })),

@@ -243,24 +243,6 @@ export const scoreRules = pgTable(
   ],
 );
 
-/** Pending scores, one per rule and session or invocation. A trigger inserts them when an invocation ends. */
-export const scoreJobs = pgTable(
-  'score_jobs',
-  (c) => ({
-    ...ofSession(),
-    ruleId: identifier('rule_id').notNull(),
-    invocationId: identifier('invocation_id').notNull(),
-    dueTime: time('due_time').notNull(),
-    leaseToken: c.uuid('lease_token'),
-    losses: c.smallint('losses').notNull().default(0),
-  }),
-  (t) => [
-    primaryKey({ name: 'score_jobs_pkey', columns: [t.appName, t.userId, t.sessionId, t.ruleId, t.invocationId] }),
-    index('score_jobs_due_idx').on(t.appName, t.ruleId, t.dueTime),
-    index('score_jobs_lease_idx').on(t.leaseToken).where(sql`lease_token is not null`),
-  ],
-);
-
 /** People's verdicts on sessions and events, one per person. */
 export const sessionVerdicts = pgTable(
   'session_verdicts',

@@ -28,7 +28,6 @@ export {
   evalSessionScores,
   evalSets,
   evalVerdicts,
-  scoreJobs,
   scoreRules,
   sessionVerdicts,
 } from './evals.ts';
