@@ -119,6 +119,39 @@ test('a turn that another process has taken over does not end its case: it is wa
   await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
 });
 
+test('cases of more runs than a process has places for leave room for a user, and all come to an end', async () => {
+  const PLACES = 16;
+  const provider = await startHeldProvider();
+  closing.push(() => provider.close());
+  const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'fake', MODEL_BASE_URL: provider.baseUrl };
+  const app = await startApp(model);
+  closing.push(() => app.close());
+  const cases = Array.from({ length: PLACES }, (_, n) => ({ evalId: `c${n}`, conversation: [turn('a', 'At last.')] }));
+  await set(app, 's', cases);
+  const start = () => app.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH], parallelism: PLACES });
+  const runs = [await start(), await start()].map(({ body }) => (body as { runId: string }).runId);
+  const sql = new Client({ connectionString: app.databaseUrl });
+  await sql.connect();
+  closing.push(() => sql.end());
+  const counts = async () => {
+    const { rows } = await sql.query<{ turns: number; jobs: number; others: number }>(`
+      select (select count(*) from jobs where kind = 'evaluation')::int as jobs,
+             count(*) filter (where job is not null)::int as turns, count(*) filter (where job is null)::int as others
+      from invocations where status = 'running'`);
+    return rows[0];
+  };
+  await expect.poll(counts).toEqual({ turns: PLACES, jobs: PLACES, others: 0 });
+  await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'hers' });
+  await app.post('/apps/harness_agent/users/u/sessions/hers/invocations', { newMessage: text('a') });
+  await expect.poll(counts).toEqual({ turns: PLACES, jobs: PLACES, others: 1 });
+  provider.release();
+  for (const runId of runs) {
+    const frames = (await app.get(`${D}/eval-runs/${runId}/stream`)).text.trim().split('\n\n');
+    const end = JSON.parse(frames.at(-1)?.replace('data: ', '') ?? '') as object;
+    expect(end).toMatchObject({ status: 'done', counts: { total: PLACES, passed: PLACES } });
+  }
+});
+
 test('a process that stops gives its case back; the next one goes on with its turn', async () => {
   const provider = await startFakeProvider('openai-compatible', [
     { text: ['one'] },
