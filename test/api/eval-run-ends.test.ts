@@ -119,6 +119,38 @@ test('a turn that another process has taken over does not end its case: it is wa
   await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
 });
 
+test('a turn that is cancelled begins its case again, in a new session; one whose session is deleted ends it', async () => {
+  const { app, provider } = await withModel([{ stop: 'silent' }, { text: ['one'] }, { stop: 'silent' }]);
+  await set(app, 's', [{ evalId: 'a', conversation: [turn('a', 'one')] }]);
+  const sql = new Client({ connectionString: app.databaseUrl });
+  await sql.connect();
+  closing.push(() => sql.end());
+  const start = async () => {
+    const { body } = await app.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });
+    return `${D}/eval-runs/${(body as { runId: string }).runId}`;
+  };
+  const findTurn = async (requests: number) => {
+    await expect.poll(() => provider.requests.length).toBe(requests);
+    const { rows } = await sql.query<{ session: string; id: string }>(
+      `select '/apps/harness_agent/users/' || user_id || '/sessions/' || session_id as session, id
+       from invocations where status = 'running'`,
+    );
+    return rows[0];
+  };
+  const first = await start();
+  const cancelled = await findTurn(1);
+  await app.post(`${cancelled?.session}/invocations/${cancelled?.id}/cancel`, {});
+  await expect.poll(async () => (await app.get(first)).body).toMatchObject({ status: 'done', counts: { passed: 1 } });
+  const second = await start();
+  await app.send('DELETE', (await findTurn(3))?.session ?? '');
+  await expect.poll(async () => (await app.get(second)).body).toMatchObject({ status: 'done', counts: { errors: 1 } });
+  const { rows } = await sql.query('select status, session_count, error from eval_run_cases order by start_time');
+  expect(rows).toEqual([
+    { status: 'done', session_count: 2, error: null },
+    { status: 'error', session_count: 1, error: expect.stringContaining('Session not found') as string },
+  ]);
+});
+
 test('cases of more runs than a process has places for leave room for a user, and all come to an end', async () => {
   const PLACES = 16;
   const provider = await startHeldProvider();

@@ -141,7 +141,7 @@ describe('cases', () => {
     const turns = async () => (await claimSteps(appName, 2)).map(({ userId }) => userId).toSorted();
     expect(await turns()).toEqual(['many', 'many']);
     await newRun(ids, { appName, requestedBy: 'few' });
-    for (let turn = 0; turn < 5; turn += 1) expect(await turns()).toEqual(['few', 'many']);
+    for (let round = 0; round < 5; round += 1) expect(await turns()).toEqual(['few', 'many']);
   });
 
   test('of applications that a process does not serve are left to others', async () => {
