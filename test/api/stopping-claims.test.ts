@@ -53,7 +53,7 @@ async function insertEvaluation(): Promise<void> {
 test.each([
   ['cronjob run', insertCronjobRun, { CRONJOBS: 'true' }, 'cronjob_runs', 'status, attempt', ['queued', 0]],
   ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'jobs', 'kind, attempt', ['delivery', 0]],
-  ['step of a case', insertEvaluation, { DEV_UI: 'true' }, 'jobs', 'kind, attempt', ['evaluation', 0]],
+  ['step of a case', insertEvaluation, { DEV_UI: 'true' }, 'jobs', 'kind, lease_token', ['evaluation', null]],
 ])('that claims a %s while it begins to stop begins nothing', async (_, insert, setting, table, columns, untouched) => {
   await insert();
   const holder = new Client({ connectionString: store.url });

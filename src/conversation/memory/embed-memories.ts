@@ -95,7 +95,6 @@ export async function runMemoryJobs(context: MemoryContext): Promise<void> {
     leaseMs: LEASE_MS,
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
-    load: (_, jobs) => jobs.map((job) => ({ job })),
     run: async ({ job }) => {
       const { embedder, remember } = agents.get(job.appName) ?? {};
       const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);

@@ -44,9 +44,9 @@ export interface JobKind<Work extends { job: Job }>
   yields?: boolean;
   /**
    * Reads what claimed jobs are about, in the transaction of their claim. A job that is missing in the result has nothing
-   * to do any more and is ended.
+   * to do any more and is ended. Absent: the work is the job alone, and a claim is one statement.
    */
-  load: (tx: Database, jobs: Job[]) => Work[] | Promise<Work[]>;
+  load?: (tx: Database, jobs: Job[]) => Work[] | Promise<Work[]>;
   /** Runs a job; the signal aborts if the job is lost to another process. */
   run: (work: Work, signal: AbortSignal) => Promise<JobEnd>;
   /** Attempts at a job whose runs fail, and the pauses between them. Default: any number, each after the lease. */
@@ -74,16 +74,27 @@ export function runJobs<Work extends { job: Job }>(
   } = queue;
   const toLogFields = ({ job }: Work) => ({ app: job.appName, jobId: job.id });
   let restsUntil = 0;
-  const claim = (slots: number) =>
+  const claimIn = async (tx: Database, slots: number) => {
+    const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, appNames, slots, leaseMs, limits });
+    return { claimed, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
+  };
+  // If shutdown has begun meanwhile, a claim is rolled or put back, so that another process claims these jobs.
+  const claimLoaded = (slots: number, loadJobs: NonNullable<typeof load>) =>
     database.transaction(async (tx) => {
-      const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, appNames, slots, leaseMs, limits });
-      const jobs = claimed.length > 0 ? await load(tx, claimed) : [];
+      const { claimed, pauseMs } = await claimIn(tx, slots);
+      const jobs = claimed.length > 0 ? await loadJobs(tx, claimed) : [];
       const loaded = new Set(jobs.map(({ job }) => job));
       for (const job of claimed) if (!loaded.has(job)) await endJob(tx, kind, job);
-      // If shutdown has begun meanwhile, roll the claim back, so that another process claims these jobs.
       draining.throwIfAborted();
-      return { jobs, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
+      return { jobs, pauseMs };
     });
+  const claimAlone = async (slots: number) => {
+    const { claimed, pauseMs } = await claimIn(db, slots);
+    if (draining.aborted) for (const job of claimed) await putBackJob(db, kind, job, {});
+    draining.throwIfAborted();
+    return { jobs: claimed.map((job) => ({ job }) as Work), pauseMs };
+  };
+  const claim = (slots: number) => (load ? claimLoaded(slots, load) : claimAlone(slots));
   const fail = async (work: Work, error: unknown) => {
     // Another process runs at once what this one left because it stops.
     if (draining.aborted) return putBackJob(db, kind, work.job, {});

@@ -28,7 +28,6 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     maxJobs: MAX_PARALLELISM,
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
-    load: (_, jobs) => jobs.map((job) => ({ job })),
     run: ({ job }, signal) => runJob(context, job, signal),
     giveUp: ({ job }, message) => end(context, job, { lastSequence: 0, error: { message, failedTurn: 0 } }),
   });
