@@ -67,8 +67,8 @@ const FEATURES = [
    select '${APP}', 'u' || n * 10, 'j' || n, 'job', 'hello',
      '{"type": "daily", "time": "08:00", "timezone": "UTC"}', true,
      'new', 'skip', 'skip', 1, 1, 1, 1, now() + interval '1 day' from generate_series(1, {users} / 10) n`,
-  `insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, end_time)
-   select app_name, user_id, id, id || '-' || n, now() - n * interval '1 day', false, 'success', now()
+  `insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, reason)
+   select app_name, user_id, id, id || '-' || n, now() - n * interval '1 day', 'The previous run was still going.'
    from cronjobs, generate_series(1, 5) n where user_id <> 'measured'`,
   `insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
    select '${APP}', 'u' || n * 10, 'w' || n, 'https://hook.example/x', 'hook.example', false, ''

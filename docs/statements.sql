@@ -5,7 +5,7 @@
 select * from create_session(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_is_eval => $8, p_initial_state => $9);
 
 -- Claim a session, which begins an invocation. See migrations/functions/claim_session.sql.
-select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25);
+select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25, p_places => $26);
 
 -- The history that an invocation goes on from.
 select page.text, page.last, page.own, "s"."last_sequence" as final,
@@ -37,7 +37,7 @@ select * from enqueue_invocation(p_app => $1, p_user => $2, p_session => $3, p_i
 select * from finish_invocation(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_invocation => $8, p_token => $9, p_new_token => $10, p_status => $11, p_answer => $12, p_error_code => $13, p_error_message => $14, p_llm_calls => $15, p_tool_calls => $16, p_prompt_tokens => $17, p_output_tokens => $18, p_models => $19, p_calls => $20, p_tasks => $21, p_tape_start => $22, p_tape => $23, p_prompts => $24, p_has_deltas => $25, p_remembers => $26);
 
 -- Claim a session for an invocation that waited. See migrations/functions/claim_session.sql.
-select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25);
+select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25, p_places => $26);
 
 -- Get a session.
 select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||

@@ -124,35 +124,18 @@ CREATE TABLE "budgets" (
 	CONSTRAINT "budgets_user_id_check" CHECK ((applies_to = 'user') = (user_id <> ''))
 );
 --> statement-breakpoint
-CREATE TABLE "cronjob_runs" (
+CREATE TABLE "skipped_runs" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
 	"cronjob_id" text collate "C" NOT NULL,
 	"id" text collate "C" NOT NULL,
 	"due_time" timestamp (6) with time zone NOT NULL,
-	"is_manual" boolean NOT NULL,
-	"status" text NOT NULL,
-	"attempt" integer DEFAULT 0 NOT NULL,
-	"next_attempt_time" timestamp (6) with time zone,
-	"lease_token" uuid,
-	"lease_expire_time" timestamp (6) with time zone,
-	"losses" smallint DEFAULT 0 NOT NULL,
-	"cancel_request_time" timestamp (6) with time zone,
-	"session_id" text collate "C",
-	"invocation_id" text collate "C",
-	"output" text,
-	"error_code" text,
-	"error_message" text,
+	"tries" smallint DEFAULT 0 NOT NULL,
+	"reason" text NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
-	"start_time" timestamp (6) with time zone,
-	"end_time" timestamp (6) with time zone,
-	CONSTRAINT "cronjob_runs_pkey" PRIMARY KEY("app_name","user_id","cronjob_id","id"),
-	CONSTRAINT "cronjob_runs_due_key" UNIQUE("app_name","user_id","cronjob_id","due_time"),
-	CONSTRAINT "cronjob_runs_attempt_check" CHECK (attempt >= 0),
-	CONSTRAINT "cronjob_runs_status_check" CHECK (status in ('queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped')),
-	CONSTRAINT "cronjob_runs_wait_check" CHECK ((status in ('queued', 'retrying')) = (next_attempt_time is not null)),
-	CONSTRAINT "cronjob_runs_lease_check" CHECK ((status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)),
-	CONSTRAINT "cronjob_runs_end_check" CHECK ((status in ('queued', 'retrying', 'running')) = (end_time is null))
+	"end_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "skipped_runs_pkey" PRIMARY KEY("app_name","user_id","cronjob_id","due_time"),
+	CONSTRAINT "skipped_runs_tries_check" CHECK (tries >= 0)
 );
 --> statement-breakpoint
 CREATE TABLE "cronjobs" (
@@ -674,7 +657,7 @@ CREATE TABLE "webhooks" (
 );
 --> statement-breakpoint
 ALTER TABLE "artifact_versions" ADD CONSTRAINT "artifact_versions_artifact_fkey" FOREIGN KEY ("app_name","user_id","session_id","artifact_name") REFERENCES "public"."artifacts"("app_name","user_id","session_id","name") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
-ALTER TABLE "cronjob_runs" ADD CONSTRAINT "cronjob_runs_cronjob_fkey" FOREIGN KEY ("app_name","user_id","cronjob_id") REFERENCES "public"."cronjobs"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "skipped_runs" ADD CONSTRAINT "skipped_runs_cronjob_fkey" FOREIGN KEY ("app_name","user_id","cronjob_id") REFERENCES "public"."cronjobs"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "eval_cases" ADD CONSTRAINT "eval_cases_set_fkey" FOREIGN KEY ("app_name","eval_set_id") REFERENCES "public"."eval_sets"("app_name","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "eval_cases" ADD CONSTRAINT "eval_cases_version_fkey" FOREIGN KEY ("app_name","eval_set_id","id","version") REFERENCES "public"."eval_case_versions"("app_name","eval_set_id","eval_id","version") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "eval_run_cases" ADD CONSTRAINT "eval_run_cases_run_fkey" FOREIGN KEY ("app_name","run_id") REFERENCES "public"."eval_runs"("app_name","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -693,8 +676,6 @@ ALTER TABLE "webhook_deliveries" ADD CONSTRAINT "webhook_deliveries_webhook_fkey
 CREATE INDEX "agent_prompts_age_idx" ON "agent_prompts" USING btree ("use_time");--> statement-breakpoint
 CREATE INDEX "audit_log_time_idx" ON "audit_log" USING btree ("time");--> statement-breakpoint
 CREATE INDEX "budget_uses_day_idx" ON "budget_uses" USING btree ("app_name","day");--> statement-breakpoint
-CREATE INDEX "cronjob_runs_waiting_idx" ON "cronjob_runs" USING btree ("next_attempt_time") WHERE status in ('queued', 'retrying');--> statement-breakpoint
-CREATE INDEX "cronjob_runs_running_idx" ON "cronjob_runs" USING btree ("lease_expire_time") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
 CREATE UNIQUE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
@@ -840,28 +821,6 @@ comment on column budgets.max_tokens is 'Maximum number of prompt, answer and th
 comment on column budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
 comment on column budgets.webhook_id is 'Webhook to notify when 50, 80 or 100 percent are used; null for none.';
 comment on column budgets.update_time is 'Last change.';
-comment on table cronjob_runs is 'Runs of cronjobs. Each due time has one row; inserting it claims the run.';
-comment on column cronjob_runs.app_name is 'Application.';
-comment on column cronjob_runs.user_id is 'Owner.';
-comment on column cronjob_runs.cronjob_id is 'Cronjob that runs.';
-comment on column cronjob_runs.id is 'Run identifier.';
-comment on column cronjob_runs.due_time is 'Due time; for a manual run, the time of the request.';
-comment on column cronjob_runs.is_manual is 'Requested manually.';
-comment on column cronjob_runs.status is 'queued, running, retrying (waits for another attempt), success, failed, cancelled or skipped.';
-comment on column cronjob_runs.attempt is 'Number of attempts started.';
-comment on column cronjob_runs.next_attempt_time is 'When a waiting run may start; null otherwise.';
-comment on column cronjob_runs.lease_token is 'Lease token of the process that runs it; null if none does.';
-comment on column cronjob_runs.lease_expire_time is 'When the lease expires; then the run may be taken over.';
-comment on column cronjob_runs.losses is 'Number of processes that crashed while holding it; given up after two.';
-comment on column cronjob_runs.cancel_request_time is 'When cancellation was requested.';
-comment on column cronjob_runs.session_id is 'Session of its last attempt.';
-comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.';
-comment on column cronjob_runs.output is 'Text of the answer.';
-comment on column cronjob_runs.error_code is 'Stable error code.';
-comment on column cronjob_runs.error_message is 'Why it failed or was skipped, a sentence.';
-comment on column cronjob_runs.create_time is 'When it was queued.';
-comment on column cronjob_runs.start_time is 'Start of the last attempt.';
-comment on column cronjob_runs.end_time is 'When it ended.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
 comment on column cronjobs.app_name is 'Application that runs.';
 comment on column cronjobs.user_id is 'Owner.';
@@ -1206,6 +1165,16 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.user_id is 'User.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
+comment on table skipped_runs is 'Runs of cronjobs that were left out before they began. All other runs are invocations.';
+comment on column skipped_runs.app_name is 'Application of the cronjob.';
+comment on column skipped_runs.user_id is 'Owner of the cronjob.';
+comment on column skipped_runs.cronjob_id is 'Cronjob of the run.';
+comment on column skipped_runs.id is 'Run identifier.';
+comment on column skipped_runs.due_time is 'When it was due.';
+comment on column skipped_runs.tries is 'How often it had been tried.';
+comment on column skipped_runs.reason is 'Why it was left out, a sentence.';
+comment on column skipped_runs.create_time is 'When it was queued.';
+comment on column skipped_runs.end_time is 'When it was left out.';
 comment on table user_credentials is 'Users'' grants to external resources, and pending consents; encrypted with RUNTIME_SECRET_KEY.';
 comment on column user_credentials.app_name is 'Application.';
 comment on column user_credentials.user_id is 'User who granted it.';

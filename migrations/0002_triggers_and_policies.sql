@@ -50,26 +50,28 @@ comment on function count_session_bytes is 'Trigger function: the size of a sess
 create trigger sessions_storage after insert or delete or update of event_bytes, state, initial_state on sessions
 for each row execute function count_session_bytes();
 -- A queued request counts. A running one, which has a limit of its own, counts only if it is large, because two more
--- counter updates per invocation are expensive.
-create function counted_request(p_status text, p_request jsonb) returns integer language sql immutable as $$
-  select case when p_status = 'queued' or octet_length(p_request::text) > 8192
+-- counter updates per invocation are expensive. That of a cronjob's run that has not begun is a copy, which does not.
+create function counted_request(p_status text, p_not_before timestamptz, p_request jsonb) returns integer
+language sql immutable as $$
+  select case when p_not_before is not null then 0
+              when p_status = 'queued' or octet_length(p_request::text) > 8192
               then coalesce(octet_length(p_request::text), 0) else 0 end
 $$;
 comment on function counted_request is 'Bytes of a stored request that count for its user.';
 create function count_request_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(counted_request(new.status, new.request), 0) - coalesce(counted_request(old.status, old.request), 0), 0, 0);
+    coalesce(counted_request(new.status, new.not_before, new.request), 0) - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
   return null;
 end $$;
 comment on function count_request_bytes is 'Trigger function: a stored request was added or removed.';
 create trigger invocations_storage_insert after insert on invocations for each row
-when (counted_request(new.status, new.request) > 0) execute function count_request_bytes();
+when (counted_request(new.status, new.not_before, new.request) > 0) execute function count_request_bytes();
 create trigger invocations_storage_update after update of request, status on invocations for each row
-when (counted_request(new.status, new.request) <> counted_request(old.status, old.request))
+when (counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))
 execute function count_request_bytes();
 create trigger invocations_storage_delete after delete on invocations for each row
-when (counted_request(old.status, old.request) > 0) execute function count_request_bytes();
+when (counted_request(old.status, old.not_before, old.request) > 0) execute function count_request_bytes();
 create function count_kept_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
@@ -195,7 +197,7 @@ create trigger spans_hold before delete on spans for each row execute function r
 create trigger eval_verdicts_hold before delete on eval_verdicts for each row execute function refuse_on_hold('session_id');
 create trigger eval_session_scores_hold before delete on eval_session_scores for each row execute function refuse_on_hold('session_id');
 create trigger session_verdicts_hold before delete on session_verdicts for each row execute function refuse_on_hold('session_id');
-create trigger cronjob_runs_hold before delete on cronjob_runs for each row execute function refuse_on_hold('session_id');
+create trigger skipped_runs_hold before delete on skipped_runs for each row execute function refuse_on_hold('');
 create trigger user_states_hold before delete on user_states for each row execute function refuse_on_hold('');
 create trigger cronjobs_hold before delete on cronjobs for each row execute function refuse_on_hold('');
 create trigger user_credentials_hold before delete on user_credentials for each row execute function refuse_on_hold('');
@@ -321,7 +323,11 @@ create trigger tasks_webhook_update after update on tasks for each row
 when (new.reminders > old.reminders or old.state = 'open' and new.state in ('answered', 'done')
       or new.state = 'open' and old.rules ? 'escalateTo' and not new.rules ? 'escalateTo')
 execute function insert_delivery_of_task();
-create function insert_delivery_of_run() returns trigger language plpgsql as $$
+-- Before the row is written, because the end of the run is stored in it.
+create trigger invocations_run before update of status on invocations for each row
+when (new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running'))
+execute function end_run();
+create function insert_delivery_of_skipped_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
                    where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
@@ -331,16 +337,11 @@ begin
     new.app_name, new.user_id, address, 'cronjob_run.ended',
     jsonb_build_object(
       'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.id,
-      'scheduledAt', webhook_time(new.due_time), 'status', new.status, 'sessionId', new.session_id,
-      'invocationId', new.invocation_id, 'errorCode', new.error_code, 'output', left(new.output, 4096),
-      'outputTruncated', case when length(new.output) > 4096 then true end));
+      'scheduledAt', webhook_time(new.due_time), 'status', 'skipped', 'errorCode', 'skipped'));
   return null;
 end $$;
-comment on function insert_delivery_of_run is 'Trigger function: a cronjob''s run has ended.';
-create trigger cronjob_runs_webhook_insert after insert on cronjob_runs for each row
-when (new.end_time is not null) execute function insert_delivery_of_run();
-create trigger cronjob_runs_webhook_update after update of end_time on cronjob_runs for each row
-when (old.end_time is null and new.end_time is not null) execute function insert_delivery_of_run();
+comment on function insert_delivery_of_skipped_run is 'Trigger function: a cronjob''s run was left out.';
+create trigger skipped_runs_webhook after insert on skipped_runs for each row execute function insert_delivery_of_skipped_run();
 --> statement-breakpoint
 -- Score rules: the statement that ends an invocation adds the jobs of its scores, each in the lane of
 -- its rule. A session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an empty table.
@@ -429,8 +430,8 @@ declare
   name text;
 begin
   foreach name in array array[
-    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'session_verdicts', 'sessions', 'signals', 'spans', 'tool_calls',
+    'artifact_versions', 'artifacts', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'session_verdicts', 'sessions', 'signals', 'skipped_runs', 'spans', 'tool_calls',
     'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);

@@ -1,6 +1,41 @@
 create schema inspect;
 comment on schema inspect is 'Views for people and reports; inspect.version states their compatibility.';
 --> statement-breakpoint
+-- Runs of cronjobs. A run is its last try, an invocation; what that try has not yet comes from the try before. Statements
+-- of one user see only that user's runs, whoever owns the view.
+create view cronjob_runs as
+select i.app_name, i.user_id, i.cronjob_id, i.run_id as id, i.due_time, i.is_manual,
+       case when i.not_before is not null then case i.try when 1 then 'queued' else 'retrying' end
+            when i.status in ('queued', 'running') and i.first_end_time is null then 'running'
+            when i.status = 'succeeded' then 'success' when i.status = 'cancelled' then 'cancelled' else 'failed' end as status,
+       i.try - (i.start_time is null)::int as attempt, i.not_before as next_attempt_time,
+       i.stop_request_time as cancel_request_time, b.session_id, b.id as invocation_id,
+       run_output(b.status, b.response_body) as output,
+       case b.status when 'paused' then 'paused' else b.error_code end as error_code,
+       run_error(b.status, b.error_message) as error_message,
+       i.create_time, b.start_time, case when i.first_end_time is not null then coalesce(i.end_time, i.first_end_time) end as end_time
+from invocations i
+left join invocations b
+  on b.app_name = i.app_name and b.user_id = i.user_id and b.cronjob_id = i.cronjob_id and b.due_time = i.due_time
+     and b.try = i.try - (i.start_time is null)::int
+where i.cronjob_id is not null
+  and i.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), i.user_id)
+  and not exists (
+    select from invocations n where n.app_name = i.app_name and n.user_id = i.user_id and n.cronjob_id = i.cronjob_id
+      and n.due_time = i.due_time and n.try > i.try)
+  and not exists (
+    select from skipped_runs s where s.app_name = i.app_name and s.user_id = i.user_id and s.cronjob_id = i.cronjob_id
+      and s.due_time = i.due_time)
+union all
+select s.app_name, s.user_id, s.cronjob_id, s.id, s.due_time, false, 'skipped', s.tries, null, null, b.session_id, b.id,
+       null, 'skipped', s.reason, s.create_time, b.start_time, s.end_time
+from skipped_runs s
+left join invocations b
+  on b.app_name = s.app_name and b.user_id = s.user_id and b.cronjob_id = s.cronjob_id and b.due_time = s.due_time
+     and b.try = s.tries
+where s.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), s.user_id);
+comment on view cronjob_runs is 'Runs of cronjobs: invocations, and runs that were left out.';
+--> statement-breakpoint
 create view inspect.artifacts as
 select a.app_name, a.user_id, nullif(a.session_id, '') as session_id, a.name,
        count(*) as version_count, max(v.version) as latest_version,

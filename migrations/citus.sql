@@ -10,6 +10,8 @@ declare
                                     'memories',
                                     'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
                                     'eval_session_scores', 'eval_verdicts', 'session_verdicts'];
+  -- On the coordinator but writable from all nodes: the end of an invocation counts for its cronjob.
+  written constant text[] := array['cronjobs', 'skipped_runs'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
   called regprocedure;
@@ -55,7 +57,7 @@ begin
   drop trigger if exists invocations_scores on invocations;
   drop trigger if exists budgets_totals on budgets;
   -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible.
-  foreach name in array of_users || copied loop
+  foreach name in array of_users || written || copied loop
     execute format('drop policy if exists of_user on %I', name);
     execute format('alter table %I disable row level security, no force row level security', name);
   end loop;
@@ -64,6 +66,10 @@ begin
   foreach name in array copied loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_reference_table(name::regclass);
+  end loop;
+  foreach name in array written loop
+    continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
+    perform citus_add_local_table_to_metadata(name::regclass);
   end loop;
   -- Copied rows are counted again on their new node.
   if not exists (select from pg_dist_partition where logicalrelid = 'sessions'::regclass) then

@@ -120,30 +120,6 @@ create table budgets (
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
-create table cronjob_runs (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  cronjob_id text collate "C" not null,
-  id text collate "C" not null,
-  due_time timestamp(6) with time zone not null,
-  is_manual boolean not null,
-  status text not null,
-  attempt integer default 0 not null,
-  next_attempt_time timestamp(6) with time zone,
-  lease_token uuid,
-  lease_expire_time timestamp(6) with time zone,
-  losses smallint default 0 not null,
-  cancel_request_time timestamp(6) with time zone,
-  session_id text collate "C",
-  invocation_id text collate "C",
-  output text,
-  error_code text,
-  error_message text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
-);
-
 create table cronjobs (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -465,6 +441,18 @@ create table signals (
   payload jsonb not null,
   sender_groups text[],
   create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table skipped_runs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  cronjob_id text collate "C" not null,
+  id text collate "C" not null,
+  due_time timestamp(6) with time zone not null,
+  tries smallint default 0 not null,
+  reason text not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  end_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table spans (
@@ -1006,6 +994,16 @@ CREATE OR REPLACE FUNCTION public.audit_retention(OUT days integer, OUT entries 
  IMMUTABLE
 AS $function$ select 90, 1000000::bigint $function$;
 
+CREATE OR REPLACE FUNCTION public.begun_runs(p_user text)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select count(*)::integer from invocations i
+  where i.user_id = p_user and i.cronjob_id is not null and i.first_end_time is null
+    and i.status in ('queued', 'running') and i.not_before is null
+$function$;
+
 CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric, OUT reserved_tokens numeric, OUT reserved_cost numeric)
  RETURNS record
  LANGUAGE plpgsql
@@ -1254,7 +1252,7 @@ begin
   pause_ms := job_pause(p_kind, p_apps);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, p_job jsonb DEFAULT NULL::jsonb, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean, p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean DEFAULT false, p_job jsonb DEFAULT NULL::jsonb, p_places integer DEFAULT NULL::integer, OUT claimed boolean, OUT over json, OUT limited boolean, OUT lines text, OUT state_text text, OUT last integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -1314,12 +1312,17 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
+    if p_places is not null then
+      -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
+      perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
+      if begun_runs(p_user) >= p_places then return; end if;
+    end if;
   end if;
   -- 3
   if exists (
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
       and (not p_is_queued
            or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -1378,7 +1381,7 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
@@ -1469,6 +1472,16 @@ begin
   return null;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_open_runs(p_app text, p_user text, p_cronjob text)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select count(*)::integer from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.first_end_time is null
+    and i.status in ('queued', 'running')
+$function$;
+
 CREATE OR REPLACE FUNCTION public.count_request_bytes()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1477,7 +1490,7 @@ CREATE OR REPLACE FUNCTION public.count_request_bytes()
 AS $function$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(counted_request(new.status, new.request), 0) - coalesce(counted_request(old.status, old.request), 0), 0, 0);
+    coalesce(counted_request(new.status, new.not_before, new.request), 0) - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
   return null;
 end $function$;
 
@@ -1570,12 +1583,13 @@ begin
     cost = t.cost + excluded.cost;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.counted_request(p_status text, p_request jsonb)
+CREATE OR REPLACE FUNCTION public.counted_request(p_status text, p_not_before timestamp with time zone, p_request jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE
 AS $function$
-  select case when p_status = 'queued' or octet_length(p_request::text) > 8192
+  select case when p_not_before is not null then 0
+              when p_status = 'queued' or octet_length(p_request::text) > 8192
               then coalesce(octet_length(p_request::text), 0) else 0 end
 $function$;
 
@@ -1610,6 +1624,22 @@ begin
   from (select) one
   left join app_states a on a.app_name = p_app
   left join user_states u on u.app_name = p_app and u.user_id = p_user;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.delete_cronjob(p_app text, p_user text, p_cronjob text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform unqueue_runs(p_app, p_user, p_cronjob);
+  if count_open_runs(p_app, p_user, p_cronjob) > 0 then
+    perform requeue_runs(p_app, p_user, p_cronjob);
+    return false;
+  end if;
+  update invocations i set cronjob_id = null
+  where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob;
+  delete from cronjobs c where c.app_name = p_app and c.user_id = p_user and c.id = p_cronjob;
+  return true;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.delete_delivery_job()
@@ -1677,6 +1707,72 @@ begin
   return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.end_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  c record;
+  v_status constant text := case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end;
+  v_code constant text := case when new.status = 'paused' then 'paused' when new.start_time is not null then new.error_code end;
+  v_disabled boolean;
+  v_earliest timestamptz;
+begin
+  new.first_end_time := coalesce(new.end_time, statement_timestamp());
+  new.not_before := null;
+  -- A cancelled run counts for nothing. Its cronjob is not locked, because it may have been cancelled before it began:
+  -- who changes a cronjob locks these runs after it.
+  if v_status <> 'cancelled' then
+    perform from cronjobs j where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id
+    for no key update;
+  end if;
+  select * into c from cronjobs j where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
+  if not found then return new; end if;
+  if v_code in ('model_rate_limited', 'model_unavailable', 'model_timeout', 'model_stream_cut')
+    and new.try < c.max_attempts and new.stop_requested_as is null then
+    -- The jitter keeps runs that failed together from coming back together.
+    v_earliest := clock_timestamp() + least(c.retry_pause_seconds * 2 ^ (new.try - 1), c.max_retry_pause_seconds)
+      * (0.5 + random() / 2) * interval '1 second';
+    if queue_run(new.app_name, new.user_id, new.cronjob_id, new.run_id, new.due_time, new.is_manual, new.try + 1,
+                 new.create_time, v_earliest) then
+      return new;
+    end if;
+  end if;
+  if v_status = 'failed' then
+    update cronjobs j set
+      failure_count = j.failure_count + 1,
+      enabled = j.enabled and not too_many.yes,
+      next_run_time = case when too_many.yes then null else j.next_run_time end,
+      disabled_reason = case when too_many.yes
+        then 'It failed ' || j.failure_count + 1 || ' times in a row; the last time: ' || run_error(new.status, new.error_message)
+        else j.disabled_reason end
+    from (select c.enabled and c.max_failures > 0 and c.failure_count + 1 >= c.max_failures as yes) too_many
+    where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id
+    returning too_many.yes into v_disabled;
+    if v_disabled then
+      perform skip_runs(new.app_name, new.user_id, new.cronjob_id, 'The cronjob was disabled.');
+    end if;
+  elsif v_status = 'success' and c.failure_count > 0 then
+    update cronjobs j set failure_count = 0
+    where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
+  end if;
+  if c.webhook_url is not null then
+    perform insert_webhook_delivery(new.app_name, new.user_id, c.webhook_url, 'cronjob_run.ended', jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
+      'scheduledAt', webhook_time(new.due_time), 'status', v_status,
+      'sessionId', case when new.start_time is not null then new.session_id end,
+      'invocationId', case when new.start_time is not null then new.id end, 'errorCode', v_code,
+      'output', left(run_output(new.status, new.response_body), 4096),
+      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
+  end if;
+  -- The next run of the cronjob, or another run of the user that waited for a place, can begin.
+  if exists (select from invocations i where i.user_id = new.user_id and i.cronjob_id is not null
+             and i.first_end_time is null and i.status = 'queued') then
+    perform pg_notify('agent_runtime', '["queue"]');
+  end if;
+  return new;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.end_turn(p_kind text, p_app text, p_user text, p_lane text)
  RETURNS void
  LANGUAGE plpgsql
@@ -1722,7 +1818,8 @@ begin
   is_full := p_depth <= (
     select count(*) from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
+      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and w.not_before is null);
   if is_full or not is_there then return; end if;
   if p_request is not null then
     perform assert_user_storage(p_app, p_user, octet_length(p_request::text), p_max_user_bytes, false);
@@ -1862,6 +1959,67 @@ begin
       and w.request is not null);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.fire_cronjobs(p_firings jsonb)
+ RETURNS text[]
+ LANGUAGE plpgsql
+AS $function$
+declare
+  f record;
+  r record;
+  v_now timestamptz;
+  v_fired text[] := '{}';
+begin
+  for f in
+    select * from jsonb_to_recordset(p_firings) as each(
+      app text, owner text, id text, due timestamptz, revision integer, next timestamptz, reason text, runs jsonb)
+  loop
+    perform from cronjobs c
+    where c.app_name = f.app and c.user_id = f.owner and c.id = f.id and c.enabled and c.revision = f.revision
+      and date_trunc('milliseconds', c.next_run_time) = f.due
+    for no key update skip locked;
+    continue when not found;
+    v_now := clock_timestamp();
+    for r in select * from jsonb_to_recordset(f.runs) as each(id text, due timestamptz, skipped text) loop
+      if r.skipped is null then
+        perform queue_run(f.app, f.owner, f.id, r.id, r.due, false, 1, v_now, r.due);
+      else
+        insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, reason, create_time, end_time)
+        values (f.app, f.owner, f.id, r.id, r.due, r.skipped, v_now, v_now) on conflict do nothing;
+      end if;
+    end loop;
+    update cronjobs c set
+      next_run_time = f.next, enabled = f.next is not null, disabled_reason = f.reason,
+      run_count = c.run_count + (select count(*) from jsonb_array_elements(f.runs) run where not run ? 'skipped')
+    where c.app_name = f.app and c.user_id = f.owner and c.id = f.id;
+    v_fired := v_fired || f.id;
+  end loop;
+  return v_fired;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.forget_runs(p_days integer, p_count integer, p_limit integer)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  r record;
+begin
+  for r in
+    select * from (
+      select app_name, user_id, cronjob_id, due_time, session_id, end_time,
+             row_number() over (partition by app_name, user_id, cronjob_id order by due_time desc) as place
+      from cronjob_runs) counted
+    where (end_time < clock_timestamp() - p_days * interval '1 day' or (place > p_count and end_time is not null))
+      and not exists (select from legal_holds h where h.app_name = counted.app_name and h.user_id = counted.user_id
+                      and h.session_id in ('', counted.session_id))
+    limit p_limit
+  loop
+    update invocations i set cronjob_id = null
+    where i.app_name = r.app_name and i.user_id = r.user_id and i.cronjob_id = r.cronjob_id and i.due_time = r.due_time;
+    delete from skipped_runs s
+    where s.app_name = r.app_name and s.user_id = r.user_id and s.cronjob_id = r.cronjob_id and s.due_time = r.due_time;
+  end loop;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.has_no_rules(p_rules jsonb, p_assigned_users text[], p_assigned_groups text[])
  RETURNS boolean
  LANGUAGE sql
@@ -1886,7 +2044,7 @@ begin
   return null;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.insert_delivery_of_run()
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_skipped_run()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
@@ -1899,9 +2057,7 @@ begin
     new.app_name, new.user_id, address, 'cronjob_run.ended',
     jsonb_build_object(
       'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.id,
-      'scheduledAt', webhook_time(new.due_time), 'status', new.status, 'sessionId', new.session_id,
-      'invocationId', new.invocation_id, 'errorCode', new.error_code, 'output', left(new.output, 4096),
-      'outputTruncated', case when length(new.output) > 4096 then true end));
+      'scheduledAt', webhook_time(new.due_time), 'status', 'skipped', 'errorCode', 'skipped'));
   return null;
 end $function$;
 
@@ -1976,6 +2132,19 @@ begin
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.is_next_run(p_app text, p_user text, p_session text, p_invocation text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select not exists (
+    select from invocations i
+    join invocations e on e.user_id = i.user_id and e.app_name = i.app_name and e.cronjob_id = i.cronjob_id
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+      and e.first_end_time is null and e.status in ('queued', 'running')
+      and (e.create_time, e.due_time) < (i.create_time, i.due_time))
+$function$;
 
 CREATE OR REPLACE FUNCTION public.is_sampled(rule text, id text, share double precision)
  RETURNS boolean
@@ -2114,6 +2283,18 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.latest_run_time(p_app text, p_user text, p_cronjob text)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE
+AS $function$
+  select greatest(
+    (select max(i.due_time) from invocations i
+     where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob),
+    (select max(s.due_time) from skipped_runs s
+     where s.app_name = p_app and s.user_id = p_user and s.cronjob_id = p_cronjob))
+$function$;
 
 CREATE OR REPLACE FUNCTION public.lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
  RETURNS jsonb
@@ -2397,6 +2578,36 @@ begin
   return found;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.queue_run(p_app text, p_user text, p_cronjob text, p_run text, p_due timestamp with time zone, p_is_manual boolean, p_try integer, p_since timestamp with time zone, p_not_before timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  c record;
+  v_session text;
+begin
+  select j.session_id, run_request(j.prompt, j.harness, j.timeout_seconds) as request into c from cronjobs j
+  where j.app_name = p_app and j.user_id = p_user and j.id = p_cronjob;
+  if exists (select from user_erasures e where e.app_name = p_app and e.user_id = p_user)
+    or exists (select from invocations i where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob
+               and i.due_time = p_due and i.try >= p_try)
+    or exists (select from skipped_runs s where s.app_name = p_app and s.user_id = p_user and s.cronjob_id = p_cronjob
+               and s.due_time = p_due)
+  then
+    return false;
+  end if;
+  v_session := coalesce(c.session_id, p_run || case when p_try > 1 then '-' || p_try else '' end);
+  insert into sessions (app_name, user_id, id) values (p_app, p_user, v_session) on conflict do nothing;
+  insert into invocations
+    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request, create_time, not_before,
+     cronjob_id, run_id, due_time, is_manual, try)
+  values
+    (p_app, p_user, v_session, 'e-' || gen_random_uuid(), 'queued', gen_random_uuid(), clock_timestamp(), c.request,
+     p_since, p_not_before, p_cronjob, p_run, p_due, p_is_manual, p_try);
+  perform pg_notify('agent_runtime', '["queue"]');
+  return true;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -2499,6 +2710,14 @@ begin
   where r.app_name = p_app and r.user_id = p_user and r.id = p_id;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.requeue_runs(p_app text, p_user text, p_cronjob text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+  select queue_run(p_app, p_user, p_cronjob, r.run, r.due, r.is_on_request, r.number, r.since, r.earliest)
+  from unqueue_runs(p_app, p_user, p_cronjob) r
+$function$;
+
 CREATE OR REPLACE FUNCTION public.reserve_budget(p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer, OUT reserved boolean, OUT over json, OUT limited boolean)
  RETURNS record
  LANGUAGE plpgsql
@@ -2547,6 +2766,34 @@ CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time 
  IMMUTABLE
 AS $function$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $function$;
 
+CREATE OR REPLACE FUNCTION public.run_error(p_status text, p_message text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select case when p_status = 'paused' then 'The invocation waits for a person, in its session.' else p_message end
+$function$;
+
+CREATE OR REPLACE FUNCTION public.run_output(p_status text, p_answer text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select case when p_status in ('succeeded', 'paused') then p_answer end
+$function$;
+
+CREATE OR REPLACE FUNCTION public.run_request(p_prompt text, p_harness jsonb, p_timeout_seconds integer)
+ RETURNS jsonb
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  select jsonb_build_object(
+    'version', 1, 'streaming', false, 'isRun', true, 'answer', jsonb_build_object('kind', 'output'),
+    'content', jsonb_build_object('role', 'user', 'parts', jsonb_build_array(jsonb_build_object('text', p_prompt))),
+    'overrides', case when p_timeout_seconds is null then '{}' else jsonb_build_object('timeAtMostMs', 1000 * p_timeout_seconds) end,
+    'harness', p_harness)
+$function$;
+
 CREATE OR REPLACE FUNCTION public.service_state(OUT replicas json, OUT queues json)
  RETURNS record
  LANGUAGE plpgsql
@@ -2559,10 +2806,13 @@ begin
     where datname = current_database() and application_name like 'agent-runtime/%';
   with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
     waits(name, since) as (
-      (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
+      (select 'invocations', create_time from invocations
+        where status = 'queued' and request is not null and not_before is null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
-      union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
+      union all (select 'cronjob runs', not_before from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is not null
+        order by 2 limit 1001)
       union all (select kinds.name, due.since from kinds cross join lateral (
         (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
         union all (select lease_expire_time from jobs j
@@ -2573,7 +2823,8 @@ begin
     works(name, running) as (
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
-      union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
+      union all select 'cronjob runs', (select count(*) from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null)
       union all select kinds.name, (select count(*) from jobs j
         where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
@@ -2589,6 +2840,23 @@ CREATE OR REPLACE FUNCTION public.session_etag(p_session timestamp with time zon
  IMMUTABLE
 AS $function$ select '"' || row_version(p_session) || '.' || coalesce(row_version(p_app_state), '') || '.'
        || coalesce(row_version(p_user_state), '') || '"' $function$;
+
+CREATE OR REPLACE FUNCTION public.skip_runs(p_app text, p_user text, p_cronjob text, p_reason text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  r record;
+begin
+  for r in select * from unqueue_runs(p_app, p_user, p_cronjob) loop
+    if r.is_on_request then
+      perform queue_run(p_app, p_user, p_cronjob, r.run, r.due, true, r.number, r.since, r.earliest);
+    else
+      insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, tries, reason, create_time, end_time)
+      values (p_app, p_user, p_cronjob, r.run, r.due, r.number - 1, p_reason, r.since, clock_timestamp());
+    end if;
+  end loop;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.spend_budget(p_app text, p_user text, p_models jsonb, p_id text, OUT over json)
  RETURNS json
@@ -2691,6 +2959,31 @@ AS $function$
 begin
   if cardinality(p_sizes) = 1 then return p_sizes[1]; end if;
   return coalesce((select sum(size) from unnest(p_sizes) size), 0);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.unqueue_runs(p_app text, p_user text, p_cronjob text, OUT run text, OUT due timestamp with time zone, OUT is_on_request boolean, OUT number integer, OUT since timestamp with time zone, OUT earliest timestamp with time zone)
+ RETURNS SETOF record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  r record;
+begin
+  for r in
+    delete from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.status = 'queued'
+      and i.not_before is not null
+    returning i.*
+  loop
+    delete from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id and s.id in (r.run_id, r.run_id || '-' || r.try)
+      and s.last_sequence = 0 and s.state = '{}' and s.lease_token is null
+      and not exists (select from invocations i where i.app_name = p_app and i.user_id = p_user and i.session_id = s.id)
+      and not exists (select from legal_holds h
+                      where h.app_name = p_app and h.user_id = p_user and h.session_id in ('', s.id));
+    run := r.run_id; due := r.due_time; is_on_request := r.is_manual; number := r.try; since := r.create_time;
+    earliest := r.not_before;
+    return next;
+  end loop;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.usage_report(p_app text, p_user text, p_from timestamp with time zone, p_to timestamp with time zone, p_by text[], p_after text[], p_limit integer, OUT rows json)
@@ -2900,20 +3193,6 @@ alter table budgets add constraint budgets_pkey PRIMARY KEY (app_name, user_id, 
 
 alter table budgets add constraint budgets_user_id_check CHECK (((applies_to = 'user'::text) = (user_id <> ''::text)));
 
-alter table cronjob_runs add constraint cronjob_runs_attempt_check CHECK ((attempt >= 0));
-
-alter table cronjob_runs add constraint cronjob_runs_due_key UNIQUE (app_name, user_id, cronjob_id, due_time);
-
-alter table cronjob_runs add constraint cronjob_runs_end_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text, 'running'::text])) = (end_time IS NULL)));
-
-alter table cronjob_runs add constraint cronjob_runs_lease_check CHECK ((((status = 'running'::text) = (lease_token IS NOT NULL)) AND ((status = 'running'::text) = (lease_expire_time IS NOT NULL))));
-
-alter table cronjob_runs add constraint cronjob_runs_pkey PRIMARY KEY (app_name, user_id, cronjob_id, id);
-
-alter table cronjob_runs add constraint cronjob_runs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'retrying'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'skipped'::text])));
-
-alter table cronjob_runs add constraint cronjob_runs_wait_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text])) = (next_attempt_time IS NOT NULL)));
-
 alter table cronjobs add constraint cronjobs_counts_check CHECK ((LEAST(run_count, failure_count, revision) >= 0));
 
 alter table cronjobs add constraint cronjobs_disabled_reason_check CHECK (((NOT enabled) OR (disabled_reason IS NULL)));
@@ -3010,6 +3289,10 @@ alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id
 
 alter table signals add constraint signals_pkey PRIMARY KEY (app_name, user_id, session_id, id);
 
+alter table skipped_runs add constraint skipped_runs_pkey PRIMARY KEY (app_name, user_id, cronjob_id, due_time);
+
+alter table skipped_runs add constraint skipped_runs_tries_check CHECK ((tries >= 0));
+
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
 
 alter table tasks add constraint tasks_decided_check CHECK (((state = ANY (ARRAY['answered'::text, 'done'::text])) = (decide_time IS NOT NULL)));
@@ -3052,8 +3335,6 @@ alter table webhooks add constraint webhooks_pkey PRIMARY KEY (app_name, user_id
 
 alter table artifact_versions add constraint artifact_versions_artifact_fkey FOREIGN KEY (app_name, user_id, session_id, artifact_name) REFERENCES artifacts(app_name, user_id, session_id, name) ON DELETE CASCADE;
 
-alter table cronjob_runs add constraint cronjob_runs_cronjob_fkey FOREIGN KEY (app_name, user_id, cronjob_id) REFERENCES cronjobs(app_name, user_id, id) ON DELETE CASCADE;
-
 alter table eval_cases add constraint eval_cases_set_fkey FOREIGN KEY (app_name, eval_set_id) REFERENCES eval_sets(app_name, id) ON DELETE CASCADE;
 
 alter table eval_cases add constraint eval_cases_version_fkey FOREIGN KEY (app_name, eval_set_id, id, version) REFERENCES eval_case_versions(app_name, eval_set_id, eval_id, version);
@@ -3078,6 +3359,8 @@ alter table session_verdicts add constraint session_verdicts_session_fkey FOREIG
 
 alter table signals add constraint signals_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
+alter table skipped_runs add constraint skipped_runs_cronjob_fkey FOREIGN KEY (app_name, user_id, cronjob_id) REFERENCES cronjobs(app_name, user_id, id) ON DELETE CASCADE;
+
 alter table tasks add constraint tasks_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
 
 alter table tool_calls add constraint tool_calls_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
@@ -3089,10 +3372,6 @@ CREATE INDEX agent_prompts_age_idx ON public.agent_prompts USING btree (use_time
 CREATE INDEX audit_log_time_idx ON public.audit_log USING btree ("time");
 
 CREATE INDEX budget_uses_day_idx ON public.budget_uses USING btree (app_name, day);
-
-CREATE INDEX cronjob_runs_running_idx ON public.cronjob_runs USING btree (lease_expire_time) WHERE (status = 'running'::text);
-
-CREATE INDEX cronjob_runs_waiting_idx ON public.cronjob_runs USING btree (next_attempt_time) WHERE (status = ANY (ARRAY['queued'::text, 'retrying'::text]));
 
 CREATE INDEX cronjobs_due_idx ON public.cronjobs USING btree (next_run_time) WHERE enabled;
 
@@ -3228,12 +3507,6 @@ CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON publ
 
 CREATE TRIGGER budgets_totals AFTER INSERT ON public.budgets FOR EACH ROW WHEN ((new.applies_to = 'app'::text)) EXECUTE FUNCTION sum_up_use_of_app();
 
-CREATE TRIGGER cronjob_runs_hold BEFORE DELETE ON public.cronjob_runs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
-
-CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
-
 CREATE TRIGGER cronjobs_erasure BEFORE INSERT ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER cronjobs_hold BEFORE DELETE ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
@@ -3266,13 +3539,15 @@ CREATE TRIGGER invocations_job_update AFTER UPDATE OF status ON public.invocatio
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
+CREATE TRIGGER invocations_run BEFORE UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION end_run();
+
 CREATE TRIGGER invocations_scores AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['succeeded'::text, 'failed'::text])) AND (new.status IS DISTINCT FROM old.status))) EXECUTE FUNCTION add_score_jobs();
 
-CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
+CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.not_before, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
-CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
+CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
-CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) <> counted_request(old.status, old.request))) EXECUTE FUNCTION count_request_bytes();
+CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))) EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER invocations_tasks AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['cancelled'::text, 'interrupted'::text])) AND (new.status <> old.status))) EXECUTE FUNCTION cancel_tasks();
 
@@ -3299,6 +3574,10 @@ CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECU
 CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes, state, initial_state ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
 
 CREATE TRIGGER signals_hold BEFORE DELETE ON public.signals FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER skipped_runs_hold BEFORE DELETE ON public.skipped_runs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
+
+CREATE TRIGGER skipped_runs_webhook AFTER INSERT ON public.skipped_runs FOR EACH ROW EXECUTE FUNCTION insert_delivery_of_skipped_run();
 
 CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -3343,10 +3622,6 @@ create policy of_user on artifact_versions using (((user_id = ( SELECT current_s
 alter table artifacts enable row level security;
 alter table artifacts force row level security;
 create policy of_user on artifacts using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
-alter table cronjob_runs enable row level security;
-alter table cronjob_runs force row level security;
-create policy of_user on cronjob_runs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table cronjobs enable row level security;
 alter table cronjobs force row level security;
@@ -3430,6 +3705,10 @@ alter table signals enable row level security;
 alter table signals force row level security;
 create policy of_user on signals using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table skipped_runs enable row level security;
+alter table skipped_runs force row level security;
+create policy of_user on skipped_runs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
 alter table spans enable row level security;
 alter table spans force row level security;
 create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
@@ -3465,6 +3744,71 @@ create policy of_user on webhook_deliveries using (((user_id = ( SELECT current_
 alter table webhooks enable row level security;
 alter table webhooks force row level security;
 create policy of_user on webhooks using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+create view cronjob_runs as
+ SELECT i.app_name,
+    i.user_id,
+    i.cronjob_id,
+    i.run_id AS id,
+    i.due_time,
+    i.is_manual,
+        CASE
+            WHEN i.not_before IS NOT NULL THEN
+            CASE i.try
+                WHEN 1 THEN 'queued'::text
+                ELSE 'retrying'::text
+            END
+            WHEN (i.status = ANY (ARRAY['queued'::text, 'running'::text])) AND i.first_end_time IS NULL THEN 'running'::text
+            WHEN i.status = 'succeeded'::text THEN 'success'::text
+            WHEN i.status = 'cancelled'::text THEN 'cancelled'::text
+            ELSE 'failed'::text
+        END AS status,
+    i.try - (i.start_time IS NULL)::integer AS attempt,
+    i.not_before AS next_attempt_time,
+    i.stop_request_time AS cancel_request_time,
+    b.session_id,
+    b.id AS invocation_id,
+    run_output(b.status, b.response_body) AS output,
+        CASE b.status
+            WHEN 'paused'::text THEN 'paused'::text
+            ELSE b.error_code
+        END AS error_code,
+    run_error(b.status, b.error_message) AS error_message,
+    i.create_time,
+    b.start_time,
+        CASE
+            WHEN i.first_end_time IS NOT NULL THEN COALESCE(i.end_time, i.first_end_time)
+            ELSE NULL::timestamp with time zone
+        END AS end_time
+   FROM invocations i
+     LEFT JOIN invocations b ON b.app_name = i.app_name AND b.user_id = i.user_id AND b.cronjob_id = i.cronjob_id AND b.due_time = i.due_time AND b.try = (i.try - (i.start_time IS NULL)::integer)
+  WHERE i.cronjob_id IS NOT NULL AND i.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), i.user_id) AND NOT (EXISTS ( SELECT
+           FROM invocations n
+          WHERE n.app_name = i.app_name AND n.user_id = i.user_id AND n.cronjob_id = i.cronjob_id AND n.due_time = i.due_time AND n.try > i.try)) AND NOT (EXISTS ( SELECT
+           FROM skipped_runs s
+          WHERE s.app_name = i.app_name AND s.user_id = i.user_id AND s.cronjob_id = i.cronjob_id AND s.due_time = i.due_time))
+UNION ALL
+ SELECT s.app_name,
+    s.user_id,
+    s.cronjob_id,
+    s.id,
+    s.due_time,
+    false AS is_manual,
+    'skipped'::text AS status,
+    s.tries AS attempt,
+    NULL::timestamp with time zone AS next_attempt_time,
+    NULL::timestamp with time zone AS cancel_request_time,
+    b.session_id,
+    b.id AS invocation_id,
+    NULL::text AS output,
+    'skipped'::text AS error_code,
+    s.reason AS error_message,
+    s.create_time,
+    b.start_time,
+    s.end_time
+   FROM skipped_runs s
+     LEFT JOIN invocations b ON b.app_name = s.app_name AND b.user_id = s.user_id AND b.cronjob_id = s.cronjob_id AND b.due_time = s.due_time AND b.try = s.tries
+  WHERE s.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), s.user_id);
 
 create view inspect.artifacts as
  SELECT a.app_name,
@@ -4353,27 +4697,6 @@ comment on column budgets.period is 'day or month.';
 comment on column budgets.update_time is 'Last change.';
 comment on column budgets.user_id is 'The user if it applies to one; otherwise empty.';
 comment on column budgets.webhook_id is 'Webhook to notify when 50, 80 or 100 percent are used; null for none.';
-comment on column cronjob_runs.app_name is 'Application.';
-comment on column cronjob_runs.attempt is 'Number of attempts started.';
-comment on column cronjob_runs.cancel_request_time is 'When cancellation was requested.';
-comment on column cronjob_runs.create_time is 'When it was queued.';
-comment on column cronjob_runs.cronjob_id is 'Cronjob that runs.';
-comment on column cronjob_runs.due_time is 'Due time; for a manual run, the time of the request.';
-comment on column cronjob_runs.end_time is 'When it ended.';
-comment on column cronjob_runs.error_code is 'Stable error code.';
-comment on column cronjob_runs.error_message is 'Why it failed or was skipped, a sentence.';
-comment on column cronjob_runs.id is 'Run identifier.';
-comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.';
-comment on column cronjob_runs.is_manual is 'Requested manually.';
-comment on column cronjob_runs.lease_expire_time is 'When the lease expires; then the run may be taken over.';
-comment on column cronjob_runs.lease_token is 'Lease token of the process that runs it; null if none does.';
-comment on column cronjob_runs.losses is 'Number of processes that crashed while holding it; given up after two.';
-comment on column cronjob_runs.next_attempt_time is 'When a waiting run may start; null otherwise.';
-comment on column cronjob_runs.output is 'Text of the answer.';
-comment on column cronjob_runs.session_id is 'Session of its last attempt.';
-comment on column cronjob_runs.start_time is 'Start of the last attempt.';
-comment on column cronjob_runs.status is 'queued, running, retrying (waits for another attempt), success, failed, cancelled or skipped.';
-comment on column cronjob_runs.user_id is 'Owner.';
 comment on column cronjobs.app_name is 'Application that runs.';
 comment on column cronjobs.create_time is 'When it was created.';
 comment on column cronjobs.disabled_reason is 'Why the runtime disabled it; null if the owner did.';
@@ -5183,6 +5506,15 @@ comment on column signals.payload is 'Payload of the signal.';
 comment on column signals.sender_groups is 'Groups of the sender, the owner of the session; null if sent with an operator''s credential.';
 comment on column signals.session_id is 'The session.';
 comment on column signals.user_id is 'Owner of the session.';
+comment on column skipped_runs.app_name is 'Application of the cronjob.';
+comment on column skipped_runs.create_time is 'When it was queued.';
+comment on column skipped_runs.cronjob_id is 'Cronjob of the run.';
+comment on column skipped_runs.due_time is 'When it was due.';
+comment on column skipped_runs.end_time is 'When it was left out.';
+comment on column skipped_runs.id is 'Run identifier.';
+comment on column skipped_runs.reason is 'Why it was left out, a sentence.';
+comment on column skipped_runs.tries is 'How often it had been tried.';
+comment on column skipped_runs.user_id is 'Owner of the cronjob.';
 comment on column spans.app_name is 'Application.';
 comment on column spans.attributes is 'Attributes in the API''s format.';
 comment on column spans.create_time is 'When the span was stored.';
@@ -5304,28 +5636,32 @@ comment on function assert_user_storage(text,text,bigint,bigint,boolean) is 'Ret
 comment on function assert_without_task(text,text,text,text,boolean) is 'Refuses an answer to a call without a task in its session, unless no particular person has to answer the call.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'Returns the writers; fails if agents wrote more than p_max_bytes on behalf of the writer.';
 comment on function audit_retention() is 'Returns for how many days, and how many, entries of the audit log are kept. Each migration writes the operator''s settings into this function.';
+comment on function begun_runs(text) is 'Returns the number of a user''s runs of cronjobs that go on.';
 comment on function budget_uses_of_app(text,date) is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
 comment on function budgets_for(text,text) is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
 comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 comment on function claim_jobs(text,text[],integer,integer,jsonb) is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
-comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean,jsonb) is 'Starts or resumes an invocation in an idle session, with its first events.';
+comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean,jsonb,integer) is 'Starts or resumes an invocation in an idle session, with its first events.';
 comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
 comment on function continue_job() is 'Trigger function: an invocation that is a step of a job has ended; adds the job again.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
 comment on function count_event_bytes() is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';
 comment on function count_kept_bytes() is 'Trigger function: a call''s stored answer was added or removed.';
+comment on function count_open_runs(text,text,text) is 'Returns the number of runs of a cronjob that have not ended.';
 comment on function count_request_bytes() is 'Trigger function: a stored request was added or removed.';
 comment on function count_session_bytes() is 'Trigger function: the size of a session''s events or states has changed.';
 comment on function count_stored_bytes() is 'Trigger function: rows were inserted or deleted. Arguments: the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds invocations, tokens and their cost to a user''s usage of today.';
 comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds usage to an application''s totals of today and of this month.';
-comment on function counted_request(text,jsonb) is 'Bytes of a stored request that count for its user.';
+comment on function counted_request(text,timestamp with time zone,jsonb) is 'Bytes of a stored request that count for its user.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its initial state and events; an existing session stays unchanged.';
+comment on function delete_cronjob(text,text,text) is 'Deletes a cronjob with its runs, unless one of them goes on.';
 comment on function delete_delivery_job() is 'Trigger function: a pending delivery was deleted; deletes its job.';
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
 comment on function end_eval_case() is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
 comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
+comment on function end_run() is 'Trigger function: a try of a cronjob''s run has ended or paused.';
 comment on function end_turn(text,text,text,text) is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
 comment on function eval_case_job(uuid,integer,integer) is 'Returns the id of the job of a case in an evaluation run.';
@@ -5334,12 +5670,15 @@ comment on function eval_run_counts(text,uuid) is 'Counts the cases of an evalua
 comment on function eval_run_scores(text,uuid) is 'Returns the mean score of each metric over the cases of an evaluation run; null for a metric without scores.';
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
+comment on function fire_cronjobs(jsonb) is 'Queues the runs of due cronjobs and stores their next due times.';
+comment on function forget_runs(integer,integer,integer) is 'Forgets old runs of cronjobs, in a batch.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
 comment on function insert_delivery_of_invocation() is 'Trigger function: an invocation has ended or paused.';
-comment on function insert_delivery_of_run() is 'Trigger function: a cronjob''s run has ended.';
+comment on function insert_delivery_of_skipped_run() is 'Trigger function: a cronjob''s run was left out.';
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
 comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
+comment on function is_next_run(text,text,text,text) is 'True if a run is the first of the open runs of its cronjob.';
 comment on function is_sampled(text,text,double precision) is 'True if an id is in a rule''s sample; deterministic.';
 comment on function job_apps(text,text[]) is 'Returns the applications of p_apps, or those with lanes if it is null.';
 comment on function job_block(text,text,boolean,jsonb,text[]) is 'Returns the full limit that blocks a lane; null if none does.';
@@ -5351,6 +5690,7 @@ comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes
 comment on function keep_invocation_key() is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
 comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'Stores a signal until an invocation waits for it.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
+comment on function latest_run_time(text,text,text) is 'Returns when the newest run of a cronjob was due.';
 comment on function lease_job(text,text,text,text,integer,integer) is 'Gives a job, whose row is locked, a new lease; returns the claimed job.';
 comment on function limited_size(bigint,jsonb) is 'Returns a session''s size; fails if it exceeds the limits.';
 comment on function limited_state(jsonb,jsonb) is 'Returns the state; fails if it exceeds the limits.';
@@ -5370,6 +5710,7 @@ comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts ta
 comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
 comment on function put_back_job(text,text,text,text,uuid,bigint,boolean,boolean) is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+comment on function queue_run(text,text,text,text,timestamp with time zone,boolean,integer,timestamp with time zone,timestamp with time zone) is 'Queues a try of a cronjob''s run; false if the run exists.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
 comment on function refuse_on_hold() is 'Trigger function: refuses deletion of data on legal hold. Argument: the session''s column, or empty.';
@@ -5377,16 +5718,22 @@ comment on function refuse_while_erased() is 'Trigger function: refuses new data
 comment on function renew_claim(text,text,text,text,uuid,integer) is 'Renews the lease of a claim that succeeded although its response was lost; true if the session has this lease token.';
 comment on function renew_jobs(text,jsonb,integer) is 'Renews the leases of claimed jobs, as claim_jobs returned them; returns the tokens of those that no other process has claimed.';
 comment on function renew_reservation(text,text,uuid,integer) is 'Extends the reservation of a running model call.';
+comment on function requeue_runs(text,text,text) is 'Gives the runs of a cronjob that have not begun its present settings.';
 comment on function reserve_budget(text,text,uuid,text,bigint,bigint,integer) is 'Reserves the maximum use of a model call in its user''s budgets.';
 comment on function row_version(timestamp with time zone) is 'Returns the version of a row: the time of its last change in microseconds, hexadecimal.';
+comment on function run_error(text,text) is 'Returns why a cronjob''s run failed.';
+comment on function run_output(text,text) is 'Returns the answer of a cronjob''s run.';
+comment on function run_request(text,jsonb,integer) is 'Returns the stored request of a cronjob''s run.';
 comment on function service_state() is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'Returns the ETag of a session: the versions of its row, of the application''s state and of the user''s state.';
+comment on function skip_runs(text,text,text,text) is 'Leaves out the scheduled runs of a cronjob that have not begun.';
 comment on function spend_budget(text,text,jsonb,text) is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';
 comment on function start_eval_cases() is 'Trigger function: cases of evaluation runs were inserted; starts the first ones.';
 comment on function state_size(jsonb,jsonb) is 'Returns the size of a session''s states that counts for its user''s storage.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
 comment on function sum_up_use_of_app() is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
 comment on function total_size(integer[]) is 'Returns the sum of sizes.';
+comment on function unqueue_runs(text,text,text) is 'Deletes the runs of a cronjob that have not begun, with their sessions.';
 comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';
 comment on function user_data_lock(text,text) is 'Advisory lock of a user''s data: shared by statements that add or delete data, exclusive for starting an erasure or setting a hold.';
 comment on function wake_task(text,text,text,text) is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';
@@ -5405,7 +5752,6 @@ comment on table budget_reservations is 'Maximum use by running model calls, unt
 comment on table budget_totals is 'Total use by all users of an application since a day, counted along with budget_uses; empty in a distributed database.';
 comment on table budget_uses is 'Use by user and day, counted by the statements that start invocations and store model answers.';
 comment on table budgets is 'Limits on use per UTC day or month. Read with each claim, so a change takes effect at once.';
-comment on table cronjob_runs is 'Runs of cronjobs. Each due time has one row; inserting it claims the run.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
 comment on table eval_case_versions is 'Versions of evaluation cases. A run refers to versions, so they outlive changes and deletion of the case.';
 comment on table eval_cases is 'Evaluation cases: conversations to evaluate an application with.';
@@ -5429,6 +5775,7 @@ comment on table score_rules is 'Rules for scoring users'' sessions.';
 comment on table session_verdicts is 'People''s verdicts on sessions and events.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table signals is 'Signals sent before any invocation waited for them.';
+comment on table skipped_runs is 'Runs of cronjobs that were left out before they began. All other runs are invocations.';
 comment on table spans is 'Traces of invocations for the development UI; deleted after some time.';
 comment on table tasks is 'Calls of paused invocations that wait for a person, a time or a signal, with their outcome.';
 comment on table tool_calls is 'Ledger of tool calls: one row per call that has started, or may have. Calls inside an agent used as a tool belong to the outer call''s row.';
@@ -5438,6 +5785,7 @@ comment on table user_states is 'State keys with the prefix user:, shared by all
 comment on table user_storage is 'Bytes stored by each user, in shards; the sum counts.';
 comment on table webhook_deliveries is 'Outbox of webhook deliveries. Triggers insert rows in the statement that ends an invocation or a run.';
 comment on table webhooks is 'Webhook addresses registered by users.';
+comment on view cronjob_runs is 'Runs of cronjobs: invocations, and runs that were left out.';
 comment on view inspect.artifacts is 'Artifacts with the number and size of their versions, without deleted ones.';
 comment on view inspect.audit is 'Access decisions.';
 comment on view inspect.budget_alerts is 'The level of a budget last reported to its webhook.';

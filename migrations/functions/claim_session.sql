@@ -6,8 +6,9 @@
 --   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
 --      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
 --      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
+--      A cronjob's run begins only while fewer than p_places runs of its user go on.
 --   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
---      lease has expired do not count. A resumed invocation goes before all waiting requests, even if its own lease had
+--      lease has expired do not count, nor do runs of cronjobs, which may have to wait for more. A resumed invocation goes before all waiting requests, even if its own lease had
 --      expired.
 --   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
@@ -45,7 +46,7 @@ create function claim_session(
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
   p_is_eval boolean, p_is_free boolean, p_version text, p_answers jsonb, p_ends_sleeps boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, p_returns boolean default false,
-  p_job jsonb default null,
+  p_job jsonb default null, p_places integer default null,
   out claimed boolean, out over json, out limited boolean, out lines text, out state_text text, out last integer)
 language plpgsql as $$
 declare
@@ -104,12 +105,17 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
+    if p_places is not null then
+      -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
+      perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
+      if begun_runs(p_user) >= p_places then return; end if;
+    end if;
   end if;
   -- 3
   if exists (
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
       and (not p_is_queued
            or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -168,7 +174,7 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
@@ -253,7 +259,8 @@ begin
   is_full := p_depth <= (
     select count(*) from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
+      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and w.not_before is null);
   if is_full or not is_there then return; end if;
   if p_request is not null then
     perform assert_user_storage(p_app, p_user, octet_length(p_request::text), p_max_user_bytes, false);

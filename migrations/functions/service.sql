@@ -14,10 +14,13 @@ begin
     where datname = current_database() and application_name like 'agent-runtime/%';
   with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
     waits(name, since) as (
-      (select 'invocations', create_time from invocations where status = 'queued' and request is not null order by 2 limit 1001)
+      (select 'invocations', create_time from invocations
+        where status = 'queued' and request is not null and not_before is null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
       union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
-      union all (select 'cronjob runs', next_attempt_time from cronjob_runs where status in ('queued', 'retrying') order by 2 limit 1001)
+      union all (select 'cronjob runs', not_before from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is not null
+        order by 2 limit 1001)
       union all (select kinds.name, due.since from kinds cross join lateral (
         (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
         union all (select lease_expire_time from jobs j
@@ -28,7 +31,8 @@ begin
     works(name, running) as (
       select 'invocations', (select count(*) from invocations where status = 'running')
       union all select 'tasks', 0
-      union all select 'cronjob runs', (select count(*) from cronjob_runs where status = 'running')
+      union all select 'cronjob runs', (select count(*) from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null)
       union all select kinds.name, (select count(*) from jobs j
         where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))

@@ -153,14 +153,17 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
     claim: async ({ held, slots }) => {
       if (slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
       const without = [...passed.list(), ...held.map(({ invocationId }) => invocationId)];
-      const choice = { appNames: [...agents.keys()], without, limit: slots };
-      const jobs = await pace.run(async () => {
+      const runs = limits.runs - held.filter(({ isRun }) => isRun).length;
+      const { runsPerUser } = limits;
+      const choice = { appNames: [...agents.keys()], without, limit: slots, runs, runsPerUser, aheadMs: MAX_PAUSE_MS };
+      return pace.run(async () => {
         const begun = await listBegunHeads(database.db, choice, limits.attempts);
         const next = limitLastAttempts(begun, held, limits.attempts);
-        const rest = slots - next.length;
-        return rest === 0 ? next : [...next, ...(await listWaitingHeads(database.db, { ...choice, limit: rest }))];
+        const limit = slots - next.length;
+        if (limit === 0) return { jobs: next, pauseMs: passed.pauseMs(MAX_PAUSE_MS) };
+        const { heads, nextMs } = await listWaitingHeads(database.db, { ...choice, limit });
+        return { jobs: [...next, ...heads], pauseMs: passed.pauseMs(Math.min(MAX_PAUSE_MS, nextMs)) };
       });
-      return { jobs, pauseMs: passed.pauseMs(MAX_PAUSE_MS) };
     },
     run: (head) => takeTurn(context, head, passed),
     toLogFields: ({ invocationId }) => ({ invocationId }),
@@ -270,7 +273,7 @@ const REVOKED = 'the key that requested it is not valid any more';
  */
 async function runQueued(
   context: InvocationContext,
-  { key, invocationId, waitSeconds }: QueueHead,
+  { key, invocationId, waitSeconds, isRun }: QueueHead,
   onUsed: () => void,
 ): Promise<boolean> {
   const queued = await findQueued(context.database.db, { key, invocationId });
@@ -283,7 +286,7 @@ async function runQueued(
   return runWith(requestContext, () =>
     queued.hasBegun
       ? recover(context, request, queued, { began, refusal, onUsed })
-      : begin(context, request, queued, { waitSeconds, refusal, onUsed }),
+      : begin(context, request, queued, { waitSeconds, isRun, refusal, onUsed }),
   );
 }
 
@@ -291,7 +294,12 @@ async function begin(
   context: InvocationContext,
   request: InvocationRequest,
   queued: Queued,
-  { waitSeconds, refusal, onUsed }: { waitSeconds: number; refusal: string | undefined; onUsed: () => void },
+  {
+    waitSeconds,
+    isRun,
+    refusal,
+    onUsed,
+  }: { waitSeconds: number; isRun: boolean; refusal: string | undefined; onUsed: () => void },
 ): Promise<boolean> {
   const { token: readToken, stopAs } = queued;
   if (stopAs) return endQueued(context, request, queued, { code: stopAs, message: stoppedMessage(stopAs) });
@@ -299,7 +307,7 @@ async function begin(
     const error = new AgentError('internal', `It could not begin: ${refusal}.`);
     return refuse(context, request, queued, 'request', error);
   }
-  const lease = { ...newLease(context, request), readToken };
+  const lease = { ...newLease(context, request), readToken, ...(isRun && { places: context.limits.runsPerUser }) };
   const prompt = claimedUserEvents(request, context.newId);
   try {
     if (!(await persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS))) return false;

@@ -4,7 +4,7 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
-import { requestStop } from './invocation-store.ts';
+import { requestStop, requestStopOfRuns } from './invocation-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
 /** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
@@ -14,9 +14,23 @@ export async function requestCancel(
   invocationId: string,
 ): Promise<boolean> {
   if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
+  publishStop(notifications, key, invocationId);
+  return true;
+}
+
+function publishStop(notifications: Pick<Notifications, 'publish'>, key: SessionKey, invocationId: string): void {
   const topics = [stopTopic(invocationId), sessionTopic(key), freeTopic(key), QUEUE_TOPIC];
   for (const topic of topics) notifications.publish(topic);
-  return true;
+}
+
+/** Cancels open runs of a cronjob, whichever processes run them: one of them, or all but some. */
+export async function requestCancelOfRuns(
+  { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
+  cronjob: { appName: string; userId: string; id: string },
+  runs: { only: string } | { allBut: readonly string[] },
+): Promise<void> {
+  for (const { sessionId, invocationId } of await requestStopOfRuns(database.db, cronjob, runs))
+    publishStop(notifications, { ...cronjob, sessionId }, invocationId);
 }
 
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */

@@ -34,6 +34,10 @@ export interface InvocationLimits {
   queueDepth: number;
   /** Maximum background invocations of this process at once; the rest of its capacity is reserved for HTTP requests. */
   backgroundRuns: number;
+  /** Maximum runs of cronjobs that this process begins at once; 0: none. */
+  runs: number;
+  /** Maximum runs of cronjobs of one user at once, in all processes. */
+  runsPerUser: number;
   /** How many processes may begin one invocation before it counts as a poison job; 1 disables resuming. */
   attempts: number;
 }
@@ -117,6 +121,8 @@ export interface InvocationRequest {
   inBackground?: boolean;
   /** True: an exhausted budget pauses the invocation until the budget is raised. False: it ends the invocation. */
   waitsForBudget?: boolean | undefined;
+  /** True for a run of a cronjob, which its limit of time calls a run. */
+  isRun?: boolean | undefined;
   /** Aborts the invocation, for instance when its client has disconnected. */
   signal?: AbortSignal | undefined;
   /** Called with each piece of streamed text after the text was stored. */

@@ -26,16 +26,24 @@ export interface Fence {
   release(): void;
 }
 
+interface FenceTimes {
+  /** What the error of the time limit calls the invocation. */
+  what: 'invocation' | 'run';
+  timeoutMs: number;
+  spentMs?: number | undefined;
+  renewalMs: number;
+}
+
 /** Starts time limit and lease renewal. `spentMs` milliseconds are used already; the signal `outside` also ends it. */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,
-  { timeoutMs, spentMs = 0, renewalMs }: { timeoutMs: number; spentMs?: number | undefined; renewalMs: number },
+  { what, timeoutMs, spentMs = 0, renewalMs }: FenceTimes,
   outside: AbortSignal,
 ): Fence {
   const renewal = keepLease(context, lease, renewalMs);
   const limit = new AbortController();
-  const message = `The invocation took longer than its limit of ${timeoutMs / 1000} s.`;
+  const message = `The ${what} took longer than its limit of ${timeoutMs / 1000} s.`;
   const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), Math.max(0, timeoutMs - spentMs));
   return {
     signal: AbortSignal.any([renewal.signal, limit.signal, outside]),

@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, isNotNull, lt, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
@@ -173,6 +173,8 @@ function toStopped(status: 'cancelled' | 'interrupted') {
     or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
   return {
     stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
+    stopRequestTime: sql`case when ${isActive} then coalesce(${invocations.stopRequestTime}, moment.now)
+                        else ${invocations.stopRequestTime} end`,
     endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
                         else ${invocations.endTime} end`,
     errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
@@ -231,11 +233,17 @@ export async function enableOutbox(
   return row?.status;
 }
 
+/** An invocation of a user that was asked to stop. */
+interface StoppingInvocation {
+  sessionId: string;
+  invocationId: string;
+}
+
 /** Cancels a user's active invocations as {@link requestStop} does. @returns their ids */
 export function requestStopOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-): Promise<{ sessionId: string; invocationId: string }[]> {
+): Promise<StoppingInvocation[]> {
   return db
     .update(invocations)
     .set(toStopped('cancelled'))
@@ -282,6 +290,23 @@ export async function requestStopOfSteps(
     .where(and(isStep, sql`${job} ->> 'kind' = ${kind}`, isActive))
     .returning({ id: invocations.id });
   return rows.map(({ id }) => id);
+}
+
+/** Asks open runs of a cronjob to stop, one of them or all but some, as {@link requestStop} does. */
+export function requestStopOfRuns(
+  db: Database,
+  { appName, userId, id }: { appName: string; userId: string; id: string },
+  runs: { only: string } | { allBut: readonly string[] },
+): Promise<StoppingInvocation[]> {
+  const { runId } = invocations;
+  const isMeant = 'only' in runs ? eq(runId, runs.only) : notInArray(runId, [...runs.allBut]);
+  const isRun = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(invocations.cronjobId, id));
+  return db
+    .update(invocations)
+    .set(toStopped('cancelled'))
+    .from(NOW)
+    .where(and(isRun, isMeant, isNull(invocations.firstEndTime), isActive))
+    .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
 }
 
 /** Counts the running invocations of a user whose process is alive. */

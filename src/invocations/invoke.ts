@@ -122,9 +122,11 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
   const { limits, leaseTimes } = context;
-  const { recovery, overrides } = claimed.request;
-  const timeoutMs = Math.min(limits.timeoutMs, overrides.timeAtMostMs ?? Infinity);
-  const times = { timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
+  const { recovery, overrides, isRun } = claimed.request;
+  const { timeAtMostMs = Infinity } = overrides;
+  const timeoutMs = Math.min(limits.timeoutMs, timeAtMostMs);
+  const what = isRun && timeoutMs === timeAtMostMs ? ('run' as const) : ('invocation' as const);
+  const times = { what, timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observers = context.observers.map((observe) => observe(lease));
   // Only the first report counts, because the last one, in `finally`, does not know how the invocation ended.

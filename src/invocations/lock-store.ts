@@ -53,6 +53,8 @@ export interface Lease {
   hasBudgets?: boolean;
   /** The session's history, if the claim created the session; it saves a read. */
   history?: SessionHistory;
+  /** The claim of a cronjob's run fails if so many runs of the user go on. */
+  places?: number;
   /** True if the claim returns the first events, for a follower in this process. */
   isFollowed?: true;
   /** The job of which the invocation is a step. The claim ends it, and the invocation's end adds it again. */
@@ -115,6 +117,7 @@ async function claim(
     p_ends_sleeps: lease.endsSleeps,
     p_returns: lease.isFollowed === true,
     p_job: lease.job && toJobText(lease.job),
+    p_places: lease.places,
   }).catch(throwRefusal);
   const once = onConflict(call, 'invocations_idempotency_key', repeated);
   // Only an earlier try of this claim can have stored the event, and another process has taken the session over since.

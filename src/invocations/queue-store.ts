@@ -74,6 +74,8 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   waitSeconds: number;
   /** Approximate size of the stored request, in bytes. */
   bytes: number;
+  /** True for a run of a cronjob. */
+  isRun: boolean;
 }
 
 export interface HeadChoice {
@@ -82,6 +84,20 @@ export interface HeadChoice {
   /** Invocations to leave out: those that run here, and those that back off after they could not begin here. */
   without: readonly string[];
   limit: number;
+  /** Maximum number of cronjob runs to begin. */
+  runs: number;
+  /** Maximum number of a user's cronjob runs that go on at once, in all processes. */
+  runsPerUser: number;
+  /** Maximum milliseconds until a listed run may begin ({@link WaitingHead.waitMs}). */
+  aheadMs: number;
+}
+
+/** An invocation that no process has begun. */
+interface WaitingHead extends QueueHead {
+  /** Milliseconds until it may begin, if that is later than now. */
+  waitMs: number;
+  /** How many more cronjob runs of the user may begin. */
+  places: number;
 }
 
 const q = alias(invocations, 'q');
@@ -93,11 +109,16 @@ const isFirst = notExists(
     .select({ id: q.id })
     .from(q)
     .where(sql`${q.appName} = ${invocations.appName} and ${q.userId} = ${invocations.userId}
-      and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued'
+      and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued' and ${q.notBefore} is null
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.startTime} is null, ${q.createTime}, ${q.id})
         < (${invocations.startTime} is null, ${invocations.createTime}, ${invocations.id})`),
 );
+
+/** SQL expression: number of cronjob runs of the invocation's user that go on. */
+const begunRuns = sql`begun_runs(${invocations.userId})`;
+/** SQL condition: the cronjob's run is the first of its cronjob. */
+const isNextRun = sql`is_next_run(${invocations.appName}, ${invocations.userId}, ${invocations.sessionId}, ${invocations.id})`;
 
 /** SQL condition: a process began the invocation before it was put back in the queue. */
 const hasBegun = isNotNull(invocations.startTime);
@@ -119,20 +140,37 @@ export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttemp
  * Queued invocations, fair among users: each user's first, then each user's second, the longest waiting first. Reads
  * the oldest rows and, while these are of too few users, rows of others. The cost depends little on the length of the
  * queue, and not on how many invocations one user has.
+ * @returns the invocations, and the milliseconds until a cronjob's run may begin that is not due yet
  */
-export async function listWaitingHeads(db: Database, choice: HeadChoice): Promise<QueueHead[]> {
+export async function listWaitingHeads(
+  db: Database,
+  choice: HeadChoice,
+): Promise<{ heads: QueueHead[]; nextMs: number }> {
   const size = 4 * choice.limit + SPARE_ROWS;
+  const { notBefore, createTime } = invocations;
+  const isNear = sql`${notBefore} < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'`;
+  const mayRun = choice.runs > 0 ? and(isNear, isNextRun, sql`${begunRuns} < ${choice.runsPerUser}`) : sql`false`;
+  const mayBegin = sql`${isWaiting} and (${notBefore} is null or ${mayRun})`;
   const byUser = new Map<string, QueueHead[]>();
+  let nextMs = Infinity;
   for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
-    const heads = await listHeads(db, choice, [...byUser.keys()], isWaiting, sql`${invocations.createTime}`, size);
-    for (const head of heads) byUser.set(head.key.userId, [...(byUser.get(head.key.userId) ?? []), head]);
+    const heads = await listHeads(db, choice, [...byUser.keys()], mayBegin, sql`${createTime}`, size);
+    for (const head of heads) {
+      const own = byUser.get(head.key.userId) ?? [];
+      if (head.waitMs > 0) nextMs = Math.min(nextMs, head.waitMs);
+      else if (!head.isRun || own.filter(({ isRun }) => isRun).length < head.places) own.push(head);
+      byUser.set(head.key.userId, own);
+    }
     if (heads.length < size) break;
   }
   const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
-  return inTurn
+  let runs = 0;
+  const heads = inTurn
     .toSorted((one, other) => one.place - other.place || other.head.ageSeconds - one.head.ageSeconds)
-    .slice(0, choice.limit)
-    .map(({ head }) => head);
+    .map(({ head }) => head)
+    .filter(({ isRun }) => !isRun || ++runs <= choice.runs)
+    .slice(0, choice.limit);
+  return { heads, nextMs };
 }
 
 /**
@@ -141,13 +179,13 @@ export async function listWaitingHeads(db: Database, choice: HeadChoice): Promis
  */
 async function listHeads(
   db: Database,
-  { appNames, without }: HeadChoice,
+  { appNames, without, runsPerUser }: HeadChoice,
   withoutUsers: string[],
   condition: SQL,
   order: SQL,
   limit: number,
-): Promise<QueueHead[]> {
-  const { appName, userId, sessionId, id, createTime, endTime } = invocations;
+): Promise<WaitingHead[]> {
+  const { appName, userId, sessionId, id, createTime, endTime, notBefore } = invocations;
   const rows = await db
     .select({
       appName,
@@ -155,9 +193,12 @@ async function listHeads(
       sessionId,
       id,
       attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      ageSeconds: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      ageSeconds: sql`extract(epoch from clock_timestamp() - greatest(${createTime}, ${notBefore}))`.mapWith(Number),
       wasPaused: sql<boolean>`${endTime} is not null`,
       bytes: estimatedBytes(invocations.request).mapWith(Number),
+      isRun: sql<boolean>`${invocations.runId} is not null and ${invocations.firstEndTime} is null`,
+      waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`.mapWith(Number),
+      places: sql`case when ${notBefore} is null then 0 else ${runsPerUser} - ${begunRuns} end`.mapWith(Number),
     })
     .from(invocations)
     .innerJoin(session.table, session.on)
@@ -174,13 +215,11 @@ async function listHeads(
     )
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, attempts, ageSeconds, wasPaused, bytes, ...key }) => ({
-    key,
+  return rows.map(({ id: invocationId, appName, userId, sessionId, wasPaused, ...head }) => ({
+    ...head,
+    key: { appName, userId, sessionId },
     invocationId,
-    attempts,
-    ageSeconds,
-    waitSeconds: wasPaused ? 0 : ageSeconds,
-    bytes,
+    waitSeconds: wasPaused ? 0 : head.ageSeconds,
   }));
 }
 

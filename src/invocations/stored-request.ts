@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { AgentOverrides, McpServer } from '../agent/definition/agent.ts';
+import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, type JsonObject } from '../core/content.ts';
 import { onlyTemporary } from '../core/session.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
@@ -34,12 +35,15 @@ const storedRequestSchema = z.object({
   streaming: z.boolean(),
   isLive: z.boolean().optional(),
   waitsForBudget: z.boolean().optional(),
+  isRun: z.boolean().optional(),
   answer: z
     .discriminatedUnion('kind', [
       z.object({ kind: z.literal('harness'), harnessName: z.string(), overwrite: z.boolean() }),
       z.object({ kind: z.literal('output') }),
     ])
     .optional(),
+  /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */
+  harness: z.custom<z.output<typeof harnessOverridesSchema> | null>().optional(),
   /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */
   secrets: z.string().optional(),
   /** The user to whose rows the database restricts the request. */
@@ -63,10 +67,10 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
-  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer } = request;
+  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer } = request;
   const { userId, keyId, callerTrace } = currentContext();
   const caller = { userId, keyId, callerTrace };
-  const members = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, answer, ...caller };
+  const members = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, ...caller };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...members, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
@@ -102,11 +106,12 @@ export function readStoredRequest(
   place: Pick<InvocationRequest, 'key' | 'invocationId'>,
 ) {
   const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
-  const { version: _, content, overrides, secrets: sealed, userId, keyId, callerTrace, began, ...members } = data;
+  const { version: _, content, harness, secrets: sealed, userId, keyId, callerTrace, began, ...members } = data;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
   const requestContext: RequestContext = { userId, keyId, callerTrace };
   const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
-  const request = { ...members, content, overrides: { ...overrides, ...servers } };
+  const overrides = { ...toAgentOverrides(harness), ...data.overrides, ...servers };
+  const request = { ...members, content, overrides };
   return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
 }

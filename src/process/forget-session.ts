@@ -1,4 +1,3 @@
-import { forgetRunOutputs } from '../features/cronjobs/run-store.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { SessionKey } from '../core/session.ts';
 import { deleteSessionCases } from '../features/evals/erase-store.ts';
@@ -17,8 +16,7 @@ export type ForgetSessions = (
 ) => Promise<void>;
 
 /**
- * Deletes data that quotes sessions but is not part of them: stored responses, traces, outputs of cronjob runs, webhook
- * deliveries. With `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
+ * Deletes data that quotes sessions but is not part of them: stored responses, traces, webhook deliveries. With `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
  */
 export function createForgetSessions(tracing: Tracing | undefined): ForgetSessions {
   return async (tx, keys, { copiesToo }) => {
@@ -26,7 +24,6 @@ export function createForgetSessions(tracing: Tracing | undefined): ForgetSessio
     await tracing?.flush();
     await forgetAnswers(tx, keys);
     await deleteSessionSpans(tx, keys);
-    await forgetRunOutputs(tx, keys);
     await deleteSessionDeliveries(tx, keys);
     if (!copiesToo) return;
     for (const key of keys) {

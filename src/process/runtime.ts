@@ -267,6 +267,8 @@ async function toContext(
       eventBytes: config.MAX_EVENT_BYTES,
       queueDepth: config.SESSION_QUEUE_DEPTH,
       backgroundRuns: Math.ceil(config.MAX_INVOCATIONS / 2),
+      runs: config.CRONJOBS ? config.CRONJOBS_MAX_RUNS : 0,
+      runsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
       attempts: config.INVOCATION_ATTEMPTS,
     },
     busyPolicy: config.DOUBLE_TEXTING,
@@ -284,8 +286,6 @@ async function toContext(
 }
 
 const toSchedulerSettings = (config: Config): SchedulerSettings => ({
-  maxRuns: config.CRONJOBS_MAX_RUNS,
-  maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
   retentionDays: config.RUN_RETENTION_DAYS,
   retentionCount: MAX_KEPT,
 });

@@ -14,15 +14,12 @@ const LIVE = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
 const store = testPool();
 const key = { appName: 'harness_agent', evalSetId: 'stopping' };
 
-async function insertCronjobRun(): Promise<void> {
+async function insertDueCronjob(): Promise<void> {
   await store.pool.db.execute(sql`
     insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap,
-                          max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures)
-    values ('harness_agent', 'u', 'job', 'n', 'hello', '{"type":"once","onceAt":"2000-01-01T00:00:00Z"}', false, 'new',
-            'once', 'skip', 1, 1, 1, 0)`);
-  await store.pool.db.execute(sql`
-    insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, next_attempt_time)
-    values ('harness_agent', 'u', 'job', 'run', now(), true, 'queued', now())`);
+                          max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures, next_run_time)
+    values ('harness_agent', 'u', 'job', 'n', 'hello', '{"type":"once","onceAt":"2000-01-01T00:00:00Z"}', true, 'new',
+            'once', 'skip', 1, 1, 1, 0, now())`);
 }
 
 async function insertDelivery(): Promise<void> {
@@ -51,7 +48,7 @@ async function insertEvaluation(): Promise<void> {
 }
 
 test.each([
-  ['cronjob run', insertCronjobRun, { CRONJOBS: 'true' }, 'cronjob_runs', 'status, attempt', ['queued', 0]],
+  ['due cronjob', insertDueCronjob, { CRONJOBS: 'true' }, 'cronjobs', `(select status from cronjob_runs)`, ['queued']],
   ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'jobs', 'kind, attempt', ['delivery', 0]],
   ['step of a case', insertEvaluation, { DEV_UI: 'true' }, 'jobs', 'kind, lease_token', ['evaluation', null]],
 ])('that claims a %s while it begins to stop begins nothing', async (_, insert, setting, table, columns, untouched) => {

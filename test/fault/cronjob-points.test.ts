@@ -14,12 +14,10 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** The messages in the order of that way. */
 const POINTS: [name: string, statement: RegExp][] = [
-  ['fire: its runs', /^insert into "cronjob_runs"/],
-  ['fire: its next time', /^\s*update "cronjobs" set\s+next_run_time = moved/],
-  ['claim of the run', /update "cronjob_runs" set\s+status = 'running'/],
-  ['start of the invocation', /from claim_session\(/],
-  ['end of the invocation', /from finish_invocation\(/],
-  ['end of the run', /ended as .*update "cronjob_runs"/s],
+  ['look for due cronjobs', /count_open_runs\(/],
+  ['fire', /fire_cronjobs\(/],
+  ['start of the run', /from claim_session\(/],
+  ['end of the run', /from finish_invocation\(/],
   ['claim of the delivery', / from "webhook_deliveries" inner join "webhooks" /],
   ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
 ];

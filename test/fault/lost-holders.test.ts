@@ -138,19 +138,26 @@ test('a receiver whose answer ends the process is sent to twice, then the delive
   await receiver.close();
 });
 
-test('a run of a cronjob that two processes left is not begun by a third', async () => {
+test('a run of a cronjob whose processes died has the end of its invocation, and counts as failed', async () => {
   await insertDue(here.sql, 'lost', 1, 86_400_000);
-  await here.sql.query(
-    `insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, attempt, lease_token,
-                               lease_expire_time, losses, session_id, invocation_id)
-     select app_name, user_id, id, 'run', now(), true, 'running', 1, gen_random_uuid(), now(), 1, 'run', 'e-run'
-     from cronjobs where user_id = 'lost'`,
-  );
+  await here.sql.query(`
+    with session as (
+      insert into sessions (app_name, user_id, id, lease_token)
+      select app_name, user_id, 'run', gen_random_uuid() from cronjobs where user_id = 'lost' returning *)
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request, attempt,
+                             start_time, cronjob_id, run_id, due_time, is_manual, try)
+    select s.app_name, s.user_id, s.id, 'e-run', 'running', s.lease_token, now(), '{"version": 1}', 3, now(), c.id, 'run',
+           date_trunc('milliseconds', now()), true, 1
+    from session s join cronjobs c using (app_name, user_id)`);
   const server = await startServer(here.databaseUrl, settings());
   const find = async () =>
-    (await here.sql.query(`select status, error_message from cronjob_runs where user_id = 'lost'`)).rows[0] as object;
-  await expect.poll(find, { timeout: WITHIN_MS }).toEqual({ status: 'failed', error_message: GIVEN_UP });
-  const { rows } = await here.sql.query(`select from invocations where user_id = 'lost'`);
-  expect(rows).toEqual([]);
+    (
+      await here.sql.query(`
+        select r.status, r.error_code, c.failure_count from cronjob_runs r join cronjobs c on c.id = r.cronjob_id
+        where r.user_id = 'lost'`)
+    ).rows[0] as object;
+  await expect
+    .poll(find, { timeout: WITHIN_MS })
+    .toEqual({ status: 'failed', error_code: 'interrupted', failure_count: 1 });
   await server.kill();
 });

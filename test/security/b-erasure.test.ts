@@ -59,7 +59,10 @@ async function plant(sessionId: string, word: string, { isEvaluated }: { isEvalu
   await expect
     .poll(async () => (await client.query('select from cronjob_runs where status = $1', ['success'])).rowCount)
     .toBeGreaterThan(0);
-  await client.query('update cronjob_runs set output = $2 where session_id = $1', [sessionId, word]);
+  await client.query('update invocations set response_body = $2 where session_id = $1 and cronjob_id is not null', [
+    sessionId,
+    word,
+  ]);
   const payload = JSON.stringify({ type: 'invocation.ended', data: { sessionId, output: word } });
   await client.query(
     `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
@@ -74,7 +77,7 @@ const COPIES = ['eval_case_versions', 'memories'];
 test('a deleted session leaves what was copied from it on purpose, and nothing else', async () => {
   await plant('plain', 'mark4plain', { isEvaluated: false });
   expect(await tablesWith(client, 'mark4plain')).toEqual(
-    [...COPIES, 'cronjob_runs', 'events', 'idempotency_keys', 'sessions', 'spans', 'webhook_deliveries'].toSorted(),
+    [...COPIES, 'events', 'idempotency_keys', 'invocations', 'sessions', 'spans', 'webhook_deliveries'].toSorted(),
   );
   await ask('DELETE', `${USER}/sessions/plain`);
   expect(await tablesWith(client, 'mark4plain')).toEqual(COPIES);

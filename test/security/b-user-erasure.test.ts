@@ -90,7 +90,6 @@ const KEEPING = [
   'artifacts',
   'budget_uses',
   'budgets',
-  'cronjob_runs',
   'cronjobs',
   'eval_case_versions',
   'eval_cases',

@@ -154,20 +154,6 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'create_time',
   ],
   artifacts: ['session_id', 'name', 'next_version'],
-  cronjob_runs: [
-    'cronjob_id',
-    'id',
-    'due_time',
-    'is_manual',
-    'attempt',
-    'session_id',
-    'invocation_id',
-    'output',
-    'error_code',
-    'error_message',
-    'create_time',
-    'start_time',
-  ],
   cronjobs: [
     'id',
     'name',
@@ -227,6 +213,7 @@ const FROM_THE_LINE: Record<string, string[]> = {
   memories: ['session_id', 'event_id', 'author', 'content', 'event_time', 'search_vector'],
   session_verdicts: ['session_id', 'event_id', 'author', 'passed', 'label', 'comment', 'create_time'],
   signals: ['session_id', 'id', 'name', 'payload', 'create_time'],
+  skipped_runs: ['cronjob_id', 'id', 'due_time', 'tries', 'reason', 'create_time', 'end_time'],
   tasks: [
     'session_id',
     'invocation_id',
@@ -336,7 +323,7 @@ test.each([
   ['budget_uses', 'invocations', 'prompt_tokens', 'output_tokens', 'cost'],
   ['invocations', 'tool_calls', 'llm_calls', 'prompt_tokens', 'output_tokens'],
   ['cronjobs', 'run_count', 'failure_count', 'revision'],
-  ['cronjob_runs', 'attempt'],
+  ['skipped_runs', 'tries'],
   ['webhook_deliveries', 'attempt'],
 ])('A20: no count of %s is below zero', async (table, ...counts) => {
   const { rows: checks } = await client.query<{ text: string }>(

@@ -137,9 +137,12 @@ describe('reads of a service', () => {
     };
     const { jobId } = (await service.post('/harness/cronjobs', { ...job, enabled: false })).body as { jobId: string };
     await database(`
-      insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, output, end_time)
-        select 'harness_agent', 'mallory', '${jobId}', 'r' || n, now() - n * interval '1 hour', false, 'success',
-          repeat('x', 400000), now() from generate_series(1, 20) n;
+      insert into sessions (app_name, user_id, id) values ('harness_agent', 'mallory', 'runs');
+      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, cronjob_id,
+          run_id, due_time, is_manual, try, response_body, start_time, end_time, first_end_time)
+        select 'harness_agent', 'mallory', 'runs', 'e-' || n, 'succeeded', gen_random_uuid(), now(), '${jobId}', 'r' || n,
+          now() - n * interval '1 hour', false, 1, repeat('x', 400000), now(), now(), now()
+        from generate_series(1, 20) n;
       insert into webhooks (app_name, user_id, id, url, host, secret, includes_output)
         values ('harness_agent', 'mallory', 'w', 'https://example.com/', 'example.com', 's', true);
       insert into webhook_deliveries
@@ -149,8 +152,10 @@ describe('reads of a service', () => {
         from generate_series(1, 20) n;
       insert into cronjobs select (jsonb_populate_record(c, jsonb_build_object('id', 'c' || n,
           'name', 'n' || n, 'create_time', now() - n * interval '1 hour'))).* from cronjobs c, generate_series(1, 20) n;
-      insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, output, end_time)
-        select app_name, user_id, id, 'r', now(), false, 'success', repeat('x', 400000), now()
+      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, cronjob_id,
+          run_id, due_time, is_manual, try, response_body, start_time, end_time, first_end_time)
+        select app_name, user_id, 'runs', 'e-' || id, 'succeeded', gen_random_uuid(), now(), id, 'r', now(), false, 1,
+          repeat('x', 400000), now(), now(), now()
         from cronjobs where name <> 'n'`);
     for (const [path, count, id] of [
       [`/harness/cronjobs/${jobId}/runs?`, 20, 'runId'],

@@ -1,28 +1,28 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
-import { claimRuns, findAgenda, renewRuns } from '../../src/features/cronjobs/claim-store.ts';
+import { forgetRuns, listRuns, queueManualRun, requeueRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
 import {
   type NewCronjob,
   deleteCronjob,
   insertCronjob,
   type CronjobRow,
 } from '../../src/features/cronjobs/cronjob-store.ts';
+import { listNextCronjobs } from '../../src/features/cronjobs/due-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
-import {
-  cancelRun,
-  deleteOldRuns,
-  endRun,
-  insertManualRun,
-  listRuns,
-  retryRun,
-} from '../../src/features/cronjobs/run-store.ts';
-import { testPool } from '../support/store.ts';
+import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
+import { LeaseLostError } from '../../src/core/errors.ts';
+import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
+import { readStoredRequest } from '../../src/invocations/stored-request.ts';
+import { findQueued } from '../../src/invocations/queue-store.ts';
+import { takeOver } from '../../src/invocations/take-over.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
+import { beginRuns, endRun, fireAll } from '../support/cronjobs.ts';
+import { takerOn, testPool } from '../support/store.ts';
 
 const store = testPool();
-const LIMITS = { slots: 100, perUser: 100, active: [], takesOver: true, leaseMs: 15_000 };
 const keyOf = ({ appName, userId, id }: CronjobRow) => ({ appName, userId, id });
-const newId = randomUUID;
+const notifications = { publish: () => undefined };
 
 /** A cronjob that was due so many seconds ago, every minute. */
 function newCronjob(lateSeconds: number, changes: Partial<NewCronjob> = {}, userId = `user-${randomUUID()}`) {
@@ -53,12 +53,24 @@ function newCronjob(lateSeconds: number, changes: Partial<NewCronjob> = {}, user
   );
 }
 
-const fire = async () => {
-  while ((await fireDueCronjobs({ database: store.pool, newId })) > 0);
-};
+const fire = () => fireAll(store.pool);
 const runsOf = (cronjob: CronjobRow) => listRuns(store.pool.db, keyOf(cronjob), 1000, undefined);
 const statusesOf = async (cronjob: CronjobRow) => (await runsOf(cronjob)).map(({ status }) => status);
-const claim = (limits = LIMITS) => store.pool.transaction((tx) => claimRuns(tx, limits));
+const begin = (limits = {}) => beginRuns(store.pool, limits);
+const runOf = async (cronjob: CronjobRow, { invocationId }: Lease) =>
+  (await runsOf(cronjob)).find((run) => run.invocationId === invocationId);
+/** The runs of a cronjob among those that were begun. */
+const ofCronjob = async (cronjob: CronjobRow, begun: Lease[]): Promise<Lease[]> => {
+  const { rows } = await store.pool.db.execute<{ id: string }>(
+    sql`select id from invocations where cronjob_id = ${cronjob.id}`,
+  );
+  return begun.filter(({ invocationId }) => rows.some(({ id }) => id === invocationId));
+};
+const queueManual = async (job: CronjobRow, due = new Date()) => {
+  const id = randomUUID();
+  expect(await store.pool.transaction((tx) => queueManualRun(tx, keyOf(job), id, due))).toBe(true);
+  return id;
+};
 const rowOf = async (cronjob: CronjobRow) => {
   const { rows } = await store.pool.db.execute<{ enabled: boolean; disabled_reason: string | null; run_count: number }>(
     sql`select enabled, disabled_reason, run_count from cronjobs where id = ${cronjob.id}`,
@@ -126,54 +138,97 @@ describe('a due cronjob', () => {
 });
 
 describe('a waiting run', () => {
-  test('is claimed once by ten claimers, the oldest first, one of a cronjob at a time', async () => {
+  test('is begun once by ten processes, the oldest first, one of a cronjob at a time', async () => {
     const job = await newCronjob(245, { missedRuns: 'all', overlap: 'queue' });
     await fire();
-    const claimed = (await Promise.all(Array.from({ length: 10 }, () => claim()))).flat();
-    const mine = claimed.filter(({ cronjob }) => cronjob.id === job.id);
-    expect(mine.map(({ run }) => [run.status, run.attempt, run.sessionId])).toEqual([['running', 1, mine[0]?.run.id]]);
-    expect((await runsOf(job)).at(-1)?.id).toBe(mine[0]?.run.id);
-    expect((await statusesOf(job)).filter((status) => status === 'running')).toHaveLength(1);
+    const begun = (await Promise.all(Array.from({ length: 10 }, () => begin()))).flat();
+    const mine = await ofCronjob(job, begun);
+    const runs = await runsOf(job);
+    expect(mine.map(({ key }) => key.sessionId)).toEqual([runs.at(-1)?.id]);
+    expect(runs.at(-1)).toMatchObject({ status: 'running', attempt: 1, sessionId: runs.at(-1)?.id });
+    expect(runs.filter(({ status }) => status === 'running')).toHaveLength(1);
   });
 
-  test('waits for a place among those of its user, whoever claims', async () => {
+  test('runs one after another, each in a session of its own, in the order of their due times', async () => {
+    const job = await newCronjob(245, { missedRuns: 'all', overlap: 'queue' });
+    await fire();
+    const order = (await runsOf(job)).map(({ id }) => id).toReversed();
+    const begun: (string | undefined)[] = [];
+    for (let n = 0; n < order.length; n += 1) {
+      const [lease, ...others] = await ofCronjob(job, await begin());
+      expect(others).toEqual([]);
+      if (!lease) throw new Error('no run was begun');
+      expect(await ofCronjob(job, await begin())).toEqual([]);
+      begun.push(lease.key.sessionId);
+      await endRun(store.pool, lease, { status: 'succeeded', answer: 'done' });
+    }
+    expect(begun).toEqual(order);
+  });
+
+  test('waits for a place among those of its user, whoever begins it', async () => {
     const userId = `user-${randomUUID()}`;
     for (let n = 0; n < 6; n++) await newCronjob(1, {}, userId);
     await fire();
-    const claimed = (await Promise.all(Array.from({ length: 6 }, () => claim({ ...LIMITS, perUser: 2 })))).flat();
-    expect(claimed.filter(({ cronjob }) => cronjob.userId === userId)).toHaveLength(2);
+    const begun = (await Promise.all(Array.from({ length: 6 }, () => begin({ perUser: 2 })))).flat();
+    expect(begun.filter(({ key }) => key.userId === userId)).toHaveLength(2);
+  });
+
+  test('holds no place in the queue of its session', async () => {
+    const job = await newCronjob(1, { sessionPolicy: 'fixed', sessionId: 'busy' });
+    await fire();
+    const key = { appName: job.appName, userId: job.userId, sessionId: 'busy' };
+    const lease = { key, invocationId: 'e-user', token: randomUUID(), durationMs: 60_000 };
+    expect(await claimSession(store.pool.db, lease, [], false)).toBe(true);
   });
 
   test('has the settings that its cronjob has when it begins', async () => {
-    const job = await newCronjob(1, { sessionPolicy: 'fixed', sessionId: 'the-one' });
+    const job = await newCronjob(1);
     await fire();
-    await store.pool.db.execute(sql`update cronjobs set prompt = 'changed' where id = ${job.id}`);
-    const [claimed] = (await claim()).filter(({ cronjob }) => cronjob.id === job.id);
-    expect([claimed?.cronjob.prompt, claimed?.run.sessionId]).toEqual(['changed', 'the-one']);
+    await store.pool.transaction(async (tx) => {
+      await tx.execute(sql`
+        update cronjobs set prompt = 'changed', session_policy = 'fixed', session_id = 'the-one', timeout_seconds = 7
+        where id = ${job.id}`);
+      await requeueRuns(tx, keyOf(job));
+    });
+    const { rows } = await store.pool.db.execute<{ id: string }>(
+      sql`select id from invocations where cronjob_id = ${job.id}`,
+    );
+    const key = { appName: job.appName, userId: job.userId, sessionId: 'the-one' };
+    const queued = await findQueued(store.pool.db, { key, invocationId: rows[0]?.id ?? '' });
+    const { request } = readStoredRequest(queued?.request, createSecrets([]), { key, invocationId: '' });
+    expect(request).toMatchObject({
+      content: { role: 'user', parts: [{ text: 'changed' }] },
+      overrides: { timeAtMostMs: 7_000 },
+      answer: { kind: 'output' },
+      isRun: true,
+    });
+    const { rows: sessions } = await store.pool.db.execute(sql`select id from sessions where user_id = ${job.userId}`);
+    expect(sessions).toEqual([{ id: 'the-one' }]);
   });
 
   test('goes with its cronjob; one that runs keeps it', async () => {
     const [waiting, running] = [await newCronjob(1), await newCronjob(1)];
     await fire();
-    await store.pool.db.execute(sql`update cronjob_runs set next_attempt_time = clock_timestamp() + interval '1 hour'
+    await store.pool.db.execute(sql`update invocations set not_before = clock_timestamp() + interval '1 hour'
                                     where cronjob_id = ${waiting.id}`);
-    await claim();
+    await begin();
     const remove = (job: CronjobRow) => store.pool.transaction((tx) => deleteCronjob(tx, keyOf(job)));
-    expect([await remove(waiting), await remove(running), await remove(waiting)]).toEqual([true, false, false]);
+    expect([await remove(waiting), await remove(running), await remove(waiting)]).toEqual([true, false, true]);
     expect(await runsOf(waiting)).toEqual([]);
+    expect(await statusesOf(running)).toEqual(['running']);
   });
 
   test('that is cancelled ends; one that runs is asked to', async () => {
     const job = await newCronjob(1);
     await fire();
-    const cancel = async (id = '') => store.pool.transaction((tx) => cancelRun(tx, keyOf(job), id));
-    const [claimed] = (await claim()).filter(({ cronjob }) => cronjob.id === job.id);
-    await cancel(claimed?.run.id);
-    const manual = await store.pool.transaction((tx) => insertManualRun(tx, keyOf(job), randomUUID(), new Date()));
-    await cancel(manual?.id);
-    expect(await statusesOf(job)).toEqual(['cancelled', 'running']);
-    if (!claimed) throw new Error('the run was not claimed');
-    expect(await renewRuns(store.pool.db, [claimed.run], 15_000)).toEqual([{ id: claimed.run.id, isCancelled: true }]);
+    const cancel = (id = '') => requestCancelOfRuns({ database: store.pool, notifications }, keyOf(job), { only: id });
+    const [begun] = await ofCronjob(job, await begin());
+    if (!begun) throw new Error('the run was not begun');
+    await cancel((await runOf(job, begun))?.id);
+    await cancel(await queueManual(job));
+    const runs = await runsOf(job);
+    expect(runs.map(({ status }) => status)).toEqual(['cancelled', 'running']);
+    for (const { cancelRequestTime } of runs) expect(cancelRequestTime).toBeInstanceOf(Date);
   });
 });
 
@@ -181,84 +236,125 @@ describe('a running run', () => {
   const started = async (changes: Partial<NewCronjob> = {}) => {
     const job = await newCronjob(1, changes);
     await fire();
-    const [claimed] = (await claim()).filter(({ cronjob }) => cronjob.id === job.id);
-    if (!claimed) throw new Error('the run was not claimed');
-    return { job, run: claimed.run };
+    const [lease] = await ofCronjob(job, await begin());
+    if (!lease) throw new Error('the run was not begun');
+    return { job, lease };
   };
-  const expire = (id: string) =>
-    store.pool.db.execute(
-      sql`update cronjob_runs set lease_expire_time = clock_timestamp() - interval '1 second' where id = ${id}`,
-    );
+  const failed = { status: 'failed', error: { code: 'internal', message: "it's broken" } } as const;
 
-  test('whose lease is over is taken over once, and the late process writes nothing', async () => {
-    const { job, run } = await started();
-    await expire(run.id);
-    expect(await claim({ ...LIMITS, active: [run.id] as never })).toEqual([]);
-    const taken = (await Promise.all(Array.from({ length: 5 }, () => claim()))).flat();
-    expect(taken.map((each) => [each.run.id, each.run.attempt])).toEqual([[run.id, 1]]);
-    const late = { status: 'success', invocationId: 'e-1', output: 'late' } as const;
-    expect(await endRun(store.pool.db, run, late)).toBe(undefined);
-    await retryRun(store.pool.db, run, 0, { invocationId: undefined });
-    expect(await renewRuns(store.pool.db, [run], 15_000)).toEqual([]);
+  test('whose process died is taken over once, as any invocation, and the late process writes nothing', async () => {
+    const { job, lease } = await started();
+    await store.pool.db.execute(sql`update invocations set lease_expire_time = clock_timestamp() - interval '1 second'
+                                    where cronjob_id = ${job.id}`);
+    await Promise.all(Array.from({ length: 5 }, () => takeOver(takerOn(store.pool), lease.key)));
     expect(await statusesOf(job)).toEqual(['running']);
-    const [holder] = taken;
-    expect(holder && (await endRun(store.pool.db, holder.run, late))).toEqual({ disabled: false });
-    expect((await runsOf(job)).map(({ status, output, leaseToken }) => [status, output, leaseToken])).toEqual([
-      ['success', 'late', null],
-    ]);
+    await expect(endRun(store.pool, lease, { status: 'succeeded', answer: 'late' })).rejects.toThrow(LeaseLostError);
+    expect(await statusesOf(job)).toEqual(['running']);
   });
 
   test('that fails counts; too many in a row disable the cronjob with the reason, a success forgives', async () => {
-    const { job, run } = await started({ maxFailures: 2 });
-    const failed = { status: 'failed', invocationId: 'e-1', error: { code: 'c', message: "it's broken" } } as const;
-    expect(await endRun(store.pool.db, run, failed)).toEqual({ disabled: false });
+    const { job, lease } = await started({ maxFailures: 2 });
+    await endRun(store.pool, lease, failed);
     const again = async () => {
-      await store.pool.transaction((tx) => insertManualRun(tx, keyOf(job), randomUUID(), new Date()));
-      const [claimed] = (await claim()).filter(({ cronjob }) => cronjob.id === job.id);
-      if (!claimed) throw new Error('the run was not claimed');
-      return claimed.run;
+      await queueManual(job);
+      const [next] = await ofCronjob(job, await begin());
+      if (!next) throw new Error('the run was not begun');
+      return next;
     };
-    expect(await endRun(store.pool.db, await again(), { status: 'success', invocationId: 'e-2' })).toEqual({
-      disabled: false,
-    });
-    expect(await endRun(store.pool.db, await again(), failed)).toEqual({ disabled: false });
-    expect(await endRun(store.pool.db, await again(), failed)).toEqual({ disabled: true });
+    await endRun(store.pool, await again(), { status: 'succeeded', answer: 'done' });
+    await endRun(store.pool, await again(), failed);
+    expect(await rowOf(job)).toMatchObject({ enabled: true });
+    await endRun(store.pool, await again(), failed);
     expect(await rowOf(job)).toMatchObject({
       enabled: false,
       disabled_reason: "It failed 2 times in a row; the last time: it's broken",
     });
   });
 
-  test('that is tried again has a session of its own', async () => {
-    const { job, run } = await started();
-    await retryRun(store.pool.db, run, 0, { invocationId: 'e-1', error: { code: 'c', message: 'm' } });
-    expect(await statusesOf(job)).toEqual(['retrying']);
-    const [claimed] = (await claim()).filter(({ cronjob }) => cronjob.id === job.id);
-    expect([claimed?.run.attempt, claimed?.run.sessionId]).toEqual([2, `${run.id}-2`]);
+  test('that is paused has failed; its later end counts for nothing', async () => {
+    const { job, lease } = await started();
+    const failures = async () =>
+      (await store.pool.db.execute(sql`select failure_count as n from cronjobs where id = ${job.id}`)).rows;
+    await endRun(store.pool, lease, { status: 'paused', answer: 'May I?' });
+    expect(await runOf(job, lease)).toMatchObject({ status: 'failed', errorCode: 'paused', output: 'May I?' });
+    expect(await failures()).toEqual([{ n: 1 }]);
+    await store.pool.db.execute(
+      sql`update invocations set status = 'running', end_time = null where cronjob_id = ${job.id}`,
+    );
+    expect(await runOf(job, lease)).toMatchObject({ status: 'failed' });
+    await store.pool.db.execute(
+      sql`update invocations set status = 'failed', end_time = clock_timestamp() where cronjob_id = ${job.id}`,
+    );
+    expect(await failures()).toEqual([{ n: 1 }]);
+  });
+
+  test('that is tried again has a session of its own, after a pause', async () => {
+    const { job, lease } = await started({ maxAttempts: 2, retryPauseSeconds: 60 });
+    const away = { status: 'failed', error: { code: 'model_unavailable', message: 'away' } } as const;
+    await endRun(store.pool, lease, away);
+    const [run] = await runsOf(job);
+    expect(run).toMatchObject({ status: 'retrying', attempt: 1, sessionId: run?.id, errorCode: 'model_unavailable' });
+    expect(run?.nextAttemptTime?.getTime()).toBeGreaterThan(Date.now() + 20_000);
+    expect(await ofCronjob(job, await begin())).toEqual([]);
+    await store.pool.db.execute(
+      sql`update invocations set not_before = clock_timestamp() where cronjob_id = ${job.id} and try = 2`,
+    );
+    const [second] = await ofCronjob(job, await begin());
+    if (!second) throw new Error('the run was not begun');
+    expect(second.key.sessionId).toBe(`${run?.id}-2`);
+    expect(await runOf(job, second)).toMatchObject({ status: 'running', attempt: 2, errorCode: null });
+    await endRun(store.pool, second, away);
+    expect(await runsOf(job)).toMatchObject([{ id: run?.id, status: 'failed', attempt: 2 }]);
+  });
+
+  test('that waits to be tried again is left out with the session of its last try', async () => {
+    const { job, lease } = await started({ maxAttempts: 2 });
+    await endRun(store.pool, lease, { status: 'failed', error: { code: 'model_timeout', message: 'slow' } });
+    const manual = await queueManual(job);
+    await store.pool.transaction((tx) => skipRuns(tx, keyOf(job), 'The cronjob was disabled.'));
+    const [waiting, skipped] = await runsOf(job);
+    expect(waiting).toMatchObject({ id: manual, status: 'queued' });
+    expect(skipped).toMatchObject({
+      status: 'skipped',
+      attempt: 1,
+      sessionId: lease.key.sessionId,
+      errorCode: 'skipped',
+      errorMessage: 'The cronjob was disabled.',
+    });
   });
 });
 
-test('the agenda is the next due time, the next attempt and the next end of a lease', async () => {
+test('the cronjobs that are due next are listed first', async () => {
   await store.pool.db.execute(sql`delete from cronjobs`);
-  expect(await findAgenda(store.pool.db)).toEqual({ dueMs: undefined, waitingMs: undefined, leaseMs: undefined });
-  await newCronjob(-100);
-  const { dueMs = 0, ...others } = await findAgenda(store.pool.db);
-  expect([dueMs > 90_000 && dueMs <= 100_000, others]).toEqual([true, { waitingMs: undefined, leaseMs: undefined }]);
+  expect(await listNextCronjobs(store.pool.db, 10)).toEqual([]);
+  expect(await fireDueCronjobs({ database: store.pool, newId: randomUUID, notifications })).toEqual({
+    fired: 0,
+    nextMs: Infinity,
+  });
+  const [later, sooner] = [await newCronjob(-100), await newCronjob(-50)];
+  const listed = await listNextCronjobs(store.pool.db, 10);
+  expect(listed.map(({ cronjob }) => cronjob.id)).toEqual([sooner.id, later.id]);
+  expect(listed[1]?.dueMs).toBeGreaterThan(90_000);
 });
 
-test('old runs are deleted by age and by count, those that go on are not', async () => {
-  const job = await newCronjob(60_000, { missedRuns: 'all' });
+test('old runs are forgotten by age and by count, those that go on are not; their sessions stay', async () => {
+  const job = await newCronjob(60_000, { missedRuns: 'all', overlap: 'queue' });
   await fire();
-  await store.pool.db.execute(sql`
-    update cronjob_runs set status = 'skipped', next_attempt_time = null, end_time = clock_timestamp()
-    where cronjob_id = ${job.id} and due_time > (select min(due_time) from cronjob_runs where cronjob_id = ${job.id})`);
-  await deleteOldRuns(store.pool.db, 30, 10, 1000);
-  expect((await statusesOf(job)).toSorted()).toEqual(['queued', ...Array.from({ length: 10 }, () => 'skipped')]);
-  await store.pool.db.execute(
-    sql`update cronjob_runs set end_time = end_time - interval '31 days' where end_time is not null`,
-  );
-  await deleteOldRuns(store.pool.db, 30, 10, 1000);
-  expect(await statusesOf(job)).toEqual(['queued']);
+  const oldest = (await runsOf(job)).at(-1);
+  for (let n = 0; n < 12; n += 1) {
+    const [lease] = await ofCronjob(job, await begin());
+    if (lease) await endRun(store.pool, lease, { status: 'succeeded', answer: 'done' });
+  }
+  await store.pool.transaction((tx) => skipRuns(tx, keyOf(job), 'The schedule was changed.'));
+  const waiting = await queueManual(job);
+  expect(await runsOf(job)).toHaveLength(101);
+  await forgetRuns(store.pool.db, 30, 10, 1000);
+  expect((await statusesOf(job)).toSorted()).toEqual(['queued', ...Array.from({ length: 9 }, () => 'skipped')]);
+  await store.pool.db.execute(sql`update skipped_runs set end_time = end_time - interval '31 days'`);
+  await forgetRuns(store.pool.db, 30, 10, 1000);
+  expect((await runsOf(job)).map(({ id }) => id)).toEqual([waiting]);
+  const { rows } = await store.pool.db.execute(sql`select 1 as one from sessions where id = ${oldest?.id}`);
+  expect(rows).toEqual([{ one: 1 }]);
 });
 
 test('a user has so many cronjobs at most, also of requests at once', async () => {

@@ -368,8 +368,9 @@ test('a look at the queue reads about as many rows as it wants, however many wai
   const read = sql`select (seq_tup_read + idx_tup_fetch)::int as n
                    from pg_stat_xact_user_tables where relname = 'invocations'`;
   const { heads, rows } = await store.pool.transaction(async (tx) => {
-    const found = await listWaitingHeads(tx, { appNames: [appName], without: [], limit: 10 });
-    const left = await listBegunHeads(tx, { appNames: [appName], without: [], limit: 10 }, 3);
+    const choice = { appNames: [appName], without: [], limit: 10, runs: 10, runsPerUser: 5, aheadMs: 5_000 };
+    const { heads: found } = await listWaitingHeads(tx, choice);
+    const left = await listBegunHeads(tx, choice, 3);
     return { heads: [...found, ...left], rows: (await tx.execute<{ n: number }>(read)).rows };
   });
   expect(new Set(heads.map(({ key }) => key.userId)).size).toBe(10);

@@ -14,7 +14,6 @@ const LIMITED = 'agent_runtime_user';
 const OF_USERS = [
   'artifact_versions',
   'artifacts',
-  'cronjob_runs',
   'cronjobs',
   'eval_case_versions',
   'eval_cases',
@@ -35,6 +34,7 @@ const OF_USERS = [
   'session_verdicts',
   'sessions',
   'signals',
+  'skipped_runs',
   'spans',
   'tasks',
   'tool_calls',

@@ -37,10 +37,10 @@ import { sql } from 'drizzle-orm';
 
 /** What a process that serves the application of a session would take up from it. */
 async function headsOf({ appName, sessionId }: SessionKey, without: string[] = []): Promise<QueueHead[]> {
-  const choice = { appNames: [appName], without, limit: 100 };
+  const choice = { appNames: [appName], without, limit: 100, runs: 0, runsPerUser: 0, aheadMs: 0 };
   const found = [
     ...(await listBegunHeads(store.pool.db, choice, 3)),
-    ...(await listWaitingHeads(store.pool.db, choice)),
+    ...(await listWaitingHeads(store.pool.db, choice)).heads,
   ];
   return found.filter(({ key }) => key.sessionId === sessionId);
 }

@@ -3,10 +3,9 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
-import { claimRuns } from '../../src/features/cronjobs/claim-store.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
-import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
-import { cancelRun, endRun, listRuns, retryRun, skipWaitingRuns } from '../../src/features/cronjobs/run-store.ts';
+import { listRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
+import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
 import { deleteDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
@@ -22,6 +21,7 @@ import {
 } from '../../src/invocations/webhooks/delivery-store.ts';
 import { newSecret } from '../../src/invocations/webhooks/webhook.ts';
 import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
+import { beginRuns, endRun, fireAll } from '../support/cronjobs.ts';
 import { claimDeliveries } from '../support/jobs.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
@@ -173,7 +173,7 @@ describe('a run with a webhook leaves one delivery when it', () => {
           sessionPolicy: 'new',
           missedRuns: 'once',
           overlap,
-          maxAttempts: 1,
+          maxAttempts: 2,
           retryPauseSeconds: 30,
           maxRetryPauseSeconds: 600,
           maxFailures: 10,
@@ -188,26 +188,27 @@ describe('a run with a webhook leaves one delivery when it', () => {
   const fire = async (job: CronjobRow) => {
     await store.pool.db.execute(sql`
       update cronjobs set next_run_time = date_trunc('milliseconds', clock_timestamp()) where id = ${job.id}`);
-    await fireDueCronjobs({ database: store.pool, newId: randomUUID });
+    await fireAll(store.pool);
     const [newest] = await listRuns(store.pool.db, job, 1, undefined);
     if (!newest) throw new Error('nothing was fired');
     return newest;
   };
-  const claim = async ({ id }: CronjobRow) => {
-    const limits = { slots: 100, perUser: 100, active: [], takesOver: true, leaseMs: 60_000 };
-    const claimed = await store.pool.transaction((tx) => claimRuns(tx, limits));
-    const mine = claimed.find(({ cronjob }) => cronjob.id === id);
-    if (!mine) throw new Error('the run was not claimed');
-    return mine.run;
+  /** Begins the run of a job, whose pause is over. */
+  const begin = async ({ id, userId }: CronjobRow) => {
+    await store.pool.db.execute(sql`
+      update invocations set not_before = clock_timestamp() where cronjob_id = ${id} and not_before is not null`);
+    const lease = (await beginRuns(store.pool)).find(({ key }) => key.userId === userId);
+    if (!lease) throw new Error('the run was not begun');
+    return lease;
   };
 
-  test('ends after a second attempt, and none before', async () => {
+  test('ends after a second try, and none before', async () => {
     const { webhook, job } = await newJob();
     await fire(job);
-    const failure = { invocationId: 'e-1', error: { code: 'model_unavailable', message: 'away' } };
-    await retryRun(store.pool.db, await claim(job), 0, failure);
+    const failure = { status: 'failed', error: { code: 'model_unavailable', message: 'away' } } as const;
+    await endRun(store.pool, await begin(job), failure);
     expect(await deliveriesOf(webhook)).toEqual([]);
-    await endRun(store.pool.db, await claim(job), { ...failure, status: 'failed' });
+    await endRun(store.pool, await begin(job), failure);
     expect(await deliveriesOf(webhook)).toEqual([pending('cronjob_run.ended', 'failed', 'model_unavailable')]);
   });
 
@@ -215,9 +216,10 @@ describe('a run with a webhook leaves one delivery when it', () => {
     const { webhook, job } = await newJob('skip');
     const first = await fire(job);
     await fire(job);
-    for (let n = 0; n < 2; n++) await store.pool.transaction((tx) => cancelRun(tx, job, first.id));
+    const context = { database: store.pool, notifications: { publish: () => undefined } };
+    for (let n = 0; n < 2; n++) await requestCancelOfRuns(context, job, { only: first.id });
     await fire(job);
-    await skipWaitingRuns(store.pool.db, job, 'The schedule was changed.');
+    await store.pool.transaction((tx) => skipRuns(tx, job, 'The schedule was changed.'));
     expect(await deliveriesOf(webhook)).toEqual([
       pending('cronjob_run.ended', 'skipped', 'skipped'),
       pending('cronjob_run.ended', 'cancelled'),

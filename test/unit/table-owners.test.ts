@@ -43,7 +43,7 @@ const OWNERS: Record<string, string> = {
   scoreRules: 'features/evals',
   sessionVerdicts: 'features/evals',
   cronjobs: 'features/cronjobs',
-  cronjobRuns: 'features/cronjobs',
+  skippedRuns: 'features/cronjobs',
   auditLog: 'platform/http/audit',
   rateLimits: 'platform/http/limits',
   userCredentials: 'conversation/credentials',

@@ -7,7 +7,7 @@ import { toInstant } from './clock-times.ts';
 import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from './cronjob.ts';
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
 import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
-import { skipWaitingRuns } from './run-store.ts';
+import { requeueRuns, skipRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
 /** Number of future due times that are computed to find the shortest interval of a schedule. */
@@ -106,8 +106,9 @@ export async function changeCronjob(
     ...(await newTimes(tx, cronjob, body, limits)),
     revision: cronjob.revision + 1,
   };
-  if (body.schedule) await skipWaitingRuns(tx, cronjob, 'The schedule was changed.');
+  if (body.schedule) await skipRuns(tx, cronjob, 'The schedule was changed.');
   await updateCronjob(tx, cronjob, changes);
+  await requeueRuns(tx, cronjob);
 }
 
 async function newTimes(
@@ -162,6 +163,6 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: S
 /** Disables a cronjob whose row the caller has locked. Waiting runs are skipped; a running run continues. */
 export async function disableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (!cronjob.enabled) return;
-  await skipWaitingRuns(tx, cronjob, 'The cronjob was disabled.');
+  await skipRuns(tx, cronjob, 'The cronjob was disabled.');
   await updateCronjob(tx, cronjob, { enabled: false, nextRunTime: null, revision: cronjob.revision + 1 });
 }

@@ -1,4 +1,4 @@
-import { and, desc, eq, getTableColumns, gt, type SQL, sql } from 'drizzle-orm';
+import { and, eq, getTableColumns, gt, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
@@ -19,11 +19,12 @@ export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
 export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
 
-/** SQL condition that joins a run to its cronjob. */
-export const isItsRun = and(
+/** SQL condition that joins a run to its cronjob, whose newest run it is. */
+const isItsLatestRun = and(
   eq(cronjobRuns.appName, cronjobs.appName),
   eq(cronjobRuns.userId, cronjobs.userId),
   eq(cronjobRuns.cronjobId, cronjobs.id),
+  sql`${cronjobRuns.dueTime} = latest_run_time(${cronjobs.appName}, ${cronjobs.userId}, ${cronjobs.id})`,
 );
 
 export const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
@@ -59,7 +60,7 @@ export interface CronjobWithRun {
 const NEWEST = sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`;
 
 const selectWithLatestRun = (db: Database, order = NEWEST) => {
-  const latest = db.select().from(cronjobRuns).where(isItsRun).orderBy(desc(cronjobRuns.dueTime)).limit(1).as('latest');
+  const latest = db.select().from(cronjobRuns).where(isItsLatestRun).limit(1).as('latest');
   const fits = fitsPage(order, latest.output, cronjobs.prompt);
   const columns = {
     cronjob: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
@@ -119,15 +120,13 @@ export async function updateCronjob(tx: Database, key: CronjobKey, changes: Cron
   return updated as CronjobRow;
 }
 
-/** @returns false, and deletes nothing, if a run is running or the cronjob does not exist */
-export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
-  const running = tx
-    .select({ one: sql`1` })
-    .from(cronjobRuns)
-    .where(and(isRunForCronjob(key), eq(cronjobRuns.status, 'running')));
-  const deleted = await tx
-    .delete(cronjobs)
-    .where(and(isCronjob(key), sql`not exists ${running}`))
-    .returning({ id: cronjobs.id });
-  return deleted.length === 1;
+/**
+ * Deletes a cronjob whose row the caller has locked, with its runs that have not begun.
+ * @returns false, and deletes nothing, while a run goes on
+ */
+export async function deleteCronjob(tx: Database, { appName, userId, id }: CronjobKey): Promise<boolean> {
+  const { rows } = await tx.execute<{ deleted: boolean }>(
+    sql`select delete_cronjob(${appName}, ${userId}, ${id}) as deleted`,
+  );
+  return rows[0]?.deleted === true;
 }

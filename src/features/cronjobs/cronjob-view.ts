@@ -1,5 +1,6 @@
 import type { Config } from '../../config/config.ts';
 import { NotFoundError } from '../../core/errors.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { z } from 'zod';
@@ -81,6 +82,7 @@ function withoutAbsent<T extends object>(value: T): T {
 
 export interface CronjobContext {
   database: DatabasePool;
+  notifications: Pick<Notifications, 'publish'>;
   newId: () => string;
   config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }

@@ -1,57 +1,45 @@
-import { escapeText } from '../../platform/db/json-escape.ts';
+import { requestCancelOfRuns } from '../../invocations/cancel.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Metrics } from '../../platform/metrics.ts';
-import { advanceCronjobs, claimDueCronjobs, type DueCronjob } from './claim-store.ts';
 import type { CronjobRow } from './cronjob-store.ts';
 import { toSchedule } from './cronjob-view.ts';
-import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
+import { type Firing, fireCronjobs, listNextCronjobs, type NextCronjob, type PlannedRun } from './due-store.ts';
 import { getNextTimes, getTimesBetween } from './schedule.ts';
 
-/** Maximum cronjobs per transaction. Computing a next due time takes about half a millisecond. */
+/** Maximum cronjobs per statement. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
+/** Pause in milliseconds while another transaction has locked a due cronjob. */
+const LOCKED_PAUSE_MS = 100;
 
 export interface FireContext {
   database: DatabasePool;
+  notifications: Pick<Notifications, 'publish'>;
   newId: () => string;
   metrics?: Metrics | undefined;
 }
 
 /**
- * Queues the runs of due cronjobs and stores the next due times in one transaction, so that the cronjobs stay due if
- * the process dies. A unique index on the due time keeps two processes from queueing the same run.
+ * Queues the runs of due cronjobs and stores the next due times in one statement, so that the cronjobs stay due if the
+ * process dies.
+ * @returns the number of fired cronjobs, and the milliseconds until a cronjob may be due
  */
-export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
-  const fired = await database.transaction(async (tx) => {
-    const due = await claimDueCronjobs(tx, BATCH);
-    if (due.length === 0) return [];
-    const firings = due.map((one) => ({ ...one, firing: planFiring(one) }));
-    const replaced = firings.filter(({ firing }) => firing.replaces).map(({ cronjob }) => cronjob);
-    if (replaced.length > 0) await cancelAllRuns(tx, replaced);
-    const runs = firings.flatMap((one) => one.firing.runs.map((run) => toNewRun(one, run, newId())));
-    if (runs.length > 0) await insertRuns(tx, runs);
-    await advanceCronjobs(
-      tx,
-      firings.map(({ cronjob, firing }) => ({
-        key: cronjob,
-        next: firing.next,
-        reason: firing.reason,
-        runs: firing.runs.filter(({ skipped }) => skipped === undefined).length,
-      })),
-    );
-    return due;
-  });
-  for (const { cronjob, now } of fired) {
-    if (cronjob.nextRunTime) metrics?.fired((now.getTime() - cronjob.nextRunTime.getTime()) / 1000);
+export async function fireDueCronjobs(context: FireContext): Promise<{ fired: number; nextMs: number }> {
+  const { database, newId, metrics } = context;
+  const listed = await listNextCronjobs(database.db, BATCH);
+  const due = listed.filter(({ dueMs }) => dueMs <= 0).map((one) => ({ ...one, firing: planFiring(one, newId) }));
+  const fired = due.length === 0 ? new Set<string>() : await fireCronjobs(database.db, due);
+  for (const { cronjob, firing, dueMs, openRuns } of due.filter((one) => fired.has(one.cronjob.id))) {
+    metrics?.fired(-dueMs / 1000);
+    // After the fire, because the end of a run locks the run before the cronjob.
+    if (cronjob.overlap === 'replace' && openRuns > 0 && firing.runs.some(({ skipped }) => skipped === undefined))
+      await requestCancelOfRuns(context, cronjob, { allBut: firing.runs.map(({ id }) => id) });
   }
-  return fired.length;
-}
-
-function toNewRun({ cronjob, now }: DueCronjob, { dueTime, skipped }: PlannedRun, id: string): NewRun {
-  const { appName, userId, id: cronjobId } = cronjob;
-  const run = { appName, userId, cronjobId, id, dueTime, isManual: false };
-  return skipped === undefined
-    ? { ...run, status: 'queued', nextAttemptTime: dueTime }
-    : { ...run, status: 'skipped', endTime: now, errorCode: 'skipped', errorMessage: escapeText(skipped) };
+  const waits = due.map(({ cronjob, firing: { next }, now }) =>
+    fired.has(cronjob.id) ? (next ? next.getTime() - now.getTime() : Infinity) : LOCKED_PAUSE_MS,
+  );
+  const others = listed.filter(({ dueMs }) => dueMs > 0).map(({ dueMs }) => dueMs);
+  return { fired: fired.size, nextMs: due.length === BATCH ? 0 : Math.min(...waits, ...others) };
 }
 
 /** Delay after which a due time counts as missed, and the cronjob's policy for missed runs applies. */
@@ -61,59 +49,48 @@ const MAX_MADE_UP = 100;
 /** Maximum number of waiting runs per cronjob; further ones are skipped. */
 const MAX_WAITING = 100;
 
-interface PlannedRun {
-  dueTime: Date;
-  skipped?: string;
-}
-
-interface Firing {
-  runs: PlannedRun[];
-  /** True: the cronjob's runs that have not ended are cancelled, and the planned run replaces them. */
-  replaces: boolean;
-  /** Next due time; `undefined` if the cronjob never fires again. `reason` says why. */
-  next: Date | undefined;
-  reason?: string;
-}
-
-function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
+function planFiring({ cronjob, now, openRuns }: NextCronjob, newId: () => string): Firing {
   const schedule = toSchedule(cronjob);
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
   const times = getTimesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
   const remaining = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);
-  const planned = planMissedRuns(times, now, cronjob.missedRuns);
+  const planned = planMissedRuns(times, now, cronjob.missedRuns).map((run) => ({ ...run, id: newId() }));
   const fired = planned.filter(({ skipped }) => skipped === undefined).slice(0, remaining);
   const runs = [
     ...planned.filter(({ skipped }) => skipped !== undefined),
-    ...applyOverlapPolicy(fired, cronjob, activeRuns),
+    ...applyOverlapPolicy(fired, cronjob, openRuns),
   ];
   const isLast = fired.length >= remaining;
   const [next] = isLast ? [] : getNextTimes(schedule, now, 1);
-  const replaces = cronjob.overlap === 'replace' && activeRuns > 0 && fired.length > 0;
-  if (next && !(cronjob.until && next >= cronjob.until)) return { runs, replaces, next };
+  if (next && !(cronjob.until && next >= cronjob.until)) return { runs, next };
   const reason = isLast
     ? `It ran ${cronjob.maxRuns} times, as often as it should.`
     : 'Its schedule has come to its end.';
-  return { runs, replaces, next: undefined, reason };
+  return { runs, next: undefined, reason };
 }
 
 /** If missed due times are skipped, records a skipped run with the reason for the newest of them. */
-function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
+function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): Omit<PlannedRun, 'id'>[] {
   const late = times.filter((time) => now.getTime() - time.getTime() > MISSED_AFTER_MS);
-  const onTime = times.slice(late.length).map((dueTime) => ({ dueTime }));
+  const onTime = times.slice(late.length).map((due) => ({ due }));
   const newest = late.at(-1);
   if (!newest) return onTime;
-  if (policy === 'all') return times.map((dueTime) => ({ dueTime }));
-  if (policy === 'once') return [{ dueTime: newest }, ...onTime];
+  if (policy === 'all') return times.map((due) => ({ due }));
+  if (policy === 'once') return [{ due: newest }, ...onTime];
   const count = late.length >= MAX_MADE_UP ? `${MAX_MADE_UP} or more` : String(late.length);
-  return [{ dueTime: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
+  return [{ due: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
 }
 
 /** Marks as skipped those planned runs that the cronjob's overlap policy forbids. */
-function applyOverlapPolicy(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
+function applyOverlapPolicy(
+  runs: PlannedRun[],
+  { overlap }: Pick<CronjobRow, 'overlap'>,
+  openRuns: number,
+): PlannedRun[] {
   return runs.map((run, position) => {
-    const before = overlap === 'replace' ? position : activeRuns + position;
+    const before = overlap === 'replace' ? position : openRuns + position;
     // Runs that are planned together for missed due times do not skip one another, but run one after another.
-    if (overlap === 'skip' && activeRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
+    if (overlap === 'skip' && openRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
     if (before >= MAX_WAITING) return { ...run, skipped: `${MAX_WAITING} runs wait already.` };
     return run;
   });

@@ -5,10 +5,11 @@ import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/param
 import { CRONJOB_EXAMPLE, cronjobRunPageSchema, cronjobRunSchema, cronjobSchema, RUN_EXAMPLE } from './cronjob.ts';
 import { findTime } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
-import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
+import { requestCancelOfRuns } from '../../invocations/cancel.ts';
+import { countOpenRuns, findRun, listRuns, queueManualRun } from './run-store.ts';
 
-/** Number of active runs of a cronjob at which a manual run is refused. */
-const MAX_ACTIVE_RUNS = 100;
+/** Number of open runs of a cronjob at which a manual run is refused. */
+const MAX_OPEN_RUNS = 100;
 
 export const room = area<CronjobContext>('Harness cronjobs', {
   read: 'read',
@@ -55,9 +56,10 @@ export const cronjobRunOperations = [
       const manualRun = await database.transaction(async (tx) => {
         const row = await getLockedCronjob(tx, principal, path.jobId);
         if (!row.enabled) throw new ConflictError('Enable this cronjob before running it.');
-        if ((await countActiveRuns(tx, row)) >= MAX_ACTIVE_RUNS)
-          throw new ConflictError(`${MAX_ACTIVE_RUNS} runs of this cronjob wait already.`);
-        return insertManualRun(tx, row, newId(), await findTime(tx));
+        if ((await countOpenRuns(tx, row)) >= MAX_OPEN_RUNS)
+          throw new ConflictError(`${MAX_OPEN_RUNS} runs of this cronjob wait already.`);
+        const runId = newId();
+        return (await queueManualRun(tx, row, runId, await findTime(tx))) ? findRun(tx, row, runId) : undefined;
       });
       if (!manualRun) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
       return toRunWire(manualRun);
@@ -93,13 +95,12 @@ export const cronjobRunOperations = [
     description: 'On whatever replica it goes on. One that has ended stays as it is.',
     success: { description: 'The run; one that goes on may take a moment to end.' },
     errors,
-    run: ({ database }, { path, principal, notFound }) =>
-      database.transaction(async (tx) => {
-        const { cronjob: row } = await getCronjob(tx, principal, path.jobId);
-        await cancelRun(tx, row, path.runId);
-        const cancelled = await findRun(tx, row, path.runId);
-        if (!cancelled) throw notFound();
-        return toRunWire(cancelled);
-      }),
+    run: async ({ database, notifications }, { path, principal, notFound }) => {
+      const { cronjob: row } = await getCronjob(database.db, principal, path.jobId);
+      await requestCancelOfRuns({ database, notifications }, row, { only: path.runId });
+      const cancelled = await findRun(database.db, row, path.runId);
+      if (!cancelled) throw notFound();
+      return toRunWire(cancelled);
+    },
   }),
 ];

@@ -149,15 +149,6 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
   // Responses of tool calls are not imported, because a forged one would be taken for the tool's.
   tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
-  cronjob_runs: {
-    status: `case when r.end_time is null then 'cancelled' else r.status end`,
-    end_time: 'coalesce(r.end_time, clock_timestamp())',
-    next_attempt_time: 'null',
-    lease_token: 'null',
-    lease_expire_time: 'null',
-    losses: '0',
-    cancel_request_time: 'null',
-  },
   webhooks: { host: `substring(r.url from '^https?://([^/?#@]+)(?:[/?#]|$)')`, is_silent: 'true' },
   webhook_deliveries: {
     status: `case when r.status = 'pending' then 'failed' else r.status end`,

@@ -11,9 +11,9 @@ import * as tables from './schema/schema.ts';
  */
 const ON_COORDINATOR = new Set([
   'cronjobs',
-  'cronjob_runs',
   'job_lanes',
   'jobs',
+  'skipped_runs',
   'user_credentials',
   'webhooks',
   'webhook_deliveries',

@@ -1,5 +1,5 @@
-import { getTableName, is } from 'drizzle-orm';
-import { PgTable } from 'drizzle-orm/pg-core';
+import { getTableName, getViewName, is } from 'drizzle-orm';
+import { PgTable, PgView } from 'drizzle-orm/pg-core';
 import { type Client, type ClientConfig, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
@@ -11,6 +11,7 @@ export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
+const VIEW_NAMES = Object.values(tables).flatMap((each) => (is(each, PgView) ? [getViewName(each)] : []));
 /** Role for statements of one user, if the connection's role bypasses row-level security. It owns nothing. */
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
@@ -37,10 +38,14 @@ const LIMITED: Record<string, string[]> = {
 const FOR_ALL_USERS = ['delete_old_audit_entries', 'keep_answer'];
 
 /** Lists a role's privileges by table. Row-level security restricts both roles to the rows of the current user. */
-const tableRights = (role: string): [table: string, privileges: string[]][] =>
-  role === LIMITED_ROLE
-    ? TABLE_NAMES.map((name) => [name, LIMITED[name] ?? ROWS])
-    : [...TABLE_NAMES.map((name): [string, string[]] => [name, SERVING[name] ?? ROWS]), [JOURNAL, ['select']]];
+const tableRights = (role: string): [table: string, privileges: string[]][] => {
+  const rights = role === LIMITED_ROLE ? LIMITED : { ...SERVING, [JOURNAL]: ['select'] };
+  const names = role === LIMITED_ROLE ? TABLE_NAMES : [...TABLE_NAMES, JOURNAL];
+  return [
+    ...names.map((name): [string, string[]] => [name, rights[name] ?? ROWS]),
+    ...VIEW_NAMES.map((name): [string, string[]] => [name, ['select']]),
+  ];
+};
 /** Advisory lock key for grants, because concurrent grants fail. */
 export const GRANT_LOCK = 7_240_009;
 /** Maximum number of missing privileges named in an error; the rest is counted. */
@@ -54,7 +59,7 @@ const LACKING = `
   select string_agg(privilege, ', ' order by place) || ' on ' || c.relname
   from theirs, pg_class c join pg_namespace n on n.oid = c.relnamespace,
     unnest($3::text[], $4::text[]) with ordinality each (name, privilege, place)
-  where n.nspname = schema and c.relkind = 'r' and c.relname = name
+  where n.nspname = schema and c.relkind in ('r', 'v') and c.relname = name
     and not case when privilege = 'delete' then has_table_privilege(role, c.oid, privilege)
                  else has_any_column_privilege(role, c.oid, split_part(privilege, ' ', 1)) end
   group by c.relname

@@ -44,12 +44,10 @@ insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, se
                       retry_pause_seconds, max_retry_pause_seconds, max_failures, next_run_time, failure_count, revision)
 values ('a', 'u', 'j1', 'SECRET name', 'SECRET prompt', '{"type": "daily"}', true, 'new', 'once', 'skip', 1, 1, 1, 0,
         '2026-01-03 08:00Z', 1, 3);
-insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, attempt, session_id, invocation_id, output,
-                          error_code, error_message, start_time, end_time)
-values ('a', 'u', 'j1', 'r1', '2026-01-01 08:00Z', false, 'success', 1, 's1', 'i1', 'SECRET output', null, null,
-        '2026-01-01 08:00:02Z', '2026-01-01 08:00:12Z'),
-       ('a', 'u', 'j1', 'r2', '2026-01-02 08:00Z', true, 'failed', 2, 's2', 'i9', null, 'timeout', 'SECRET message',
-        '2026-01-02 08:00:30Z', '2026-01-02 08:00:40Z');
+update invocations set cronjob_id = 'j1', run_id = 'r1', due_time = '2026-01-01 00:00:58Z', is_manual = false, try = 1,
+                       response_body = 'SECRET output', first_end_time = end_time where id = 'i1';
+update invocations set cronjob_id = 'j1', run_id = 'r2', due_time = '2026-01-02 08:00Z', is_manual = true, try = 2,
+                       first_end_time = end_time where id = 'i2';
 insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
 values ('a', 'u', 'w1', 'https://hook.example/SECRET', 'hook.example', false, 'whsec');
 insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, answers, create_time, end_time)

@@ -1,5 +1,16 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, unique, uniqueIndex } from 'drizzle-orm/pg-core';
+import {
+  boolean,
+  check,
+  foreignKey,
+  index,
+  integer,
+  pgTable,
+  pgView,
+  primaryKey,
+  text,
+  uniqueIndex,
+} from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
 export const cronjobs = pgTable(
@@ -48,55 +59,49 @@ export const cronjobs = pgTable(
   ],
 );
 
-/** Runs of cronjobs. Inserting the row for a due time claims that run. */
-export const cronjobRuns = pgTable(
-  'cronjob_runs',
+/** Runs that were left out: their due time had no place, or their cronjob was changed before they began. */
+export const skippedRuns = pgTable(
+  'skipped_runs',
   (c) => ({
     ...ofUser(),
     cronjobId: identifier('cronjob_id').notNull(),
     id: identifier('id').notNull(),
     dueTime: time('due_time').notNull(),
-    isManual: c.boolean('is_manual').notNull(),
-    status: c
-      .text('status', {
-        enum: ['queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped'],
-      })
-      .notNull(),
-    attempt: c.integer('attempt').notNull().default(0),
-    nextAttemptTime: time('next_attempt_time'),
-    leaseToken: c.uuid('lease_token'),
-    leaseExpireTime: time('lease_expire_time'),
-    losses: c.smallint('losses').notNull().default(0),
-    cancelRequestTime: time('cancel_request_time'),
-    sessionId: identifier('session_id'),
-    invocationId: identifier('invocation_id'),
-    output: c.text('output'),
-    errorCode: c.text('error_code'),
-    errorMessage: c.text('error_message'),
+    tries: c.smallint('tries').notNull().default(0),
+    reason: c.text('reason').notNull(),
     createTime: timeOfChange('create_time'),
-    startTime: time('start_time'),
-    endTime: time('end_time'),
+    endTime: timeOfChange('end_time'),
   }),
   (t) => [
-    primaryKey({ name: 'cronjob_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.id] }),
-    check('cronjob_runs_attempt_check', sql`attempt >= 0`),
-    unique('cronjob_runs_due_key').on(t.appName, t.userId, t.cronjobId, t.dueTime),
-    check(
-      'cronjob_runs_status_check',
-      sql`status in ('queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped')`,
-    ),
-    check('cronjob_runs_wait_check', sql`(status in ('queued', 'retrying')) = (next_attempt_time is not null)`),
-    check(
-      'cronjob_runs_lease_check',
-      sql`(status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)`,
-    ),
-    check('cronjob_runs_end_check', sql`(status in ('queued', 'retrying', 'running')) = (end_time is null)`),
-    index('cronjob_runs_waiting_idx').on(t.nextAttemptTime).where(sql`status in ('queued', 'retrying')`),
-    index('cronjob_runs_running_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
+    primaryKey({ name: 'skipped_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.dueTime] }),
+    check('skipped_runs_tries_check', sql`tries >= 0`),
     foreignKey({
-      name: 'cronjob_runs_cronjob_fkey',
+      name: 'skipped_runs_cronjob_fkey',
       columns: [t.appName, t.userId, t.cronjobId],
       foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
     }).onDelete('cascade'),
   ],
 );
+
+/** Runs of cronjobs: their invocations, and those that were left out (`migrations/0003_views.sql`). */
+export const cronjobRuns = pgView('cronjob_runs', {
+  ...ofUser(),
+  cronjobId: identifier('cronjob_id').notNull(),
+  id: identifier('id').notNull(),
+  dueTime: time('due_time').notNull(),
+  isManual: boolean('is_manual').notNull(),
+  status: text('status', {
+    enum: ['queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped'],
+  }).notNull(),
+  attempt: integer('attempt').notNull(),
+  nextAttemptTime: time('next_attempt_time'),
+  cancelRequestTime: time('cancel_request_time'),
+  sessionId: identifier('session_id'),
+  invocationId: identifier('invocation_id'),
+  output: text('output'),
+  errorCode: text('error_code'),
+  errorMessage: text('error_message'),
+  createTime: time('create_time').notNull(),
+  startTime: time('start_time'),
+  endTime: time('end_time'),
+}).existing();

@@ -19,7 +19,7 @@ export {
   userStorage,
 } from './conversation.ts';
 export { userCredentials } from './credentials.ts';
-export { cronjobRuns, cronjobs } from './cronjobs.ts';
+export { cronjobRuns, cronjobs, skippedRuns } from './cronjobs.ts';
 export {
   evalCases,
   evalCaseVersions,

@@ -47,7 +47,7 @@ test.each([
   `update "invocations" set "lease_expire_time" = statement_timestamp() + $1 * interval '1 millisecond'`,
   'insert into "invocations" ("start_time") select clock_timestamp() on conflict ("id") do nothing',
   // The coordinator's own tables, and a read beside a write.
-  'update "cronjob_runs" set "lease_token" = gen_random_uuid()',
+  'update "cronjobs" set "next_run_time" = clock_timestamp()',
   'with written as (update "sessions" set "state" = $1) select clock_timestamp()',
   'select "id" from "cronjobs" for update skip locked',
 ])('a distributed database takes %s', (statement) => {
