@@ -15,6 +15,7 @@ import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { toChangeError } from './precondition.ts';
+import { MAX_FIRST_TEXT } from './session-text.ts';
 
 /** A stored event: its sequence, and its JSON text with the timestamp that the database assigned. */
 export interface StoredEvent {
@@ -181,9 +182,6 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
   if (!delta || !Object.keys(delta).some((name) => name.startsWith('temp:'))) return event;
   return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
 }
-
-/** Maximum length of a session's first text in code points. `firstTextAt` has the same limit for stored events. */
-export const MAX_FIRST_TEXT = 200;
 
 /** Returns the start of the user's first text, escaped for a text column; null if the events contain no user text. */
 function findFirstText(events: readonly NewEvent[]): string | null {

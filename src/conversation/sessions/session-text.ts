@@ -1,8 +1,10 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, events, sessions, userStates } from '../../platform/db/schema/schema.ts';
-import { MAX_FIRST_TEXT } from './append-store.ts';
 import { type SessionRef, type UserRef, isSession } from './session-key.ts';
+
+/** Maximum length of a session's first text in code points. */
+export const MAX_FIRST_TEXT = 200;
 
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');

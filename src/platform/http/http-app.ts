@@ -1,47 +1,33 @@
 import express, { type Express, type RequestHandler } from 'express';
 import type { Metrics } from '../metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
-import type { Audit } from './audit/audit.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { checkOperations, type Components, openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { createGuards, type OriginOptions, type ProxyOptions } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
-import type { RequestLimits } from './limits/caller-limits.ts';
 import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { Pages } from './pages.ts';
 import { auditErrors } from './request-audit.ts';
-import { operationRouter } from './router.ts';
+import { operationRouter, type RouterOptions } from './router.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import { createValidation } from './validation/validate.ts';
 
-export interface HttpAppOptions<Context = unknown> {
+export interface HttpAppOptions<Context = unknown> extends RouterOptions<Context> {
   operations: Operation<Context>[];
-  /** The first argument of every handler. */
-  context: Context;
   /** Alias of an application in requests and credentials → the application's name. Default: no aliases. */
   appAliases?: ReadonlyMap<string, string>;
-  /** The hosted applications; changes within other applications are refused. Default: every application is hosted. */
-  apps?: { has(appName: string): boolean };
   components: Components;
   auth: AuthOptions;
-  /** The URL under which clients reach the service, without a trailing slash. Default: taken from each request. */
-  publicUrl?: string | undefined;
   origins: OriginOptions;
   proxies: ProxyOptions;
   log: EdgeLog;
-  /** Counts responses and streams. Default: no metrics. */
-  metrics?: Metrics | undefined;
   /** Maximum size of a body after decompression, in bytes. */
   maxBodyBytes: number;
-  /** The limits of each caller. Default: no limits. */
-  limits?: RequestLimits | undefined;
   /** Limits wrong credentials. Default: no limit. */
   logins?: LoginLimit | undefined;
-  /** Stores access decisions. Default: no audit. */
-  audit?: Audit | undefined;
   /** Version of the runtime, shown on the page at `/`. Default: none is shown. */
   version?: string;
   /** Static pages such as the development UI. They are served after the guards and before `/` and `/docs`. */

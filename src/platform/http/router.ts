@@ -3,10 +3,12 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import { InvalidTokenError, NotFoundError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
 import type { JsonStream } from '../json-stream.ts';
+import type { Metrics } from '../metrics.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
+import type { Audit } from './audit/audit.ts';
 import { requireDeliberate } from './guards.ts';
-import type { HttpAppOptions } from './http-app.ts';
+import type { RequestLimits } from './limits/caller-limits.ts';
 import { type Answer, type Load, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
@@ -23,7 +25,22 @@ import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
-interface Steps extends Pick<HttpAppOptions<never>, 'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'publicUrl'> {
+export interface RouterOptions<Context> {
+  /** The first argument of every handler. */
+  context: Context;
+  /** The hosted applications; changes within other applications are refused. Default: every application is hosted. */
+  apps?: { has(appName: string): boolean };
+  /** The URL under which clients reach the service, without a trailing slash. Default: taken from each request. */
+  publicUrl?: string | undefined;
+  /** Counts responses and streams. Default: no metrics. */
+  metrics?: Metrics | undefined;
+  /** The limits of each caller. Default: no limits. */
+  limits?: RequestLimits | undefined;
+  /** Stores access decisions. Default: no audit. */
+  audit?: Audit | undefined;
+}
+
+interface Steps extends RouterOptions<never> {
   /** Absent: no credential is required and all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
