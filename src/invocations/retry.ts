@@ -1,5 +1,13 @@
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
-import { BusyError, HandedOverError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
+import {
+  BusyError,
+  HandedOverError,
+  isPassingFailure,
+  KeyReusedError,
+  LeaseLostError,
+  RepeatedInvocationError,
+  UnavailableError,
+} from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { deleteDeadWaiters } from './dead-store.ts';
@@ -32,6 +40,11 @@ export async function findRepeated(
     throw new KeyReusedError('the Idempotency-Key was used for another request');
   return invocation;
 }
+
+/** True if an invocation that did not begin may begin later: its session or the process is busy, or the database away. */
+export const mayBeginLater = (error: unknown): boolean =>
+  isPassingFailure(error) ||
+  [BusyError, UnavailableError, LeaseLostError, RepeatedInvocationError].some((kind) => error instanceof kind);
 
 export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 

@@ -1,24 +1,12 @@
 import { type Content, getParts } from '../../../core/content.ts';
-import {
-  AgentError,
-  AppError,
-  BusyError,
-  ConflictError,
-  isPassingFailure,
-  LeaseLostError,
-  RepeatedInvocationError,
-  UnavailableError,
-  InvalidError,
-  NotFoundError,
-  sizeRefusal,
-} from '../../../core/errors.ts';
+import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeRefusal } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../../invocations/context.ts';
 import { findAgent } from '../../../invocations/session-claim.ts';
 import { invoke } from '../../../invocations/invoke.ts';
-import { persist } from '../../../invocations/persist.ts';
+import { mayBeginLater } from '../../../invocations/retry.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { insertSession, checkReached } from '../../../conversation/sessions/session-store.ts';
 import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
@@ -62,7 +50,7 @@ export async function beginTurn(
     // Without initial state the first turn creates the session, in the statement that claims it.
     const isEmpty = Object.keys(evalCase.state).length === 0 && !evalCase.history;
     const createSession = turn === 0 && isEmpty && expected !== undefined;
-    if (turn === 0 && !createSession) await beginSession(context, toSessionKey(current), evalCase);
+    if (turn === 0 && !createSession) await beginSession(context.database.db, toSessionKey(current), evalCase);
     const content = evalCase.scenario
       ? await speak(context, current, { ...evalCase, scenario: evalCase.scenario }, toScoringContext)
       : expected?.userContent;
@@ -84,7 +72,7 @@ export async function beginTurn(
     });
     return undefined;
   } catch (error) {
-    if (!hasBegun && isPassing(error)) throw error;
+    if (!hasBegun && mayBeginLater(error)) throw error;
     if (!(error instanceof AppError)) context.log.error({ err: error }, 'a turn of an evaluation case failed');
     // Whichever process ends the invocation, its end adds the job again.
     if (hasBegun) return undefined;
@@ -93,14 +81,10 @@ export async function beginTurn(
   }
 }
 /** Creates the session of a case. @throws {AppError} if the case's history cannot be copied. */
-async function beginSession(
-  { database, leaseTimes }: InvocationContext,
-  key: SessionKey,
-  { state, history }: StoredCase,
-): Promise<void> {
-  if (history) return await persist(() => copyHistory(database.db, key, history), leaseTimes.durationMs);
+async function beginSession(db: Database, key: SessionKey, { state, history }: StoredCase): Promise<void> {
+  if (history) return copyHistory(db, key, history);
   try {
-    await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
+    await insertSession(db, key, state, []);
   } catch (error) {
     // The session exists: only this case uses its id, so an earlier process or a try with a lost response made it.
     if (!(error instanceof ConflictError)) throw error;
@@ -151,11 +135,6 @@ async function invokeTurn(
     await prepared.close();
   }
 }
-
-/** True if the step may succeed later: the session or the process is busy, or the database is unavailable. */
-export const isPassing = (error: unknown): boolean =>
-  isPassingFailure(error) ||
-  [BusyError, UnavailableError, LeaseLostError, RepeatedInvocationError].some((kind) => error instanceof kind);
 
 /** The leading blank keeps clients from sending this key, because header values are trimmed (RFC 9110, 5.5). */
 const toIdempotency = ({ runId, place, trial, sessionCount }: RunningCase, turn: number): IdempotentRequest => ({

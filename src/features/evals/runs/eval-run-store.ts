@@ -14,7 +14,7 @@ import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, Ru
 /** Maximum attempts to insert a run; one fails if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
 
-export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
+const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 
 /** @throws {ConflictError} if the requester has `maxOpen` open runs, or a run to judge has no completed case */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {

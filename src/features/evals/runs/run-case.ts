@@ -1,11 +1,11 @@
 import type { JsonObject } from '../../../core/content.ts';
-import { LeaseLostError, LimitError, NotFoundError } from '../../../core/errors.ts';
+import { LimitError, NotFoundError } from '../../../core/errors.ts';
 import { toCallUse } from '../../../agent/definition/model.ts';
 import { boundCall, type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { addJudgeTokens } from './eval-run-store.ts';
 import { isStopped } from '../../../invocations/invocation.ts';
-import { persist } from '../../../invocations/persist.ts';
+import { jobLost } from '../../../platform/jobs/job-store.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
@@ -35,7 +35,7 @@ export async function takeStep(
   const { lastTurn, sessionCount } = current;
   if (lastTurn && isStopped(lastTurn.status) && sessionCount < MAX_SESSIONS) {
     const sessionId = await restartCase(db, current);
-    if (sessionId === undefined) throw new LeaseLostError('Another process has the case.');
+    if (sessionId === undefined) throw jobLost();
     return takeStep(context, { ...current, sessionId, sessionCount: sessionCount + 1, lastTurn: undefined }, signal);
   }
   const evalCase = readStoredCase(current.caseText);
@@ -50,7 +50,7 @@ export async function takeStep(
   };
   const end = await endTurns(context, current, evalCase, toScoringContext);
   if (!end) return undefined;
-  const history = await persist(() => findHistory(db, toSessionKey(current)), context.leaseTimes.durationMs);
+  const history = await findHistory(db, toSessionKey(current));
   // Later events are ignored, because a user may have continued the session after the judged run.
   const events = (history?.events ?? []).slice(0, current.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };

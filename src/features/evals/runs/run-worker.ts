@@ -1,9 +1,9 @@
-import { AppError, LeaseLostError } from '../../../core/errors.ts';
+import { AppError } from '../../../core/errors.ts';
 import { persist } from '../../../invocations/persist.ts';
-import type { Job } from '../../../platform/jobs/job-store.ts';
+import { mayBeginLater } from '../../../invocations/retry.ts';
+import { type Job, jobLost } from '../../../platform/jobs/job-store.ts';
 import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
 import type { EvalContext } from '../sets/context.ts';
-import { isPassing } from './begin-turn.ts';
 import { type CaseOutcome, endCase, findRunningCase } from './case-store.ts';
 import { CANCEL_TOPIC, EVALUATION_JOB, MAX_PARALLELISM } from './eval-run.ts';
 import { takeStep } from './run-case.ts';
@@ -12,6 +12,9 @@ import { takeStep } from './run-case.ts';
 const MAX_PAUSE_MS = 30_000;
 /** Back-off of a step that could not be taken: the session is busy, or this process or the database has no room. */
 const RETRY = { attempts: Infinity, firstMs: 250, maxMs: 10_000 };
+
+/** Milliseconds of retrying to store an outcome, because judges would have to be asked again. */
+const PATIENCE_MS = 10_000;
 
 /**
  * Runs the cases of evaluation runs until the process drains. A case is a chain of steps: each job takes one, and the
@@ -39,16 +42,16 @@ async function runJob(context: EvalContext, job: Job, signal: AbortSignal): Prom
   // An open turn adds the job again when it ends.
   if (!current || status === 'running' || status === 'queued') return 'done';
   const outcome = await takeStep(context, current, signal).catch((error: unknown) => toOutcome(context, error, signal));
-  if (outcome && !(await end(context, job, outcome))) throw new LeaseLostError('Another process has the case.');
+  if (outcome && !(await end(context, job, outcome))) throw jobLost();
   return 'stored';
 }
 
-const end = ({ database, leaseTimes }: EvalContext, job: Job, outcome: CaseOutcome): Promise<boolean> =>
-  persist(() => endCase(database.db, job, outcome), leaseTimes.durationMs);
+const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<boolean> =>
+  persist(() => endCase(database.db, job, outcome), PATIENCE_MS);
 
 /** A case's outcome from an error. @throws the error if another process has the case, or a retry may succeed */
 function toOutcome({ log, draining }: EvalContext, error: unknown, signal: AbortSignal): CaseOutcome {
-  if (signal.aborted || draining.aborted || isPassing(error)) throw error;
+  if (signal.aborted || draining.aborted || mayBeginLater(error)) throw error;
   const isExpected = error instanceof AppError;
   if (!isExpected) log.error({ err: error }, 'an evaluation case could not be run');
   const message = isExpected ? error.message : 'The runtime failed while it ran the case.';
