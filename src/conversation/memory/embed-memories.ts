@@ -16,9 +16,8 @@ import { rememberInvocation } from './remember.ts';
 export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;
-/** Time-out of an embedding call, below the duration of the job's lease, so that no other process repeats the call. */
-const CALL_MS = 60_000;
-const LEASE_MS = 120_000;
+/** Maximum duration of a job. */
+const JOB_MS = 60_000;
 const QUERY_MS = 3_000;
 /** The attempts take about 90 minutes. Adding to the user's memory begins them anew. */
 const RETRY = { attempts: 10, firstMs: 10_000, maxMs: 3_600_000 };
@@ -92,12 +91,11 @@ export async function runMemoryJobs(context: MemoryContext): Promise<void> {
     name: 'memory jobs',
     topic: MEMORY_TOPIC,
     maxJobs: MAX_JOBS,
-    leaseMs: LEASE_MS,
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
     run: async ({ job }) => {
       const { embedder, remember } = agents.get(job.appName) ?? {};
-      const signal = AbortSignal.any([draining, AbortSignal.timeout(CALL_MS)]);
+      const signal = AbortSignal.any([draining, AbortSignal.timeout(JOB_MS)]);
       if (job.id === EMBEDS_USER) return embedder ? embedBatch(database.db, embedder, job, signal) : 'done';
       const [sessionId, invocationId] = JSON.parse(job.id) as [string, string];
       const key = { appName: job.appName, userId: job.userId, sessionId, invocationId };

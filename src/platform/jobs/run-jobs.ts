@@ -57,6 +57,7 @@ export interface JobKind<Work extends { job: Job }>
 
 export type JobContext = QueueContext & {
   database: DatabasePool;
+  /** The lease of sessions, in milliseconds. */
   leaseTimes: { durationMs: number; renewalMs: number };
 };
 

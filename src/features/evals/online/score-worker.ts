@@ -44,12 +44,12 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
     maxPauseMs: MAX_PAUSE_MS,
     yields: true,
     load: loadScores,
-    run: (due, signal) => score(context, due, signal),
+    run: (due, signal) => scoreDue(context, due, signal),
     giveUp: (due, reason) => save(context, due, 0, toUnscored(due.rule.evalMetrics, reason)),
   });
 }
 
-async function score(context: EvalContext, due: DueScore, signal: AbortSignal): Promise<JobEnd> {
+async function scoreDue(context: EvalContext, due: DueScore, signal: AbortSignal): Promise<JobEnd> {
   const { db } = context.database;
   const { appName, ruleId, rule } = due;
   if (due.invocationId === '' && (await isBusy(db, due))) return { againInMs: BUSY_PAUSE_MS };
