@@ -1,6 +1,11 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MEMORY_TOPIC } from '../../src/conversation/memory/embed-memories.ts';
 import { MEMORY_JOB } from '../../src/conversation/memory/memory-store.ts';
+import { SCORE_JOB } from '../../src/features/evals/online/rule-store.ts';
+import { RULES_TOPIC } from '../../src/features/evals/online/score-worker.ts';
+import { EVALUATION_JOB } from '../../src/features/evals/runs/eval-run.ts';
+import { WEBHOOKS_TOPIC } from '../../src/invocations/webhooks/delivery-store.ts';
 import { DELIVERY_JOB } from '../../src/invocations/webhooks/webhook-store.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -12,7 +17,13 @@ import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 const APP = 'harness_agent';
 const OTHERS = ['ann', 'bob', 'cid'];
 const EACH = 5;
-const FLOOD = 300;
+const FLOOD = 100;
+/** Kinds whose jobs are about nothing here: they are claimed in turn, and end. Ids and lanes are those of the kind. */
+const EMPTY_KINDS = {
+  [MEMORY_JOB]: { id: `json_build_array('s', n::text)`, lane: '' },
+  [SCORE_JOB]: { id: `json_build_array('rule', 's', n::text)`, lane: 'rule' },
+  [EVALUATION_JOB]: { id: 'eval_case_job(gen_random_uuid(), 1, n)', lane: '' },
+};
 
 let receiver: Receiver;
 let app: TestApp;
@@ -22,7 +33,7 @@ beforeAll(async () => {
   const model = scriptedModel([() => [{ text: 'hello' }]]);
   const remember = { rule: 'always' as const, model, modelName: 'model' };
   const agents = new Map([...hostAgent(model, [])].map(([name, agent]) => [name, { ...agent, remember }] as const));
-  app = await startApp({ WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin }, { agents });
+  app = await startApp({ EVALS: 'true', WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin }, { agents });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
 });
@@ -40,10 +51,14 @@ async function add(userId: string, count: number) {
      from webhooks, generate_series(1, $2::int) n where user_id = $1`,
     [userId, count],
   );
-  await sql.query(
-    `select add_job($1, $2, $3, json_build_array('s', n::text)::text, '') from generate_series(1, $4::int) n`,
-    [MEMORY_JOB, APP, userId, count],
-  );
+  for (const [kind, { id, lane }] of Object.entries(EMPTY_KINDS))
+    await sql.query(`select add_job($1, $2, $3, (${id})::text, $4) from generate_series(1, $5::int) n`, [
+      kind,
+      APP,
+      userId,
+      lane,
+      count,
+    ]);
 }
 
 test('jobs of others end in turn with those of a flood, which was there before', async () => {
@@ -62,17 +77,18 @@ test('jobs of others end in turn with those of a flood, which was there before',
   await sql.query('begin');
   await add('flood', FLOOD);
   for (const user of OTHERS) await add(user, EACH);
-  await sql.query(`select pg_notify('agent_runtime', '["webhooks"]'), pg_notify('agent_runtime', '["memory"]')`);
+  for (const topic of [WEBHOOKS_TOPIC, MEMORY_TOPIC, RULES_TOPIC, EVALUATION_JOB])
+    await sql.query(`select pg_notify('agent_runtime', $1)`, [JSON.stringify([topic])]);
   await sql.query('commit');
   const others = OTHERS.length * EACH;
-  for (const kind of [DELIVERY_JOB, MEMORY_JOB]) {
+  for (const kind of [DELIVERY_JOB, ...Object.keys(EMPTY_KINDS)]) {
     const ended = async () =>
       (await sql.query<{ user_id: string }>('select user_id from ended_jobs where kind = $1 order by place', [kind]))
         .rows;
     const endedOfOthers = async () => (await ended()).filter(({ user_id }) => user_id !== 'flood').length;
-    await expect.poll(endedOfOthers, { timeout: 60_000 }).toBe(others);
+    await expect.poll(endedOfOthers, { timeout: 120_000, interval: 200 }).toBe(others);
     const last = (await ended()).findLastIndex(({ user_id }) => user_id !== 'flood');
     // Without the flood, the last of these is the last of all.
     expect([kind, last + 1 <= 2 * others]).toEqual([kind, true]);
   }
-}, 120_000);
+}, 300_000);

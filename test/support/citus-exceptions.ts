@@ -21,6 +21,7 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/api/meaning.test.ts': NO_VECTORS,
   'test/api/a2a-push.test.ts': NO_WEBHOOKS,
   'test/api/exact-json.test.ts': NO_WEBHOOKS,
+  'test/api/job-floods.test.ts': NO_WEBHOOKS,
   'test/api/metrics.test.ts': NO_WEBHOOKS,
   'test/api/online-scores.test.ts': NO_WEBHOOKS,
   'test/api/user-export.test.ts': NO_WEBHOOKS,
