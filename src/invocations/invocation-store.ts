@@ -267,6 +267,7 @@ export const stepsOfJob = (
   ),
   step: sql<number>`(${invocations.job} ->> 'step')::int`,
   status: invocations.status,
+  attempt: invocations.attempt,
   error: invocations.errorMessage,
 });
 

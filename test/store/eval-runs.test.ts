@@ -209,7 +209,7 @@ describe('a turn', () => {
     expect(await end(job)).toBe(false);
     await finish(lease, 'succeeded');
     const second = (await next(appName)) as RunningCase;
-    expect(second.lastTurn).toEqual({ turn: 0, status: 'succeeded', error: '' });
+    expect(second.lastTurn).toEqual({ turn: 0, status: 'succeeded', attempt: 1, error: '' });
     const secondLease = newLease(second);
     await claimSession(store.pool.db, secondLease, [], false);
     await finish(secondLease, 'paused');

@@ -84,7 +84,9 @@ export async function listRows(
   const columns = Object.values(table.columns).filter(
     ({ name }) => name !== 'content' || table.name !== 'artifact_versions',
   );
-  const exported = (column: AnyPgColumn) => (column.name === 'request' ? sql`${column} - 'secrets'` : column);
+  // The user of a job may be another one, who requested an evaluation.
+  const left: Record<string, SQL> = { request: sql`'secrets'`, job: sql`'userId'` };
+  const exported = (column: AnyPgColumn) => (left[column.name] ? sql`${column} - ${left[column.name]}` : column);
   const members = columns.map((column) => sql`${sql.raw(`'${column.name}'`)}, ${exported(column)}`);
   const order = key.length > 0 ? sql`order by ${list(key)}` : sql``;
   const next = after?.map((value, index) => sql`${String(value)}::${sql.raw(key[index]?.getSQLType() ?? 'text')}`);

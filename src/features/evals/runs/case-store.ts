@@ -27,7 +27,7 @@ export interface RunningCase
   /** Sequence number of the case's last event, if the run judges stored turns. */
   lastSequence: number | null;
   /** The newest turn in the case's session, from 0. Absent if none has begun. */
-  lastTurn?: { turn: number; status: InvocationStatus; error: string } | undefined;
+  lastTurn?: { turn: number; status: InvocationStatus; attempt: number; error: string } | undefined;
 }
 
 const c = evalRunCases;
@@ -66,6 +66,7 @@ export async function findRunningCase(db: Database, job: Job): Promise<RunningCa
       toolExecutionMode: evalRuns.toolExecutionMode,
       turn: steps.step,
       turnStatus: steps.status,
+      attempt: steps.attempt,
       turnError: steps.error,
     })
     .from(c)
@@ -76,7 +77,7 @@ export async function findRunningCase(db: Database, job: Job): Promise<RunningCa
     .orderBy(desc(steps.step))
     .limit(1);
   if (!row) return undefined;
-  const { metrics, userSimulator, judgedRunId, caseText, turn, turnStatus, turnError, ...columns } = row;
+  const { metrics, userSimulator, judgedRunId, caseText, turn, turnStatus, attempt, turnError, ...columns } = row;
   return {
     ...columns,
     job,
@@ -84,7 +85,10 @@ export async function findRunningCase(db: Database, job: Job): Promise<RunningCa
     userSimulator: unescapeValue(userSimulator),
     caseText: unescapeJson(caseText),
     isJudging: judgedRunId !== null,
-    lastTurn: turnStatus === null ? undefined : { turn, status: turnStatus, error: unescapeText(turnError ?? '') },
+    lastTurn:
+      turnStatus === null
+        ? undefined
+        : { turn, status: turnStatus, attempt: attempt ?? 1, error: unescapeText(turnError ?? '') },
   };
 }
 

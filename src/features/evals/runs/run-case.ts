@@ -33,7 +33,7 @@ export async function takeStep(
 ): Promise<CaseOutcome | undefined> {
   const { db } = context.database;
   const { lastTurn, sessionCount } = current;
-  if (lastTurn && isStopped(lastTurn.status) && sessionCount < MAX_SESSIONS) {
+  if (lastTurn && isStopped(lastTurn.status) && !isPoison(context, lastTurn) && sessionCount < MAX_SESSIONS) {
     const sessionId = await restartCase(db, current);
     if (sessionId === undefined) throw jobLost();
     return takeStep(context, { ...current, sessionId, sessionCount: sessionCount + 1, lastTurn: undefined }, signal);
@@ -64,6 +64,10 @@ export async function takeStep(
   return { ...outcome, ...verdict, ...(verdict.scored ? { scored: { ...verdict.scored, ...details } } : {}) };
 }
 
+/** True if the turn has crashed as many processes as may begin one invocation: it may be what crashes them. */
+const isPoison = ({ limits }: EvalContext, { attempt }: NonNullable<RunningCase['lastTurn']>): boolean =>
+  attempt > 1 && attempt >= limits.attempts;
+
 /** Begins the next turn of a case. @returns `undefined` if it has begun, or how the turns have ended */
 async function endTurns(
   context: EvalContext,
@@ -73,7 +77,10 @@ async function endTurns(
 ): Promise<TurnsEnd | undefined> {
   const { isJudging, lastTurn } = current;
   if (isJudging) return {};
-  if (lastTurn && isStopped(lastTurn.status)) return { error: { message: INTERRUPTED, failedTurn: lastTurn.turn } };
+  if (lastTurn && isStopped(lastTurn.status)) {
+    const message = isPoison(context, lastTurn) ? lastTurn.error : INTERRUPTED;
+    return { error: { message, failedTurn: lastTurn.turn } };
+  }
   if (lastTurn?.status === 'failed') return { error: { message: lastTurn.error, failedTurn: lastTurn.turn } };
   return beginTurn(context, current, evalCase, toScoringContext);
 }
