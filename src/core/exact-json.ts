@@ -93,7 +93,8 @@ export function cloneJson(value: unknown): unknown {
 }
 
 /**
- * Replaces exact integers for code that expects plain JSON, such as validators. A value without any is returned itself.
+ * Replaces integers beyond 2^53, which are kept as {@link ExactInteger}, for code that expects plain JSON, such as
+ * validators. Returns the same object if it has none.
  */
 export function mapExactIntegers(value: unknown, convert: (integer: ExactInteger) => unknown): unknown {
   return hasExactIntegers(value) ? mapAll(value, convert) : value;

@@ -117,7 +117,7 @@ export const artifactOperations = [
         : new NotFoundError(absentVersion({ ...path, versionId: String(number) }));
     },
   }),
-  // The resource would declare a 404; this operation succeeds even if the artifact does not exist.
+  // Not a verb of the resource, which would declare a 404: this operation succeeds even if the artifact does not exist.
   room.operation({
     method: 'delete',
     path: artifact.onePath,

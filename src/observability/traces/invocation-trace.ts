@@ -30,7 +30,10 @@ export interface TracedInvocation {
   invocationId: string;
 }
 
-/** A finished span, exported later, because an agent's span may still grow, and a tool call's event has no id yet. */
+/**
+ * A span with its last end time so far. It is ended later: an agent may get another turn, which extends its span, and
+ * the event whose id a tool call's span names is not stored yet.
+ */
 interface EndedSpan {
   span: Span;
   endTime: HrTime;

@@ -99,7 +99,7 @@ class Incoming {
       throw denied(`The responses that are coming for this user are together larger than ${maximum} bytes`);
   }
 
-  /** Subtracts the bytes of responses that were not read to the end. */
+  /** Takes the responses that were not read to the end off the user's count. */
   close(): void {
     this.add(-this.#bytes);
     this.#isClosed = true;
