@@ -472,8 +472,9 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 --      and an answer to a call without a task is refused. If wake_task queued the invocation, it has closed the tasks
 --      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
 --      sleep or wait for a signal; a trigger cancels their tasks.
---   7. Merge shared state and insert the events (store_events). The events of a new session are its whole content, so
---      they are returned; those of another session only with p_returns, for a follower in the claiming process.
+--   7. Merge shared state and insert the events (store_events). The events of a session that had none are its whole
+--      content, so they are returned; those of another session only with p_returns, for a follower in the claiming
+--      process.
 --   8. Charge the budgets, unless the invocation is resumed.
 --
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
@@ -487,8 +488,8 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
 -- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them
--- (null for no events). state_text: the merged state of a new session. last, lines and state_text are null if an
--- earlier try had already succeeded.
+-- (null for no events). state_text: the merged state of a session that had no events. last, lines and state_text are
+-- null if an earlier try had already succeeded.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_read uuid, p_duration_ms integer,
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_new boolean,
@@ -499,7 +500,8 @@ create function claim_session(
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
-  v_is_made boolean := false;
+  v_is_whole boolean;  -- true if the events of this claim are all that the session has
+  v_state jsonb;
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
@@ -580,7 +582,7 @@ begin
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
     and (p_is_queued or not v_is_repeated) and not p_is_new
-  returning s.last_sequence, s.update_time into v_last, v_changed;
+  returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   if found then
     if not v_goes_on and exists (
       select from invocations w
@@ -596,8 +598,7 @@ begin
       (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
        coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
     on conflict (app_name, user_id, id) do nothing
-    returning s.last_sequence, s.update_time into v_last, v_changed;
-    v_is_made := found;
+    returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   end if;
   if v_last is null then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -648,10 +649,11 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made or p_returns);
+  v_is_whole := v_last = cardinality(v_sizes);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_whole or p_returns);
   last := v_last;
-  if v_is_made then
-    select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
+  if v_is_whole then
+    select (v_state || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text
     from (select) one
     left join app_states a on a.app_name = p_app
