@@ -939,10 +939,11 @@ end $$;
 comment on function unqueue_runs is 'Deletes the runs of a cronjob that have not begun, with their sessions.';
 
 -- requeue_runs: gives the runs that have not begun the settings that their cronjob has now.
-create function requeue_runs(p_app text, p_user text, p_cronjob text) returns void language sql as $$
-  select queue_run(p_app, p_user, p_cronjob, r.run, r.due, r.is_on_request, r.number, r.since, r.earliest)
-  from unqueue_runs(p_app, p_user, p_cronjob) r
-$$;
+create function requeue_runs(p_app text, p_user text, p_cronjob text) returns void language plpgsql as $$
+begin
+  perform queue_run(p_app, p_user, p_cronjob, r.run, r.due, r.is_on_request, r.number, r.since, r.earliest)
+  from unqueue_runs(p_app, p_user, p_cronjob) r;
+end $$;
 comment on function requeue_runs is 'Gives the runs of a cronjob that have not begun its present settings.';
 
 -- skip_runs: leaves out the runs that the schedule has fired and that have not begun. Manual runs stay.
