@@ -1258,7 +1258,8 @@ CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_sessi
 AS $function$
 declare
   v_sizes integer[] := event_sizes(p_events);
-  v_is_made boolean := false;
+  v_is_whole boolean;  -- true if the events of this claim are all that the session has
+  v_state jsonb;
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
@@ -1339,7 +1340,7 @@ begin
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
     and (p_is_queued or not v_is_repeated) and not p_is_new
-  returning s.last_sequence, s.update_time into v_last, v_changed;
+  returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   if found then
     if not v_goes_on and exists (
       select from invocations w
@@ -1355,8 +1356,7 @@ begin
       (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
        coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
     on conflict (app_name, user_id, id) do nothing
-    returning s.last_sequence, s.update_time into v_last, v_changed;
-    v_is_made := found;
+    returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   end if;
   if v_last is null then
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
@@ -1407,10 +1407,11 @@ begin
         and t.state = 'open' and t.kind in ('sleep', 'signal'));
   end if;
   -- 7
-  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_made or p_returns);
+  v_is_whole := v_last = cardinality(v_sizes);
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_whole or p_returns);
   last := v_last;
-  if v_is_made then
-    select (coalesce(p_delta -> 'session', '{}') || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
+  if v_is_whole then
+    select (v_state || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text
     from (select) one
     left join app_states a on a.app_name = p_app
@@ -2712,11 +2713,12 @@ end $function$;
 
 CREATE OR REPLACE FUNCTION public.requeue_runs(p_app text, p_user text, p_cronjob text)
  RETURNS void
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
-  select queue_run(p_app, p_user, p_cronjob, r.run, r.due, r.is_on_request, r.number, r.since, r.earliest)
-  from unqueue_runs(p_app, p_user, p_cronjob) r
-$function$;
+begin
+  perform queue_run(p_app, p_user, p_cronjob, r.run, r.due, r.is_on_request, r.number, r.since, r.earliest)
+  from unqueue_runs(p_app, p_user, p_cronjob) r;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.reserve_budget(p_app text, p_user text, p_id uuid, p_model text, p_prompt bigint, p_output bigint, p_duration_ms integer, OUT reserved boolean, OUT over json, OUT limited boolean)
  RETURNS record
