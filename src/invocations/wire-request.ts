@@ -185,9 +185,11 @@ export function disconnectSignal(
 ): AbortSignal | undefined {
   if (!cancelOnDisconnect) return undefined;
   const disconnected = new AbortController();
-  response.on('close', () => {
+  const onClose = () => {
     if (!response.writableFinished)
       disconnected.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
-  });
+  };
+  if (response.destroyed) onClose();
+  else response.on('close', onClose);
   return disconnected.signal;
 }

@@ -85,6 +85,8 @@ export interface TurnCall {
   headers: z.output<typeof invocationHeaders>;
   request: Request;
   response: Response;
+  /** True: a client that leaves before its response is complete cancels the turn that its request began. */
+  leavingCancels?: boolean;
 }
 
 /** The newest paused invocation and its open calls. Events of a client are ignored: it must not invent calls. */
@@ -134,24 +136,28 @@ export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
   turn: TurnRequest,
-  { headers, request, response }: TurnCall,
+  { headers, request, response, leavingCancels = false }: TurnCall,
 ): Promise<InvocationRef & { isNew: boolean }> {
   const run = toRun(context, key, turn, headers);
-  const signal = disconnectSignal(context, response);
+  const { cancelOnDisconnect } = context;
+  const signal = disconnectSignal({ cancelOnDisconnect: cancelOnDisconnect || leavingCancels }, response);
   const localRun = new LocalRun(run.resumes === true);
   response.once('close', () => localRun.drop());
   const invocationId = await startOnce(context, run, getBodyBytes(request), localRun);
+  const isNew = invocationId === run.invocationId;
   const cancel = () =>
     requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
     );
-  if (signal?.aborted) await cancel();
-  else signal?.addEventListener('abort', () => void cancel(), { once: true });
+  if (cancelOnDisconnect || isNew) {
+    if (signal?.aborted) await cancel();
+    else signal?.addEventListener('abort', () => void cancel(), { once: true });
+  }
   if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
   return {
     key,
     invocationId,
-    isNew: invocationId === run.invocationId,
+    isNew,
     run: localRun.before === undefined ? undefined : localRun,
   };
 }

@@ -1,5 +1,10 @@
 import type { Event } from '../../core/event.ts';
-import { findPlaceBefore, listNextInvocationEvents } from '../../conversation/sessions/event-store.ts';
+import {
+  findPlaceBefore,
+  listChosenEvents,
+  listNextInvocationEvents,
+} from '../../conversation/sessions/event-store.ts';
+import type { SessionKey } from '../../core/session.ts';
 import { followSession } from '../../invocations/follow.ts';
 import type { Invocation } from '../../invocations/invocation.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -17,6 +22,40 @@ export type TurnStep =
   | { kind: 'event'; event: Event; sequence: number }
   | { kind: 'void'; eventId: string; after: number }
   | { kind: 'end'; invocation: Invocation };
+
+/** An invocation with its events, in order. */
+export interface WholeTurn extends InvocationRef {
+  invocation: Invocation;
+  events: Event[];
+  /** Sequence of the last event. */
+  sequence: number | undefined;
+}
+
+/** The events of an invocation to read: the user's newest ones [all], and the agent's [all]. */
+interface Selection {
+  maxUserEvents?: number | undefined;
+  agentEvents?: boolean | undefined;
+}
+
+/** Reads the chosen events of a user's invocations: after the first invocation only as many as fit into `maxBytes`. */
+export async function readWholeTurns<Turn extends Omit<WholeTurn, 'events' | 'sequence'>>(
+  db: Database,
+  user: Omit<SessionKey, 'sessionId'>,
+  turns: readonly Turn[],
+  { maxUserEvents, agentEvents = true }: Selection,
+  maxBytes: number,
+): Promise<(Turn & WholeTurn)[]> {
+  const selections = turns.map(({ key: { sessionId }, invocationId, invocation: { status } }) => {
+    // A pause is shown by its open calls.
+    return { sessionId, invocationId, maxUserEvents, agentEvents, calls: status === 'paused' };
+  });
+  const lists = await listChosenEvents(db, user, selections, maxBytes);
+  return lists.map((stored, place) => ({
+    ...(turns[place] as Turn),
+    events: stored.map(({ text }) => parseExactJson(text) as Event),
+    sequence: stored.at(-1)?.sequence,
+  }));
+}
 
 interface Turn extends Pick<InvocationRef, 'key' | 'invocationId' | 'run'> {
   /** Sequence number of the last event to skip; default: start with the invocation's first event. */
@@ -40,28 +79,28 @@ export async function* readTurn(
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const { reads } = context.database;
-  let sequence = after ?? (isSoFar || run ? 0 : await findPlaceBefore(reads, key, invocationId));
   const activeStatuses = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
   const isActive = ({ status }: Invocation) => activeStatuses.has(status);
   let last: Invocation | undefined;
-  if (isSoFar) {
-    // The status is read before the events, because all events of an invocation are stored before its end.
-    last = await context.feeds.readInvocation(key, invocationId);
-    yield* readStored(reads, { key, invocationId, after: sequence }, signal);
-    if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
-    return;
-  }
-  if (run?.before !== undefined) {
-    // Only a resumed invocation has events before its run.
-    if (run.isResumed && sequence < run.before)
-      sequence = yield* readStored(reads, { key, invocationId, after: sequence }, signal, run.before);
-    sequence = Math.max(sequence, run.before);
-  }
   const isOver = async (ended?: Invocation) => {
     last = ended ?? (await context.feeds.readInvocation(key, invocationId));
     return !last || !isActive(last);
   };
-  const options = { withText, until: { invocationId, isOver, run } };
+  const local = isSoFar ? undefined : run;
+  // The status is read before the events, because all events of an invocation are stored before its end.
+  if (!local && ((await isOver()) || isSoFar)) {
+    yield* readStored(reads, { key, invocationId, after: after ?? 0 }, signal);
+    if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+    return;
+  }
+  let sequence = after ?? (local ? 0 : await findPlaceBefore(reads, key, invocationId));
+  if (local?.before !== undefined) {
+    // Only a resumed invocation has events before its run.
+    if (local.isResumed && sequence < local.before)
+      sequence = yield* readStored(reads, { key, invocationId, after: sequence }, signal, local.before);
+    sequence = Math.max(sequence, local.before);
+  }
+  const options = { withText, until: { invocationId, isOver, run: local } };
   let open: OpenEvent | undefined;
   for await (const step of followSession(context, key, { sequence, delta: 0 }, signal, options)) {
     const { kind, position } = step;

@@ -2,18 +2,17 @@ import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
-import { type JsonObject, type Part, toMembers } from '../../../core/content.ts';
-import type { Event } from '../../../core/event.ts';
-import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
+import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { cancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { answerWhole, type Asked, begin, type DoorCall, toReply } from '../door.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
-import { startTurn, type TurnCall, type TurnRequest } from '../start-turn.ts';
-import { readTurn } from '../turn.ts';
+import type { TurnRequest } from '../start-turn.ts';
+import { readTurn, readWholeTurns, type WholeTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
 import { checkPush, createPush } from './push.ts';
@@ -29,7 +28,6 @@ import {
   toTask,
   toUpdates,
 } from './task.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum bytes of events on a page of tasks. The first task of a page may exceed the maximum. */
 const MAX_PAGE = 4_194_304;
@@ -39,7 +37,7 @@ export interface A2aContext extends InvocationContext {
   version: string;
 }
 
-export interface A2aCall extends TurnCall {
+export interface A2aCall extends DoorCall {
   context: A2aContext;
   principal: Principal;
   appName: string;
@@ -49,30 +47,29 @@ export interface A2aCall extends TurnCall {
   isOld: boolean;
 }
 
-async function begin(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<InvocationRef> {
+/** Sends a message, which starts a task or answers a paused one. */
+async function send(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<InvocationRef> {
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
-  const ref = await start(call, message);
+  const asked =
+    message.taskId === undefined ? readPrompt(call, message) : await readAnswer(call, message.taskId, message);
+  const ref = await begin(call, asked);
   if (push) await createPush(call, { ...push, taskId: toHandle(ref) });
   return ref;
 }
 
-/** Sends a message, which starts a task or answers a paused one. */
-async function start(call: A2aCall, message: A2aMessage): Promise<InvocationRef> {
-  const { context, appName, userId } = call;
-  const { messageId, contextId, taskId, metadata: _, ...comparable } = message;
-  const parts = toParts(message);
-  if (taskId !== undefined) return resumeTask(call, taskId, message, parts);
+function readPrompt({ appName, userId, headers }: A2aCall, message: A2aMessage): Asked {
+  const { messageId, contextId, taskId: _, metadata: __, ...comparable } = message;
   // The idempotency key and a new session's id derive from the message id, so a retry reaches the same session.
   const idempotencyKey = hash('sha256', JSON.stringify([appName, contextId, messageId]));
   const key = { appName, userId, sessionId: contextId ?? idempotencyKey };
-  const content = { role: 'user', parts };
+  const content = { role: 'user', parts: toParts(message) };
   const turn = { content, ...toLimits(message), identity: [key, comparable] };
-  const headers = { ...call.headers, 'idempotency-key': idempotencyKey };
-  return startTurn(context, key, turn, { ...call, headers });
+  return { key, turn, headers: { ...headers, 'idempotency-key': idempotencyKey } };
 }
 
-async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, parts: Part[]): Promise<InvocationRef> {
+async function readAnswer(call: A2aCall, taskId: string, message: A2aMessage): Promise<Asked> {
+  const [{ partMetadata } = {}] = toParts(message);
   const task = await findTask(call, taskId);
   const { key, invocation, events } = task;
   if (message.contextId !== undefined && message.contextId !== key.sessionId)
@@ -84,10 +81,7 @@ async function resumeTask(call: A2aCall, taskId: string, message: A2aMessage, pa
   if (answers.missing.length > 0)
     throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
   const [first, ...rest] = answers.parts;
-  const content = { role: 'user', parts: [{ ...first, partMetadata: parts[0]?.partMetadata }, ...rest] };
-  const turn = { content, resumedId: invocation.id, ...toLimits(message) };
-  // Without headers and their key, because the task's row keeps that of the message that started it.
-  return startTurn(call.context, key, turn, { ...call, headers: {} });
+  return toReply(task, [{ ...first, partMetadata }, ...rest], toLimits(message));
 }
 
 /** The chain of agents that wait for this task and must not be called again, and limits of calls, tokens and time. */
@@ -129,34 +123,19 @@ const ALL: TaskView = {};
 async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view = ALL): Promise<Task> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  const [task] = await readEvents(call, [{ key, invocationId, invocation }], view);
+  const [task] = await readTasks(call, [{ key, invocationId, invocation }], view);
   return task as Task;
 }
 
-/** Reads the events that `view` includes; after the first invocation only as many as fit on a page. */
-async function readEvents(
-  { context, base, appName, userId }: A2aCall,
-  tasks: Omit<Task, 'events' | 'sequence' | 'base'>[],
-  { historyLength, includeArtifacts: hasArtifacts = true }: TaskView,
+/** Reads the events that `view` includes; after the first task only as many as fit on a page. */
+async function readTasks(
+  { context: { database }, base, ...user }: A2aCall,
+  refs: Omit<Task, 'events' | 'sequence' | 'base'>[],
+  { historyLength, includeArtifacts: agentEvents }: TaskView,
 ): Promise<Task[]> {
-  const selections = tasks.map(({ key, invocationId, invocation: { status } }) => {
-    const { sessionId } = key;
-    return {
-      sessionId,
-      invocationId,
-      maxUserEvents: historyLength ?? undefined,
-      agentEvents: hasArtifacts,
-      calls: status === 'paused',
-    };
-  });
-  const db = context.database.reads;
-  const eventLists = await listChosenEvents(db, { appName, userId }, selections, MAX_PAGE);
-  return eventLists.map((events, place) => ({
-    ...(tasks[place] as (typeof tasks)[number]),
-    events: events.map(({ text }) => parseExactJson(text) as Event),
-    sequence: events.at(-1)?.sequence,
-    base,
-  }));
+  const selection = { maxUserEvents: historyLength ?? undefined, agentEvents };
+  const turns = await readWholeTurns(database.reads, user, refs, selection, MAX_PAGE);
+  return turns.map((turn) => ({ ...turn, base }));
 }
 
 const findTask = (call: A2aCall, taskId: string, view = ALL) => readTask(call, toRef(call, taskId), view);
@@ -171,38 +150,21 @@ function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage
 const isActive = ({ invocation: { status } }: Task) => status === 'running' || status === 'queued';
 const isOver = (task: Task) => !isActive(task) && task.invocation.status !== 'paused';
 
-/** Waits until a task ends or pauses, or until `signal` aborts. */
-async function wait(call: A2aCall, { key, invocationId, run }: InvocationRef, signal: AbortSignal): Promise<Task> {
-  const events: Event[] = [];
-  let sequence: number | undefined;
-  for await (const step of readTurn(call.context, { key, invocationId, run, withText: false }, signal)) {
-    if (step.kind === 'end')
-      return { key, invocationId, invocation: step.invocation, events, sequence, base: call.base };
-    if (step.kind !== 'event') continue;
-    events.push(step.event);
-    sequence = step.sequence;
-  }
-  return readTask(call, { key, invocationId });
-}
-
 /** Sends a message and waits for the end of its task, unless the client asks to return immediately. */
 export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
-  const { historyLength: length, returnImmediately = false } = params.configuration ?? {};
-  const ref = await begin(call, params);
-  // A task that has just begun here need not be read before the wait.
-  const now = ref.run && !returnImmediately ? undefined : await readTask(call, ref);
-  const disconnect = new AbortController();
-  call.response.once('close', () => disconnect.abort());
-  const signal = AbortSignal.any([disconnect.signal, call.context.draining]);
-  const task = now && (returnImmediately || !isActive(now)) ? now : await wait(call, ref, signal);
-  return { task: toTask(toOwnPart(call, task, params.message), { historyLength: length }) };
+  const { historyLength, returnImmediately = false } = params.configuration ?? {};
+  const ref = await send(call, params);
+  const asItStands = () => readTask(call, ref);
+  const whole = (turn: WholeTurn): Task => ({ ...turn, base: call.base });
+  const task = await (returnImmediately ? asItStands() : answerWhole(call, ref, { whole, left: asItStands }));
+  return { task: toTask(toOwnPart(call, task, params.message), { historyLength }) };
 }
 
 /** A function that streams a task's updates. It is called when the request has been accepted. */
 export type Updates = (signal: AbortSignal) => AsyncGenerator<JsonObject>;
 
 export async function streamMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<Updates> {
-  const ref = await begin(call, params);
+  const ref = await send(call, params);
   const task = { ...(await readTask(call, ref)), run: ref.run };
   return follow(call, toOwnPart(call, task, params.message), params.configuration ?? {});
 }
@@ -270,7 +232,7 @@ export async function listTasks(call: A2aCall, params: z.output<typeof listParam
   const invocations = page.map(({ invocation }) => {
     return { key: { appName, userId, sessionId: invocation.sessionId }, invocationId: invocation.id, invocation };
   });
-  const tasks = (await readEvents(call, invocations, view)).map((task) => toTask(task, view));
+  const tasks = (await readTasks(call, invocations, view)).map((task) => toTask(task, view));
   const last = rows.length > tasks.length ? page[tasks.length - 1] : undefined;
   return { tasks, nextPageToken: last ? toCursor(last.place) : '', pageSize, totalSize: total };
 }

@@ -11,14 +11,11 @@ import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { type ExternalCall, listExternalCalls } from '../open-calls.ts';
-import type { TurnStep } from '../turn.ts';
+import type { TurnStep, WholeTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, A2aPart } from './params.ts';
 
-export interface Task extends InvocationRef {
-  invocation: Invocation;
-  events: Event[];
-  sequence: number | undefined;
+export interface Task extends WholeTurn {
   base: string;
 }
 

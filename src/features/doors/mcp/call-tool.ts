@@ -9,15 +9,13 @@ import {
 import { z } from 'zod';
 import { getFunctionCalls, type JsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
-import type { Event } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { requestCancel } from '../../../invocations/cancel.ts';
+import { answerWhole, type Asked, begin } from '../door.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
-import { startTurn } from '../start-turn.ts';
-import { readTurn } from '../turn.ts';
+import type { TurnStep } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
 import { hasForms, listQuestions, toInputRequests } from './questions.ts';
-import { findTask, type Task, hasTasks, readTask, resumeTask, toResult, toTask } from './tasks.ts';
+import { findTask, type Task, hasTasks, readAnswers, readTask, toResult, toTask } from './tasks.ts';
 
 const MAX_PROMPT = 1_000_000;
 /** Key in a call's `_meta` under which the client sends the idempotency key. */
@@ -44,9 +42,6 @@ export const listTools = ({ context, appNames }: McpCall) => ({
   }),
 });
 
-/** `isOwn`: this tool call started the invocation. `isRepeatable`: the call has an idempotency key. */
-type ToolRun = InvocationRef & { isOwn: boolean; isRepeatable?: boolean };
-
 /**
  * Runs an agent. A client that supports tasks always gets a task, because a task survives a lost connection. Other
  * clients wait for the end. Failures are returned as results, because clients show only results to the calling model.
@@ -60,12 +55,17 @@ export async function callTool(
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Tool not found: ${name}`);
   const state = request.requestState<string>();
   try {
-    const run = await (state === undefined
-      ? start(call, name, input, request._meta)
-      : answer(call, name, state, request.inputResponses));
-    if ('invocation' in run) return toInputRequired(run);
-    const task = call.isModern && hasTasks(request) && (await readTask(call, run));
-    return task ? (toTask(task) as unknown as CallToolResult) : await wait(call, run, request);
+    const asked =
+      state === undefined
+        ? readPrompt(call, name, input, request._meta)
+        : await readState(call, name, state, request.inputResponses);
+    if ('missing' in asked) return toInputRequired(asked.task);
+    const isTask = call.isModern && hasTasks(request);
+    // Since protocol version 2026-07-28 a closed connection means cancellation.
+    const turn = await begin({ ...call, leavingCancels: call.isModern && !isTask }, asked);
+    const task = isTask && (await readTask(call, turn));
+    if (task) return toTask(task) as unknown as CallToolResult;
+    return await wait(call, turn, request, 'turn' in asked && asked.headers?.['idempotency-key'] !== undefined);
   } catch (error) {
     if (error instanceof ProtocolError) throw error;
     return toErrorResult(toSentence(call, error).sentence);
@@ -74,7 +74,7 @@ export async function callTool(
 
 const toErrorResult = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true });
 
-async function start(call: McpCall, appName: string, input: unknown, meta: JsonObject = {}): Promise<ToolRun> {
+function readPrompt(call: McpCall, appName: string, input: unknown, meta: JsonObject = {}) {
   const { data, error } = callArguments.safeParse(input ?? {});
   if (error)
     throw new InvalidError(error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '));
@@ -84,28 +84,25 @@ async function start(call: McpCall, appName: string, input: unknown, meta: JsonO
   const key = { appName, userId: call.userId, sessionId: data.session ?? derivedSessionId ?? call.context.newId() };
   const content = { role: 'user', parts: [{ text: data.prompt }] };
   const turn = { content, overrides: {}, createSession: data.session === undefined, streaming: false };
-  const headers = { ...call.headers, 'idempotency-key': requestKey };
-  const { isNew, ...ref } = await startTurn(call.context, key, turn, { ...call, headers });
-  return { ...ref, isOwn: isNew, isRepeatable: requestKey !== undefined };
+  return { key, turn, headers: { ...call.headers, 'idempotency-key': requestKey } };
 }
 
 /**
- * Resumes a paused invocation. `state` names the invocation and its open calls. It is not trusted: the invocation must
- * belong to the user, be paused and have exactly these open calls. Otherwise the questions are asked again, or the
+ * Reads the answers to a paused invocation. `state` names the invocation. It is not trusted: the invocation must belong
+ * to the user. Unless all its open calls have an answer, the questions are asked again; if nothing is open any more, the
  * result of earlier answers is returned.
  */
-async function answer(
+async function readState(
   call: McpCall,
   appName: string,
   state: string,
-  answers: JsonObject = {},
-): Promise<Task | ToolRun> {
+  responses: JsonObject = {},
+): Promise<Asked | { task: Task; missing: string[] }> {
   const task = await findTask(call, state);
   if (task?.key.appName !== appName)
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, 'requestState names nothing that waits for you.');
-  const { missing, run } = await resumeTask(call, task, answers);
-  const { key, invocationId, invocation } = task;
-  return missing.length > 0 ? task : { key, invocationId, run, isOwn: invocation.status === 'paused' };
+  const { asked, missing } = readAnswers(task, responses);
+  return missing.length > 0 ? { task, missing } : asked;
 }
 
 const toInputRequired = (task: Task) =>
@@ -116,44 +113,36 @@ const toInputRequired = (task: Task) =>
   }) as unknown as CallToolResult;
 
 /** Waits for the end of an invocation, and sends progress if the client wants it. */
-async function wait(
-  { context, isModern, disconnect, signal }: McpCall,
-  { isOwn, isRepeatable = false, ...turn }: ToolRun,
+function wait(
+  call: McpCall,
+  turn: InvocationRef,
   request: ServerContext['mcpReq'],
+  isRepeatable: boolean,
 ): Promise<CallToolResult> {
   const { key, invocationId } = turn;
-  const cancel = () =>
-    void requestCancel(context, key, invocationId).catch((err: unknown) =>
-      context.log.error({ err }, 'a call whose client left could not be cancelled'),
-    );
-  // A closed connection cancels the invocation only in protocol version 2026-07-28, where it means cancellation.
-  if (isModern && isOwn) {
-    if (disconnect.aborted) cancel();
-    disconnect.addEventListener('abort', cancel, { once: true });
-  }
   const progressToken = request._meta?.progressToken;
-  const events: Event[] = [];
-  for await (const step of readTurn(context, { ...turn, withText: false }, signal)) {
-    if (step.kind === 'event') {
-      events.push(step.event);
+  return answerWhole(call, turn, {
+    onEvent: async (step) => {
       if (progressToken !== undefined) await request.notify(toProgress(progressToken, step));
-    }
-    if (step.kind !== 'end') continue;
-    const task = { key, invocationId, invocation: step.invocation, events };
-    const canPrompt = isModern && hasForms(request) && listQuestions(events).length > 0;
-    return step.invocation.status === 'paused' && canPrompt ? toInputRequired(task) : toResult(task);
-  }
-  const advice = isRepeatable
-    ? 'The same call with its idempotency key waits for the answer.'
-    : 'Do not call again: its answer will be in that session.';
-  return toErrorResult(
-    `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
-      `${key.sessionId}. ${advice}`,
-  );
+    },
+    whole: (task) => {
+      const isQuestion = task.invocation.status === 'paused' && listQuestions(task.events).length > 0;
+      return isQuestion && call.isModern && hasForms(request) ? toInputRequired(task) : toResult(task);
+    },
+    left: () => {
+      const advice = isRepeatable
+        ? 'The same call with its idempotency key waits for the answer.'
+        : 'Do not call again: its answer will be in that session.';
+      return toErrorResult(
+        `The service is stopping, and another process goes on with invocation ${invocationId} in session ` +
+          `${key.sessionId}. ${advice}`,
+      );
+    },
+  });
 }
 
 /** Builds a progress notification. Its number is the event's sequence number, because progress must rise. */
-function toProgress(progressToken: string | number, { event, sequence }: { event: Event; sequence: number }) {
+function toProgress(progressToken: string | number, { event, sequence }: TurnStep & { kind: 'event' }) {
   const names = getFunctionCalls(event.content).map(({ name }) => name);
   const message = names.length > 0 ? { message: names.join(', ') } : {};
   return { method: 'notifications/progress', params: { progressToken, progress: sequence, ...message } } as const;

@@ -3,22 +3,16 @@ import {
   type ClientCapabilities,
   type ServerContext,
 } from '@modelcontextprotocol/server';
-import type { InvocationContext } from '../../../invocations/context.ts';
 import { toFailure } from '../../../platform/http/error-handler.ts';
 import { toLogFields } from '../../../platform/log.ts';
-import type { TurnCall } from '../start-turn.ts';
+import type { DoorCall } from '../door.ts';
 
-export interface McpCall extends TurnCall {
-  context: InvocationContext;
+export interface McpCall extends DoorCall {
   userId: string;
   appNames: string[];
   /** True for clients of protocol version 2026-07-28. */
   isModern: boolean;
   version: string;
-  /** Aborts if the client disconnects before it gets the response. */
-  disconnect: AbortSignal;
-  /** Aborts if the client disconnects or this process stops. */
-  signal: AbortSignal;
 }
 
 /** Converts an error to a status and a message, as for `/run`. Unexpected errors are logged. */

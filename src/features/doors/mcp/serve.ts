@@ -45,19 +45,14 @@ export async function serveMessage(
   if (load !== 'read') await countAgain(load);
   const { response } = incoming;
   const closed = new AbortController();
-  const disconnect = new AbortController();
   currentContext().ended?.addEventListener('abort', () => {
     closed.abort();
     if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
     const error = { code: UNAUTHENTICATED, message: NOT_VALID_ANY_MORE };
     response.end(`event: message\ndata: ${JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error })}\n\n`);
   });
-  response.once('close', () => {
-    if (!response.writableFinished && !closed.signal.aborted) disconnect.abort();
-    closed.abort();
-  });
-  const signal = AbortSignal.any([closed.signal, context.draining]);
-  const call = { context, version: context.version, disconnect: disconnect.signal, signal, ...incoming };
+  response.once('close', () => closed.abort());
+  const call = { context, version: context.version, ...incoming };
   const onerror = (err: Error) => context.log.debug({ err }, 'a message of an MCP client');
   const handler = createMcpHandler(({ era }) => createServer({ ...call, isModern: era === 'modern' }), { onerror });
   const answer = await handler.fetch(toRequest(incoming.request, closed.signal), { parsedBody: message });

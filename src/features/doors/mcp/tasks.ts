@@ -7,15 +7,14 @@ import { getAnswerText, type JsonObject } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
-import { listChosenEvents } from '../../../conversation/sessions/event-store.ts';
 import { requestCancel } from '../../../invocations/cancel.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
+import { type Asked, begin, toReply } from '../door.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
-import { startTurn } from '../start-turn.ts';
+import { readWholeTurns, type WholeTurn } from '../turn.ts';
 import { getCapabilities, type McpCall } from './mcp-call.ts';
 import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Name of the MCP extension for tasks. A task is an invocation; nothing else is stored for the task. */
 export const TASKS = 'io.modelcontextprotocol/tasks';
@@ -23,11 +22,8 @@ export const TASKS = 'io.modelcontextprotocol/tasks';
 /** Poll interval that clients are advised to use, because a shorter interval brings no earlier result. */
 const POLL_INTERVAL_MS = 1_000;
 
-/** An invocation with its events. While the invocation runs, `events` is empty. */
-export interface Task extends InvocationRef {
-  invocation: Invocation;
-  events: Event[];
-}
+/** An invocation with its events. The events of a {@link findTask} that still runs are not read. */
+export type Task = Omit<WholeTurn, 'sequence'>;
 
 export const hasTasks = (request: ServerContext['mcpReq']): boolean =>
   getCapabilities(request).extensions?.[TASKS] !== undefined;
@@ -47,32 +43,18 @@ export async function findTask(call: McpCall, handle: string): Promise<Task | un
 export async function readTask({ context }: McpCall, { key, invocationId }: InvocationRef): Promise<Task | undefined> {
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
-  if (STATUS[invocation.status] === 'working') return { key, invocationId, invocation, events: [] };
-  const { sessionId } = key;
-  const isPaused = invocation.status === 'paused';
+  const turn = { key, invocationId, invocation };
+  if (STATUS[invocation.status] === 'working') return { ...turn, events: [] };
   // The user's messages are not read, because results do not contain them.
-  const selection = { sessionId, invocationId, maxUserEvents: 0, agentEvents: true, calls: isPaused };
-  const [storedEvents = []] = await listChosenEvents(context.database.db, key, [selection], 0);
-  return { key, invocationId, invocation, events: storedEvents.map(({ text }) => parseExactJson(text) as Event) };
+  const [task] = await readWholeTurns(context.database.db, key, [turn], { maxUserEvents: 0 }, 0);
+  return task;
 }
 
-/**
- * Resumes a paused invocation if every open call has an answer. Otherwise no answer is stored. The resuming request has
- * no idempotency key, because the invocation's row keeps the key of the tool call that started it.
- * @returns ids of calls without an answer; the run, if the invocation was resumed in this process
- */
-export async function resumeTask(
-  call: McpCall,
-  task: Task,
-  answers: JsonObject,
-): Promise<{ missing: string[]; run?: InvocationRef['run'] }> {
-  const { key, invocationId, invocation, events } = task;
-  if (invocation.status !== 'paused') return { missing: [] };
-  const { parts, missing } = toAnswers(events, answers);
-  if (missing.length > 0) return { missing };
-  const turn = { content: { role: 'user', parts }, resumedId: invocationId, overrides: {}, streaming: false };
-  const { run } = await startTurn(call.context, key, turn, { ...call, headers: {} });
-  return { missing, run };
+/** A paused task asks to be resumed if every open call has an answer; any other is only read. */
+export function readAnswers(task: Task, responses: JsonObject): { asked: Asked; missing: string[] } {
+  if (task.invocation.status !== 'paused') return { asked: task, missing: [] };
+  const { parts, missing } = toAnswers(task.events, responses);
+  return { asked: toReply(task, parts, { streaming: false }), missing };
 }
 
 export function toResult({ key, invocationId, invocation: { status, error }, events }: Task): CallToolResult {
@@ -143,8 +125,9 @@ export async function cancelTask(call: McpCall, taskId: string): Promise<JsonObj
 
 /** Answers the open calls of a task; answers to other calls are ignored. */
 export async function updateTask(call: McpCall, taskId: string, answers: JsonObject): Promise<JsonObject> {
-  const { missing } = await resumeTask(call, await requireTask(call, taskId), answers);
+  const { asked, missing } = readAnswers(await requireTask(call, taskId), answers);
   if (missing.length > 0) throw new InvalidError(`These wait for an answer, all in one update: ${missing.join(', ')}`);
+  await begin(call, asked);
   return {};
 }
 
