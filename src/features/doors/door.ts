@@ -1,3 +1,4 @@
+import type { Response } from 'express';
 import type { Part } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { InvocationContext } from '../../invocations/context.ts';
@@ -39,18 +40,22 @@ interface Shown<Whole> {
   onEvent?: (step: TurnStep & { kind: 'event' }) => Promise<void>;
 }
 
+/** Aborts when the client leaves or has its response, or this process stops. */
+export function untilGone({ draining }: Pick<InvocationContext, 'draining'>, response: Response): AbortSignal {
+  const gone = new AbortController();
+  response.once('close', () => gone.abort());
+  return AbortSignal.any([gone.signal, draining]);
+}
+
 /** Waits until an invocation ends or pauses. */
 export async function answerWhole<Whole>(
   { context, response }: DoorCall,
   ref: InvocationRef,
   { whole, left, onEvent }: Shown<Whole>,
 ): Promise<Whole> {
-  const gone = new AbortController();
-  response.once('close', () => gone.abort());
   const events: WholeTurn['events'] = [];
   let sequence: number | undefined;
-  const signal = AbortSignal.any([gone.signal, context.draining]);
-  for await (const step of readTurn(context, { ...ref, withText: false }, signal)) {
+  for await (const step of readTurn(context, { ...ref, withText: false }, untilGone(context, response))) {
     if (step.kind === 'end') return whole({ ...ref, invocation: step.invocation, events, sequence });
     if (step.kind !== 'event') continue;
     events.push(step.event);

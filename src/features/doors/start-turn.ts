@@ -128,36 +128,30 @@ export function toRun(
 }
 
 /**
- * Starts an invocation that continues if this process ends, and also if the client disconnects, unless the setting
- * `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first invocation.
- * @returns the invocation; `isNew` is false if an earlier request started it
+ * Starts an invocation that continues if this process ends, and also if the client disconnects, unless `leavingCancels`
+ * or the setting `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first invocation.
  */
 export async function startTurn(
   context: InvocationContext,
   key: SessionKey,
   turn: TurnRequest,
   { headers, request, response, leavingCancels = false }: TurnCall,
-): Promise<InvocationRef & { isNew: boolean }> {
+): Promise<InvocationRef> {
   const run = toRun(context, key, turn, headers);
   const { cancelOnDisconnect } = context;
   const signal = disconnectSignal({ cancelOnDisconnect: cancelOnDisconnect || leavingCancels }, response);
   const localRun = new LocalRun(run.resumes === true);
   response.once('close', () => localRun.drop());
   const invocationId = await startOnce(context, run, getBodyBytes(request), localRun);
-  const isNew = invocationId === run.invocationId;
   const cancel = () =>
     requestCancel(context, key, invocationId).catch((err: unknown) =>
       context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
     );
-  if (cancelOnDisconnect || isNew) {
+  const isOwn = invocationId === run.invocationId;
+  if (cancelOnDisconnect || isOwn) {
     if (signal?.aborted) await cancel();
     else signal?.addEventListener('abort', () => void cancel(), { once: true });
   }
   if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
-  return {
-    key,
-    invocationId,
-    isNew,
-    run: localRun.before === undefined ? undefined : localRun,
-  };
+  return { key, invocationId, run: localRun.before === undefined ? undefined : localRun };
 }

@@ -12,9 +12,10 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
+import { begin } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import type { ExternalCall } from '../open-calls.ts';
-import { findPaused, sendEvents, startTurn, type TurnCall } from '../start-turn.ts';
+import { findPaused, sendEvents, type TurnCall } from '../start-turn.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import type { RunInput } from './input.ts';
 import { type Message, toEventMessages, toMessages, toNewest, toTextId } from './messages.ts';
@@ -54,7 +55,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
     const newContent = toNewContent(input, messages, paused, context.log);
     const clientTools = toClientTools(tools);
     const turn = { ...newContent, overrides: clientTools ? { clientTools } : {}, identity };
-    invocation = await startTurn(context, key, turn, { ...call, headers });
+    invocation = await begin({ ...call, context }, { key, turn, headers });
   } catch (error) {
     const { idempotency } = toInvocationOptions(headers, identity);
     invocation = idempotency && (await findRepeated(context, key, idempotency));

@@ -9,7 +9,8 @@ import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
-import { doorOwner as owner, doorQuery, startTurn, toDoorKey } from '../start-turn.ts';
+import { begin } from '../door.ts';
+import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
 const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
@@ -77,10 +78,9 @@ const sendChat = operation({
     const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
     // An earlier request gave the answer, so this one runs nothing and only reads.
     if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
-    const started = content && (await startTurn(context, key, { content, resumedId, overrides: {} }, call));
-    const invocationId = started?.invocationId ?? resumedId ?? '';
-    const ref = { key, invocationId, answeredCallId, run: started ? started.run : undefined };
-    return sendRun(context, ref, call.query, call.response);
+    const turn = content && { content, resumedId, overrides: {} };
+    const ref = await begin({ ...call, context }, turn ? { key, turn } : { key, invocationId: resumedId ?? '' });
+    return sendRun(context, { ...ref, answeredCallId }, call.query, call.response);
   },
 });
 

@@ -7,6 +7,7 @@ import type { Event } from '../../../core/event.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { toTokens } from '../../../observability/tokens.ts';
+import { untilGone } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, type TurnStep } from '../turn.ts';
 import { toConversationId, toResponseId } from './ids.ts';
@@ -146,9 +147,7 @@ function toUsage(events: readonly Event[]): Response['usage'] {
  * @throws {HandedOverError} if the client disconnects or this process stops before the end
  */
 export async function readResponse(context: InvocationContext, ref: InvocationRef, client?: HttpResponse) {
-  const disconnect = new AbortController();
-  client?.once('close', () => disconnect.abort());
-  const signal = client ? AbortSignal.any([disconnect.signal, context.draining]) : disconnect.signal;
+  const signal = client ? untilGone(context, client) : new AbortController().signal;
   const state = new ResponseState(ref);
   for await (const step of readTurn(context, { ...ref, withText: false, isSoFar: !client }, signal)) {
     state.take(step);

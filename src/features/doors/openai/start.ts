@@ -13,9 +13,10 @@ import { requestCancel } from '../../../invocations/cancel.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
+import { begin } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { answerAll } from '../open-calls.ts';
-import { findPaused, startTurn, type TurnRequest } from '../start-turn.ts';
+import { findPaused, type TurnRequest } from '../start-turn.ts';
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Utterance, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
@@ -108,7 +109,8 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, plan: Ans
   try {
     if (!turn) return await show(ref);
     if (run) return await run(ref, turn);
-    return await show({ ...ref, ...(await startTurn(context, ref.key, { ...turn, streaming }, call)) });
+    const begun = await begin({ ...call, context }, { key: ref.key, turn: { ...turn, streaming } });
+    return await show({ ...ref, ...begun });
   } finally {
     // If `run` answered, the invocation has ended and needs no cancellation.
     if (isTemporary(call, ref.key)) await removeSession(context, run ? { ...ref, invocationId: '' } : ref);
