@@ -215,11 +215,16 @@ async function listHeads(
     )
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, appName, userId, sessionId, wasPaused, ...head }) => ({
-    ...head,
-    key: { appName, userId, sessionId },
+  return rows.map(({ id: invocationId, attempts, ageSeconds, wasPaused, bytes, isRun, waitMs, places, ...key }) => ({
+    key,
     invocationId,
-    waitSeconds: wasPaused ? 0 : head.ageSeconds,
+    attempts,
+    ageSeconds,
+    waitSeconds: wasPaused ? 0 : ageSeconds,
+    bytes,
+    isRun,
+    waitMs,
+    places,
   }));
 }
 

@@ -460,6 +460,9 @@ describe('races', () => {
       ageSeconds: expect.any(Number) as unknown,
       waitSeconds: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
+      isRun: false,
+      waitMs: 0,
+      places: 0,
     };
     expect(await headsOf(queued.key)).toEqual([]);
     expect(await findQueued(store.pool.db, queued)).toMatchObject({ request: body, hasBegun: false });

@@ -39,7 +39,8 @@ export async function fireDueCronjobs(context: FireContext): Promise<{ fired: nu
     fired.has(cronjob.id) ? (next ? next.getTime() - now.getTime() : Infinity) : LOCKED_PAUSE_MS,
   );
   const others = listed.filter(({ dueMs }) => dueMs > 0).map(({ dueMs }) => dueMs);
-  return { fired: fired.size, nextMs: due.length === BATCH ? 0 : Math.min(...waits, ...others) };
+  const mayMore = due.length === BATCH && fired.size > 0;
+  return { fired: fired.size, nextMs: mayMore ? 0 : Math.min(...waits, ...others) };
 }
 
 /** Delay after which a due time counts as missed, and the cronjob's policy for missed runs applies. */
