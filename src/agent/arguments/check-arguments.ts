@@ -7,40 +7,37 @@ import { mapExactIntegers, toRounded } from '../../core/exact-json.ts';
 export type ToPattern = (pattern: string) => { test: (text: string) => boolean };
 
 const options = { strict: false, validateFormats: false, addUsedSchema: false, logger: false } as const;
-const validators = new WeakMap<JsonObject, ValidateFunction>();
+const validators = new WeakMap<JsonObject, ValidateFunction | undefined>();
 
-/** A new Ajv for each schema, because an Ajv never releases schemas, and MCP servers send new ones all the time. */
-function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunction {
+/**
+ * Returns `undefined` for a schema that cannot be used. A new Ajv for each schema, because an Ajv never releases
+ * schemas, and MCP servers send new ones all the time.
+ */
+function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunction | undefined {
   const { $schema, ...schema } = parameters;
   const isOldDraft = typeof $schema === 'string' && /draft-0[467]/.test($schema);
   // Ajv's types require `code`, which Ajv reads only to print a validator as source code.
   const more = toPattern ? { code: { regExp: Object.assign(toPattern, { code: '' }) } } : {};
-  const Compilers = isOldDraft ? [Ajv, Ajv2020] : [Ajv2020, Ajv];
-  const [first, second] = Compilers.map((Compiler) => new Compiler({ ...options, ...more }));
-  try {
-    return (first as Ajv).compile(schema);
-  } catch {
-    // If the schema is invalid in one version of JSON Schema, the other is tried, because few MCP servers declare the
-    // version. For example, a list in `items` is a tuple in draft 7 and invalid in 2020-12.
-    return (second as Ajv).compile(schema);
+  for (const Compiler of isOldDraft ? [Ajv, Ajv2020] : [Ajv2020, Ajv]) {
+    try {
+      return new Compiler({ ...options, ...more }).compile(schema);
+    } catch {
+      // If the schema is invalid in one version of JSON Schema, the other is tried, because few MCP servers declare the
+      // version. For example, a list in `items` is a tuple in draft 7 and invalid in 2020-12.
+    }
   }
-}
-
-function getValidator(parameters: JsonObject): ValidateFunction {
-  const cached = validators.get(parameters);
-  if (cached) return cached;
-  const validator = compile(parameters);
-  validators.set(parameters, validator);
-  return validator;
+  return undefined;
 }
 
 /** For the operator's schemas only, because on this thread the check of a malicious schema might never end. */
-export const schemaError = (schema: JsonObject, value: unknown, what: Checked): string | undefined =>
-  findViolation(() => getValidator(schema), value, what);
+export function schemaError(schema: JsonObject, value: unknown, what: Checked): string | undefined {
+  if (!validators.has(schema)) validators.set(schema, compile(schema));
+  return findViolation(validators.get(schema), value, what);
+}
 
 /** For untrusted schemas, which are not cached. `toPattern` compiles the schema's regular expressions. */
 export const schemaErrorOnce = (schema: JsonObject, value: unknown, what: Checked, toPattern: ToPattern) =>
-  findViolation(() => compile(schema, toPattern), value, what);
+  findViolation(compile(schema, toPattern), value, what);
 
 /** A schema checks a tool call's arguments, a tool's result (`answer`), or an agent's final answer (`output`). */
 export type Checked = 'arguments' | 'answer' | 'output';
@@ -65,13 +62,8 @@ const WORDS = {
 /** Maximum length of text that is quoted from a schema or from arguments, in characters. */
 const MAX_QUOTED = 500;
 
-function findViolation(validator: () => ValidateFunction, value: unknown, what: Checked): string | undefined {
-  let validate: ValidateFunction;
-  try {
-    validate = validator();
-  } catch {
-    return WORDS[what].unusable;
-  }
+function findViolation(validate: ValidateFunction | undefined, value: unknown, what: Checked): string | undefined {
+  if (!validate) return WORDS[what].unusable;
   if (validate(mapExactIntegers(value, toRounded))) return undefined;
   const [violation] = validate.errors ?? [];
   const place = violation?.instancePath ? `\`${violation.instancePath.slice(0, MAX_QUOTED)}\`` : `The ${what}`;

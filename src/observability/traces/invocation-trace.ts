@@ -21,6 +21,7 @@ import {
   invocationAttributes,
   modelAnswerAttributes,
   modelRequestAttributes,
+  shortName,
   toolCallAttributes,
   type TracedCall,
 } from './span.ts';
@@ -86,7 +87,7 @@ export class InvocationTrace implements InvocationObserver {
   toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
     const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
     const attributes = toolCallAttributes(call, this.#keepsContent);
-    const span = this.#start(`execute_tool ${attributes['gen_ai.tool.name']}`, parent, attributes);
+    const span = this.#start(`execute_tool ${shortName(call.name)}`, parent, attributes);
     const end = (response: JsonObject | undefined, stack?: string) => {
       if (response && this.#keepsContent) span.setAttribute(ATTRIBUTE.toolResponse, boundedJson(response));
       if (stack !== undefined && this.#keepsContent) span.setAttribute(ATTRIBUTE.stack, stack);

@@ -56,7 +56,7 @@ export const ATTRIBUTE = {
 
 /** Maximum length of span names and ids, in characters, because models invent tool names and call ids. */
 const MAX_NAME_CHARACTERS = 200;
-const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
+export const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
 
 export const SCORE_SPAN = 'evaluation';
 
