@@ -88,6 +88,19 @@ describe('claim', () => {
     });
   });
 
+  test('the claim of a session without events says its whole history, that of another does not', async () => {
+    const lease = newLease();
+    await insertSession(store.pool.db, lease.key, { mood: 'good', 'user:name': 'Ann' }, []);
+    expect(await claim(lease)).toBe(true);
+    const read = await findHistory(store.pool.db, lease.key);
+    expect(lease.history).toMatchObject({ events: read?.events, state: { mood: 'good', 'user:name': 'Ann' } });
+    expect(lease.history?.state).toEqual(read?.state);
+    await finishInvocation(store.pool.db, lease, [], { status: 'succeeded' });
+    const second = { ...newLease(), key: lease.key };
+    expect(await claim(second, 'again')).toBe(true);
+    expect(second.history).toBeUndefined();
+  });
+
   test('of 10 claims of a new session at once one wins', async () => {
     const first = newLease();
     const claims = await Promise.all(Array.from({ length: 10 }, () => claim({ ...newLease(), key: first.key })));
