@@ -10,8 +10,8 @@ declare
                                     'memories',
                                     'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
                                     'eval_session_scores', 'eval_verdicts', 'session_verdicts'];
-  -- On the coordinator but writable from all nodes: the end of an invocation counts for its cronjob.
-  written constant text[] := array['cronjobs', 'skipped_runs'];
+  -- On the coordinator but writable from all nodes: an invocation ends and adds jobs, and its end counts for its cronjob.
+  written constant text[] := array['cronjobs', 'job_lanes', 'jobs', 'skipped_runs'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
   called regprocedure;
