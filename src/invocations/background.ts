@@ -25,9 +25,8 @@ import {
 import {
   findQueued,
   findLeasedRow,
-  listBegunHeads,
+  listHeads,
   listUnserved,
-  listWaitingHeads,
   pauseQueued,
   type Queued,
   type QueueHead,
@@ -157,12 +156,10 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
       const { runsPerUser } = limits;
       const choice = { appNames: [...agents.keys()], without, limit: slots, runs, runsPerUser, aheadMs: MAX_PAUSE_MS };
       return pace.run(async () => {
-        const begun = await listBegunHeads(database.db, choice, limits.attempts);
+        const { begun, waiting, nextMs } = await listHeads(database.db, choice, limits.attempts);
         const next = limitLastAttempts(begun, held, limits.attempts);
-        const limit = slots - next.length;
-        if (limit === 0) return { jobs: next, pauseMs: passed.pauseMs(MAX_PAUSE_MS) };
-        const { heads, nextMs } = await listWaitingHeads(database.db, { ...choice, limit });
-        return { jobs: [...next, ...heads], pauseMs: passed.pauseMs(Math.min(MAX_PAUSE_MS, nextMs)) };
+        const jobs = [...next, ...waiting.slice(0, slots - next.length)];
+        return { jobs, pauseMs: passed.pauseMs(Math.min(MAX_PAUSE_MS, nextMs)) };
       });
     },
     run: (head) => takeTurn(context, head, passed),

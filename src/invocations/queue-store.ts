@@ -1,5 +1,5 @@
 import { type SQL, and, eq, isNotNull, notExists, sql } from 'drizzle-orm';
-import { alias, QueryBuilder } from 'drizzle-orm/pg-core';
+import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
@@ -88,16 +88,8 @@ export interface HeadChoice {
   runs: number;
   /** Maximum number of a user's cronjob runs that go on at once, in all processes. */
   runsPerUser: number;
-  /** Maximum milliseconds until a listed run may begin ({@link WaitingHead.waitMs}). */
+  /** Maximum milliseconds until a listed run may begin. */
   aheadMs: number;
-}
-
-/** An invocation that no process has begun. */
-interface WaitingHead extends QueueHead {
-  /** Milliseconds until it may begin, if that is later than now. */
-  waitMs: number;
-  /** How many more cronjob runs of the user may begin. */
-  places: number;
 }
 
 const q = alias(invocations, 'q');
@@ -129,76 +121,93 @@ const isDue = sql`(${invocations.stopRequestedAs} is not null or ${invocations.l
 const SPARE_ROWS = 100;
 const MAX_ROUNDS = 3;
 
-/** Queued invocations that a process had begun: first in the queue, but those in their last attempt come last. */
-export async function listBegunHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHead[]> {
-  const { attempt, leaseExpireTime } = invocations;
-  const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
-  return listHeads(db, choice, [], sql`${hasBegun} and ${isDue}`, sql`${isLast}, ${leaseExpireTime}`, choice.limit);
+/** Invocations that this process may take up, and the milliseconds until a cronjob's run may begin that is not due yet. */
+export interface QueueHeads {
+  /** Invocations that a process had begun: first in the queue, but those in their last attempt come last. */
+  begun: QueueHead[];
+  /** The others, fair among users: each user's first, then each user's second, the longest waiting first. */
+  waiting: QueueHead[];
+  nextMs: number;
 }
 
 /**
- * Queued invocations, fair among users: each user's first, then each user's second, the longest waiting first. Reads
- * the oldest rows and, while these are of too few users, rows of others. The cost depends little on the length of the
- * queue, and not on how many invocations one user has.
- * @returns the invocations, and the milliseconds until a cronjob's run may begin that is not due yet
+ * Lists invocations that may run now. Reads the oldest rows and, while these are of too few users, rows of others. The
+ * cost depends little on the length of the queue, and not on how many invocations one user has.
  */
-export async function listWaitingHeads(
-  db: Database,
-  choice: HeadChoice,
-): Promise<{ heads: QueueHead[]; nextMs: number }> {
+export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: number): Promise<QueueHeads> {
   const size = 4 * choice.limit + SPARE_ROWS;
-  const { notBefore, createTime } = invocations;
+  const { attempt, leaseExpireTime, notBefore, createTime } = invocations;
+  const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
   const isNear = sql`${notBefore} < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'`;
   const mayRun = choice.runs > 0 ? and(isNear, isNextRun, sql`${begunRuns} < ${choice.runsPerUser}`) : sql`false`;
   const mayBegin = sql`${isWaiting} and (${notBefore} is null or ${mayRun})`;
+  const selectWaiting = (withoutUsers: string[]) =>
+    selectHeads(db, choice, and(mayBegin, isNotIn(invocations.userId, withoutUsers)), sql`${createTime}`, size);
+  const hadBegun = and(hasBegun, isDue);
+  const first = await unionAll(
+    selectHeads(db, choice, hadBegun, sql`${isLast}, ${leaseExpireTime}`, choice.limit),
+    selectWaiting([]),
+  );
+  const begun = first.filter(({ hasBegun: is }) => is).map(toHead);
+  let rows = first.filter(({ hasBegun: is }) => !is);
   const byUser = new Map<string, QueueHead[]>();
   let nextMs = Infinity;
-  for (let round = 0; round < MAX_ROUNDS && byUser.size < choice.limit; round += 1) {
-    const heads = await listHeads(db, choice, [...byUser.keys()], mayBegin, sql`${createTime}`, size);
-    for (const head of heads) {
-      const own = byUser.get(head.key.userId) ?? [];
-      if (head.waitMs > 0) nextMs = Math.min(nextMs, head.waitMs);
-      else if (!head.isRun || own.filter(({ isRun }) => isRun).length < head.places) own.push(head);
-      byUser.set(head.key.userId, own);
+  for (let round = 1; ; round += 1) {
+    for (const row of rows) {
+      const own = byUser.get(row.userId) ?? [];
+      if (row.waitMs > 0) nextMs = Math.min(nextMs, row.waitMs);
+      else if (!row.isRun || own.filter(({ isRun }) => isRun).length < row.places) own.push(toHead(row));
+      byUser.set(row.userId, own);
     }
-    if (heads.length < size) break;
+    if (rows.length < size || round === MAX_ROUNDS || byUser.size >= choice.limit) break;
+    rows = await selectWaiting([...byUser.keys()]);
   }
   const inTurn = [...byUser.values()].flatMap((heads) => heads.map((head, place) => ({ head, place })));
   let runs = 0;
-  const heads = inTurn
+  const waiting = inTurn
     .toSorted((one, other) => one.place - other.place || other.head.ageSeconds - one.head.ageSeconds)
     .map(({ head }) => head)
     .filter(({ isRun }) => !isRun || ++runs <= choice.runs)
     .slice(0, choice.limit);
-  return { heads, nextMs };
+  return { begun, waiting, nextMs };
 }
 
+const isNotIn = (column: AnyPgColumn, texts: readonly string[]) => sql`${column} <> all(${sql.param(texts)}::text[])`;
+
 /**
- * Lists invocations that can begin, except those of the users in `withoutUsers`. Does not read the stored requests,
- * which may be megabytes; {@link findQueued} reads the request of one invocation when its turn has come.
+ * Selects invocations that can begin. Does not read the stored requests, which may be megabytes; {@link findQueued} reads
+ * the request of one invocation when its turn has come.
  */
-async function listHeads(
+function selectHeads(
   db: Database,
   { appNames, without, runsPerUser }: HeadChoice,
-  withoutUsers: string[],
-  condition: SQL,
+  condition: SQL | undefined,
   order: SQL,
   limit: number,
-): Promise<WaitingHead[]> {
+) {
   const { appName, userId, sessionId, id, createTime, endTime, notBefore } = invocations;
-  const rows = await db
+  return db
     .select({
       appName,
       userId,
       sessionId,
       id,
-      attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
-      ageSeconds: sql`extract(epoch from clock_timestamp() - greatest(${createTime}, ${notBefore}))`.mapWith(Number),
-      wasPaused: sql<boolean>`${endTime} is not null`,
-      bytes: estimatedBytes(invocations.request).mapWith(Number),
-      isRun: sql<boolean>`${invocations.runId} is not null and ${invocations.firstEndTime} is null`,
-      waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`.mapWith(Number),
-      places: sql`case when ${notBefore} is null then 0 else ${runsPerUser} - ${begunRuns} end`.mapWith(Number),
+      hasBegun: sql<boolean>`${hasBegun}`.as('has_begun'),
+      attempts: sql<number>`case when ${hasBegun} then ${invocations.attempt} else 0 end`.as('attempts'),
+      ageSeconds: sql`extract(epoch from clock_timestamp() - greatest(${createTime}, ${notBefore}))`
+        .mapWith(Number)
+        .as('age'),
+      wasPaused: sql<boolean>`${endTime} is not null`.as('was_paused'),
+      bytes: estimatedBytes(invocations.request).mapWith(Number).as('bytes'),
+      isRun: sql<boolean>`${invocations.runId} is not null and ${invocations.firstEndTime} is null`.as('is_run'),
+      /** Milliseconds until the invocation may begin, if that is later than now. */
+      waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`
+        .mapWith(Number)
+        .as('wait_ms'),
+      /** How many more cronjob runs of the user may begin. */
+      places: sql`case when ${notBefore} is null then 0 else ${runsPerUser} - ${begunRuns} end`
+        .mapWith(Number)
+        .as('places'),
     })
     .from(invocations)
     .innerJoin(session.table, session.on)
@@ -207,26 +216,36 @@ async function listHeads(
         isBackground,
         condition,
         sql`${appName} = any(${sql.param(appNames)}::text[])`,
-        sql`${id} <> all(${sql.param(without)}::text[])`,
-        sql`${userId} <> all(${sql.param(withoutUsers)}::text[])`,
+        isNotIn(id, without),
         session.isFree,
         isFirst,
       ),
     )
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ id: invocationId, attempts, ageSeconds, wasPaused, bytes, isRun, waitMs, places, ...key }) => ({
-    key,
-    invocationId,
-    attempts,
-    ageSeconds,
-    waitSeconds: wasPaused ? 0 : ageSeconds,
-    bytes,
-    isRun,
-    waitMs,
-    places,
-  }));
 }
+
+type HeadRow = Awaited<ReturnType<typeof selectHeads>>[number];
+
+const toHead = ({
+  appName,
+  userId,
+  sessionId,
+  id,
+  attempts,
+  ageSeconds,
+  wasPaused,
+  bytes,
+  isRun,
+}: HeadRow): QueueHead => ({
+  key: { appName, userId, sessionId },
+  invocationId: id,
+  attempts,
+  ageSeconds,
+  waitSeconds: wasPaused ? 0 : ageSeconds,
+  bytes,
+  isRun,
+});
 
 /** A background invocation of an application that no process serves. */
 export type Unserved = Pick<Lease, 'key' | 'invocationId'>;

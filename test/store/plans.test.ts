@@ -19,7 +19,7 @@ import { countEvaluations, deleteRunCases } from '../../src/features/evals/erase
 import { listEvalRuns, listResultMoments } from '../../src/features/evals/runs/eval-run-store.ts';
 import { listSessionScores } from '../../src/features/evals/scoring/session-score-store.ts';
 import { listEvalSetIds } from '../../src/features/evals/sets/eval-set-store.ts';
-import { listBegunHeads, listWaitingHeads } from '../../src/invocations/queue-store.ts';
+import { listHeads } from '../../src/invocations/queue-store.ts';
 import { findTask, listDueTasks, listTasks } from '../../src/invocations/waits/task-store.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { installVectors } from '../support/vectors.ts';
@@ -369,9 +369,8 @@ test('a look at the queue reads about as many rows as it wants, however many wai
                    from pg_stat_xact_user_tables where relname = 'invocations'`;
   const { heads, rows } = await store.pool.transaction(async (tx) => {
     const choice = { appNames: [appName], without: [], limit: 10, runs: 10, runsPerUser: 5, aheadMs: 5_000 };
-    const { heads: found } = await listWaitingHeads(tx, choice);
-    const left = await listBegunHeads(tx, choice, 3);
-    return { heads: [...found, ...left], rows: (await tx.execute<{ n: number }>(read)).rows };
+    const { waiting, begun } = await listHeads(tx, choice, 3);
+    return { heads: [...waiting, ...begun], rows: (await tx.execute<{ n: number }>(read)).rows };
   });
   expect(new Set(heads.map(({ key }) => key.userId)).size).toBe(10);
   expect(rows[0]?.n).toBeLessThan(1_000);

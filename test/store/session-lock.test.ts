@@ -23,8 +23,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import {
   dequeueInvocation,
   findQueued,
-  listBegunHeads,
-  listWaitingHeads,
+  listHeads,
   type QueueHead,
   renewPlaces,
 } from '../../src/invocations/queue-store.ts';
@@ -38,11 +37,8 @@ import { sql } from 'drizzle-orm';
 /** What a process that serves the application of a session would take up from it. */
 async function headsOf({ appName, sessionId }: SessionKey, without: string[] = []): Promise<QueueHead[]> {
   const choice = { appNames: [appName], without, limit: 100, runs: 0, runsPerUser: 0, aheadMs: 0 };
-  const found = [
-    ...(await listBegunHeads(store.pool.db, choice, 3)),
-    ...(await listWaitingHeads(store.pool.db, choice)).heads,
-  ];
-  return found.filter(({ key }) => key.sessionId === sessionId);
+  const { begun, waiting } = await listHeads(store.pool.db, choice, 3);
+  return [...begun, ...waiting].filter(({ key }) => key.sessionId === sessionId);
 }
 
 const store = testPool(20);
@@ -474,8 +470,6 @@ describe('races', () => {
       waitSeconds: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
       isRun: false,
-      waitMs: 0,
-      places: 0,
     };
     expect(await headsOf(queued.key)).toEqual([]);
     expect(await findQueued(store.pool.db, queued)).toMatchObject({ request: body, hasBegun: false });

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { InvocationOutcome } from '../../src/invocations/finish-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimQueued, type Lease } from '../../src/invocations/lock-store.ts';
-import { findQueued, listWaitingHeads } from '../../src/invocations/queue-store.ts';
+import { findQueued, listHeads } from '../../src/invocations/queue-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
 import { textEvent } from './store.ts';
@@ -20,9 +20,9 @@ export async function beginRuns(
   { appName = 'harness_agent', runs = 100, perUser = 100, durationMs = 60_000 } = {},
 ): Promise<Lease[]> {
   const choice = { appNames: [appName], without: [], limit: 100, runs, runsPerUser: perUser, aheadMs: 0 };
-  const { heads } = await listWaitingHeads(db, choice);
+  const { waiting } = await listHeads(db, choice, 3);
   const begun: Lease[] = [];
-  for (const { key, invocationId } of heads) {
+  for (const { key, invocationId } of waiting) {
     const queued = await findQueued(db, { key, invocationId });
     if (!queued) continue;
     const lease: Lease = {
