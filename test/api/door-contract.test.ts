@@ -477,7 +477,7 @@ describe.each(DOORS)('$name', (door) => {
     const call = await newCall(door, 'large');
     const { path, body, headers } = door.toRequest(call);
     const text = await new Promise<string>((resolve, reject) => {
-      const asking = request(
+      const sending = request(
         `${app.url}${path}`,
         { method: 'POST', headers: { 'content-type': 'application/json', ...headers } },
         (response) => {
@@ -491,8 +491,8 @@ describe.each(DOORS)('$name', (door) => {
           read().catch(reject);
         },
       );
-      asking.on('error', reject);
-      asking.end(JSON.stringify(body));
+      sending.on('error', reject);
+      sending.end(JSON.stringify(body));
     });
     // No diff of megabytes where it is not there.
     expect(text.includes(`answer-to-${call.prompt}`) && text.includes(complete)).toBe(true);

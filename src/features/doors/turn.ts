@@ -31,6 +31,8 @@ export interface WholeTurn extends InvocationRef {
   sequence: number | undefined;
 }
 
+type Unread = Omit<WholeTurn, 'events' | 'sequence'>;
+
 /** The events of an invocation to read: the user's newest ones [all], and the agent's [all]. */
 interface Selection {
   maxUserEvents?: number | undefined;
@@ -38,20 +40,20 @@ interface Selection {
 }
 
 /** Reads the chosen events of a user's invocations: after the first invocation only as many as fit into `maxBytes`. */
-export async function readWholeTurns<Turn extends Omit<WholeTurn, 'events' | 'sequence'>>(
+export async function readWholeTurns(
   db: Database,
   user: Omit<SessionKey, 'sessionId'>,
-  turns: readonly Turn[],
+  turns: readonly Unread[],
   { maxUserEvents, agentEvents = true }: Selection,
   maxBytes: number,
-): Promise<(Turn & WholeTurn)[]> {
+): Promise<WholeTurn[]> {
   const selections = turns.map(({ key: { sessionId }, invocationId, invocation: { status } }) => {
     // A pause is shown by its open calls.
     return { sessionId, invocationId, maxUserEvents, agentEvents, calls: status === 'paused' };
   });
   const lists = await listChosenEvents(db, user, selections, maxBytes);
   return lists.map((stored, place) => ({
-    ...(turns[place] as Turn),
+    ...(turns[place] as Unread),
     events: stored.map(({ text }) => parseExactJson(text) as Event),
     sequence: stored.at(-1)?.sequence,
   }));
