@@ -889,6 +889,25 @@ create function count_open_runs(p_app text, p_user text, p_cronjob text) returns
 $$;
 comment on function count_open_runs is 'Returns the number of runs of a cronjob that have not ended.';
 
+-- queue_manual_run: queues a run that is due now. Returns 'queued', or why not: 'absent' (no such cronjob), 'disabled',
+-- 'full' (p_most runs of the cronjob are open), 'taken' (a run was requested in this very millisecond).
+create function queue_manual_run(p_app text, p_user text, p_cronjob text, p_run text, p_most integer) returns text
+language plpgsql as $$
+declare
+  v_enabled boolean;
+  v_due timestamptz;
+begin
+  select c.enabled into v_enabled from cronjobs c
+  where c.app_name = p_app and c.user_id = p_user and c.id = p_cronjob for no key update;
+  if not found then return 'absent'; end if;
+  if not v_enabled then return 'disabled'; end if;
+  if count_open_runs(p_app, p_user, p_cronjob) >= p_most then return 'full'; end if;
+  v_due := date_trunc('milliseconds', clock_timestamp());
+  if queue_run(p_app, p_user, p_cronjob, p_run, v_due, true, 1, clock_timestamp(), v_due) then return 'queued'; end if;
+  return 'taken';
+end $$;
+comment on function queue_manual_run is 'Queues a run of a cronjob that is due now; returns queued, or why not.';
+
 -- begun_runs: the runs of a user that have begun and not ended, of all cronjobs.
 create function begun_runs(p_user text) returns integer language sql stable as $$
   select count(*)::integer from invocations i

@@ -2579,6 +2579,24 @@ begin
   return found;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.queue_manual_run(p_app text, p_user text, p_cronjob text, p_run text, p_most integer)
+ RETURNS text
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_enabled boolean;
+  v_due timestamptz;
+begin
+  select c.enabled into v_enabled from cronjobs c
+  where c.app_name = p_app and c.user_id = p_user and c.id = p_cronjob for no key update;
+  if not found then return 'absent'; end if;
+  if not v_enabled then return 'disabled'; end if;
+  if count_open_runs(p_app, p_user, p_cronjob) >= p_most then return 'full'; end if;
+  v_due := date_trunc('milliseconds', clock_timestamp());
+  if queue_run(p_app, p_user, p_cronjob, p_run, v_due, true, 1, clock_timestamp(), v_due) then return 'queued'; end if;
+  return 'taken';
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.queue_run(p_app text, p_user text, p_cronjob text, p_run text, p_due timestamp with time zone, p_is_manual boolean, p_try integer, p_since timestamp with time zone, p_not_before timestamp with time zone)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -5712,6 +5730,7 @@ comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts ta
 comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
 comment on function put_back_job(text,text,text,text,uuid,bigint,boolean,boolean) is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+comment on function queue_manual_run(text,text,text,text,integer) is 'Queues a run of a cronjob that is due now; returns queued, or why not.';
 comment on function queue_run(text,text,text,text,timestamp with time zone,boolean,integer,timestamp with time zone,timestamp with time zone) is 'Queues a try of a cronjob''s run; false if the run exists.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
-import { forgetRuns, listRuns, queueManualRun, requeueRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
+import { forgetRuns, listRuns, requeueRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
 import {
   type NewCronjob,
   deleteCronjob,
@@ -68,7 +68,9 @@ const ofCronjob = async (cronjob: CronjobRow, begun: Lease[]): Promise<Lease[]> 
 };
 const queueManual = async (job: CronjobRow, due = new Date()) => {
   const id = randomUUID();
-  expect(await store.pool.transaction((tx) => queueManualRun(tx, keyOf(job), id, due))).toBe(true);
+  const { rows } = await store.pool.db.execute(sql`
+    select queue_run(${job.appName}, ${job.userId}, ${job.id}, ${id}, ${due.toISOString()}, true, 1, now(), ${due.toISOString()}) as queued`);
+  expect(rows).toEqual([{ queued: true }]);
   return id;
 };
 const rowOf = async (cronjob: CronjobRow) => {

@@ -16,7 +16,7 @@ export type NewCronjob = typeof cronjobs.$inferInsert;
 export type CronjobChanges = { [Name in Exclude<keyof NewCronjob, keyof CronjobKey>]?: NewCronjob[Name] | undefined };
 export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
 
-export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
+const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
 
 /** SQL condition that joins a run to its cronjob, whose newest run it is. */

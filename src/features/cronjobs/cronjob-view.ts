@@ -88,7 +88,7 @@ export interface CronjobContext {
 }
 
 /** The 404 is also thrown for a cronjob of another user, to hide that it exists. */
-const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
+export const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
 
 /** Finds a cronjob that the caller may see. @throws {NotFoundError} */
 export async function getCronjob(db: Database, principal: Principal, jobId: string): Promise<CronjobWithRun> {

@@ -3,10 +3,9 @@ import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/parameters.ts';
 import { CRONJOB_EXAMPLE, cronjobRunPageSchema, cronjobRunSchema, cronjobSchema, RUN_EXAMPLE } from './cronjob.ts';
-import { findTime } from './cronjob-store.ts';
-import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
+import { type CronjobContext, cronjobNotFound, getCronjob, toRunWire } from './cronjob-view.ts';
 import { requestCancelOfRuns } from '../../invocations/cancel.ts';
-import { countOpenRuns, findRun, listRuns, queueManualRun } from './run-store.ts';
+import { findRun, listRuns, queueManualRun } from './run-store.ts';
 
 /** Number of open runs of a cronjob at which a manual run is refused. */
 const MAX_OPEN_RUNS = 100;
@@ -52,16 +51,15 @@ export const cronjobRunOperations = [
     description: 'Its schedule stays. The run waits for one that goes on, whatever `overlap` says.',
     success: { schema: cronjobRunSchema, description: 'The run.', example: RUN_EXAMPLE, status: 202 },
     errors: { 409: 'It is disabled, or too many of its runs wait.' },
-    run: async ({ database, newId }, { path, principal }) => {
-      const manualRun = await database.transaction(async (tx) => {
-        const row = await getLockedCronjob(tx, principal, path.jobId);
-        if (!row.enabled) throw new ConflictError('Enable this cronjob before running it.');
-        if ((await countOpenRuns(tx, row)) >= MAX_OPEN_RUNS)
-          throw new ConflictError(`${MAX_OPEN_RUNS} runs of this cronjob wait already.`);
-        const runId = newId();
-        return (await queueManualRun(tx, row, runId, await findTime(tx))) ? findRun(tx, row, runId) : undefined;
-      });
-      if (!manualRun) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
+    run: async ({ database: { db }, newId }, { path, principal }) => {
+      const { cronjob: row } = await getCronjob(db, principal, path.jobId);
+      const runId = newId();
+      const how = await queueManualRun(db, row, runId, MAX_OPEN_RUNS);
+      if (how === 'disabled') throw new ConflictError('Enable this cronjob before running it.');
+      if (how === 'full') throw new ConflictError(`${MAX_OPEN_RUNS} runs of this cronjob wait already.`);
+      if (how === 'taken') throw new ConflictError('Another run was requested in this very millisecond. Try again.');
+      const manualRun = await findRun(db, row, runId);
+      if (!manualRun) throw cronjobNotFound(path.jobId);
       return toRunWire(manualRun);
     },
   }),

@@ -11,19 +11,19 @@ export type RunRow = typeof cronjobRuns.$inferSelect;
 const toParameters = ({ appName, userId, id }: CronjobKey) => sql`${appName}, ${userId}, ${id}`;
 
 /**
- * Queues a manual run of a cronjob whose row the caller has locked.
- * @returns false if the cronjob already has a run with this due time, in milliseconds
+ * Queues a run that is due now, unless the cronjob is absent or disabled, `most` of its runs are open, or another run was
+ * requested in the same millisecond.
  */
-export async function queueManualRun(tx: Database, key: CronjobKey, id: string, time: Date): Promise<boolean> {
-  const due = sql`${time.toISOString()}::timestamptz`;
-  const { rows } = await tx.execute<{ queued: boolean }>(sql`
-    select queue_run(${toParameters(key)}, ${id}, ${due}, true, 1, clock_timestamp(), ${due}) as queued`);
-  return rows[0]?.queued === true;
-}
-
-export async function countOpenRuns(db: Database, key: CronjobKey): Promise<number> {
-  const { rows } = await db.execute<{ n: number }>(sql`select count_open_runs(${toParameters(key)}) as n`);
-  return rows[0]?.n ?? 0;
+export async function queueManualRun(
+  db: Database,
+  key: CronjobKey,
+  id: string,
+  most: number,
+): Promise<'queued' | 'absent' | 'disabled' | 'full' | 'taken'> {
+  type Queued = Awaited<ReturnType<typeof queueManualRun>>;
+  const { rows } = await db.execute<{ how: Queued }>(sql`
+    select queue_manual_run(${toParameters(key)}, ${id}, ${most}) as how`);
+  return rows[0]?.how ?? 'absent';
 }
 
 /** Gives the runs that have not begun the present settings of their cronjob, whose row the caller has locked. */

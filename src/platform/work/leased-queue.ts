@@ -12,14 +12,14 @@ const BLOCKED_PAUSE_MS = 1_000;
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
-export interface ClaimRequest<Job> {
+interface ClaimRequest<Job> {
   /** Maximum number of jobs to claim; 0 if the process is at its limit. */
   slots: number;
   held: readonly Job[];
   wake: () => void;
 }
 
-export interface Claim<Job> {
+interface Claim<Job> {
   jobs: Job[];
   /** Milliseconds until the next claim, unless woken; 0 if more jobs may be due. */
   pauseMs: number;
