@@ -35,6 +35,24 @@ left join invocations b
      and b.try = s.tries
 where s.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), s.user_id);
 comment on view cronjob_runs is 'Runs of cronjobs: invocations, and runs that were left out.';
+comment on column cronjob_runs.app_name is 'Application.';
+comment on column cronjob_runs.user_id is 'Owner.';
+comment on column cronjob_runs.cronjob_id is 'Cronjob that runs.';
+comment on column cronjob_runs.id is 'Run identifier.';
+comment on column cronjob_runs.due_time is 'Due time; for a manual run, the time of the request.';
+comment on column cronjob_runs.is_manual is 'Requested manually.';
+comment on column cronjob_runs.status is 'queued, running, retrying (waits for another attempt), success, failed, cancelled or skipped.';
+comment on column cronjob_runs.attempt is 'Number of attempts started.';
+comment on column cronjob_runs.next_attempt_time is 'When a waiting run may start; null otherwise.';
+comment on column cronjob_runs.cancel_request_time is 'When cancellation was requested.';
+comment on column cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column cronjob_runs.output is 'Text of the answer.';
+comment on column cronjob_runs.error_code is 'Stable error code.';
+comment on column cronjob_runs.error_message is 'Why it failed or was skipped, a sentence.';
+comment on column cronjob_runs.create_time is 'When it was queued.';
+comment on column cronjob_runs.start_time is 'Start of the last attempt.';
+comment on column cronjob_runs.end_time is 'When it ended.';
 --> statement-breakpoint
 create view inspect.artifacts as
 select a.app_name, a.user_id, nullif(a.session_id, '') as session_id, a.name,

@@ -6,8 +6,17 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import { holdsSession } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
+/** Error message of a queued invocation whose process died. Its idempotency key is freed for a retry. */
+const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
 /** Error message of an invocation with the status `running` whose session is held by another invocation. */
 const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
+
+const interrupted = (errorMessage: string) => ({
+  status: 'interrupted' as const,
+  endTime: sql`statement_timestamp()`,
+  errorCode: 'interrupted',
+  errorMessage,
+});
 
 const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
 const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
@@ -27,19 +36,20 @@ export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: 
   return { isDue: rows[0]?.isDue === true, nextMs: Math.ceil(rows[0]?.nextMs ?? Infinity) + 1 };
 }
 
-/**
- * Deletes requests that waited in a process that died, which frees their idempotency keys: their clients must send them
- * again. Background invocations stay queued, because they need no process.
- */
-export async function deleteDeadWaiters(db: Database): Promise<void> {
-  await inBatches(() => db.delete(invocations).where(isInDeadBatch('queued', isNull(invocations.request))));
+/** Ends queued invocations whose process died; background ones stay queued, because they need no process. */
+export async function endDeadWaiters(db: Database): Promise<void> {
+  const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
+  await inBatches(() =>
+    db
+      .update(invocations)
+      .set(values)
+      .where(isInDeadBatch('queued', isNull(invocations.request))),
+  );
 }
 
 /** Ends invocations with the status `running` whose session is held under another lease token. */
 export async function endLostInvocations(db: Database): Promise<void> {
-  const endTime = sql`statement_timestamp()`;
-  const error = { errorCode: 'interrupted', errorMessage: LOST_ITS_SESSION };
-  const values = { status: 'interrupted' as const, endTime, ...error, request: null };
+  const values = { ...interrupted(LOST_ITS_SESSION), request: null };
   const isLost = isInDeadBatch('running', not(holdsSession(invocations)));
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }

@@ -10,7 +10,7 @@ import {
 } from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
-import { deleteDeadWaiters } from './dead-store.ts';
+import { endDeadWaiters } from './dead-store.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
@@ -32,7 +32,7 @@ export async function findRepeated(
   const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
   let invocation = await find();
   if (invocation && isActive(invocation) && !invocation.live) {
-    if (invocation.status === 'queued') await deleteDeadWaiters(context.database.db);
+    if (invocation.status === 'queued') await endDeadWaiters(context.database.db);
     else await takeOver(context, invocation.key);
     invocation = await find();
   }

@@ -19,7 +19,7 @@ import { deleteOldPrompts } from '../invocations/tape-store.ts';
 import { endUnserved } from '../invocations/background.ts';
 import type { InvocationContext, InvocationLimits } from '../invocations/context.ts';
 import type { LeaseTimes } from '../invocations/session-lock.ts';
-import { deleteDeadWaiters, endLostInvocations, findDead } from '../invocations/dead-store.ts';
+import { endDeadWaiters, endLostInvocations, findDead } from '../invocations/dead-store.ts';
 import { TASKS_TOPIC, wakeForgotten } from '../invocations/waits/task-store.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import { deleteOldSpans } from '../observability/traces/span-store.ts';
@@ -89,7 +89,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
       pauseMs: intervalMs,
       look: () => findDead(db),
       jobs: [
-        ['deleting the waiters of dead processes', () => deleteDeadWaiters(db)],
+        ['ending the waiters of dead processes', () => endDeadWaiters(db)],
         ['ending invocations that lost their session', () => endLostInvocations(db)],
         ['taking over the invocations of dead processes', () => takeOverAll(context)],
       ],

@@ -18,7 +18,7 @@ import {
 } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
-import { deleteDeadWaiters } from '../../src/invocations/dead-store.ts';
+import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import {
   dequeueInvocation,
@@ -422,7 +422,7 @@ describe('races', () => {
     expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toMatchObject({ kind: 'absent' });
   });
 
-  test('a heartbeat keeps the places of those that wait, and the sweep deletes the others', async () => {
+  test('a heartbeat keeps the places of those that wait, and the sweep ends the others', async () => {
     const running = newLease();
     await claim(running);
     const waiters = Array.from({ length: 4 }, () => ({ ...newLease(0), key: running.key }));
@@ -431,9 +431,9 @@ describe('races', () => {
     expect(await renewPlaces(store.pool.db, others, 60_000)).toEqual(new Set());
     const kept = waiters.slice(1);
     expect(await renewPlaces(store.pool.db, kept, 60_000)).toEqual(new Set(kept.map(({ token }) => token)));
-    await deleteDeadWaiters(store.pool.db);
+    await endDeadWaiters(store.pool.db);
     const left = await Promise.all(waiters.map(invocation));
-    expect(left.map((row) => row?.['status'])).toEqual([undefined, 'queued', 'queued', 'queued']);
+    expect(left.map((row) => row?.['status'])).toEqual(['interrupted', 'queued', 'queued', 'queued']);
     expect(await renewPlaces(store.pool.db, waiters, 60_000)).toEqual(new Set(kept.map(({ token }) => token)));
   });
 
@@ -461,7 +461,7 @@ describe('races', () => {
     // Free, and of another user, with the same id.
     await insertSession(store.pool.db, { ...running.key, userId: randomUUID() }, {}, []);
     expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toMatchObject({ kind: 'queued' });
-    await deleteDeadWaiters(store.pool.db);
+    await endDeadWaiters(store.pool.db);
     const head = {
       key: queued.key,
       invocationId: queued.invocationId,

@@ -6,7 +6,7 @@ import { LeaseLostError } from '../../src/core/errors.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
 import { listRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
 import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
-import { deleteDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
+import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
@@ -120,11 +120,11 @@ describe('an invocation with a webhook leaves one delivery when it', () => {
     expect(await deliveriesOf(webhook)).toEqual([]);
   });
 
-  test('waited in a process that is gone: it never began, and nothing is told', async () => {
+  test('waited for a process that is gone', async () => {
     const { key, webhook } = await queued();
     await expire(key);
-    await deleteDeadWaiters(store.pool.db);
-    expect(await deliveriesOf(webhook)).toEqual([]);
+    await endDeadWaiters(store.pool.db);
+    expect(await deliveriesOf(webhook)).toEqual([pending('invocation.ended', 'interrupted', 'interrupted')]);
   });
 
   test('ran in a process that is gone: the take-over ends it', async () => {
