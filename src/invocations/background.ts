@@ -304,6 +304,8 @@ async function begin(
     const error = new AgentError('internal', `It could not begin: ${refusal}.`);
     return refuse(context, request, queued, 'request', error);
   }
+  // This process began to stop while it read the queue: another one begins the invocation.
+  if (context.draining.aborted) return false;
   const lease = { ...newLease(context, request), readToken, ...(isRun && { places: context.limits.runsPerUser }) };
   const prompt = claimedUserEvents(request, context.newId);
   try {

@@ -3,7 +3,7 @@ import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import { hostAgent } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
-import { leastStatements } from '../support/store.ts';
+import { leastStatements, MAX_TIMES } from '../support/store.ts';
 
 const lookup = defineTool({ name: 'lookup', description: '', parameters: { type: 'object' }, run: async () => ({}) });
 const model = scriptedModel([
@@ -28,7 +28,7 @@ const run = (sessionId: string, text: string) =>
   });
 
 /** The statements of each request, notifications to other replicas left out. */
-const BUDGETS: [name: string, statements: number, request: () => Promise<{ status: number }>][] = [
+const BUDGETS: [name: string, statements: number, request: (n: number) => Promise<{ status: number }>][] = [
   ['get a session', 1, () => app.get(`${USER}/s`)],
   ['list sessions', 1, () => app.get(USER)],
   ['list a page of sessions', 1, () => app.get(`${USER}?limit=1`)],
@@ -36,6 +36,7 @@ const BUDGETS: [name: string, statements: number, request: () => Promise<{ statu
   ['the metadata of an artifact version', 1, () => app.get(`${USER}/s/artifacts/note.txt/versions/0/metadata`)],
   ['create a session', 1, () => app.post(USER, { state: { c: 3 } })],
   ['create a session that changes shared state', 1, () => app.post(USER, { state: { 'user:a': 1, 'app:b': 2, c: 3 } })],
+  ['the first invocation of a session', 2, (n) => run(`first${n}`, 'hello')],
   ['an invocation', 3, () => run('s', 'hello')],
   ['an invocation with one tool call', 5, () => run('s', 'use the tool')],
 ];
@@ -43,10 +44,12 @@ const BUDGETS: [name: string, statements: number, request: () => Promise<{ statu
 test('each request sends exactly the statements of its budget', async () => {
   await app.post(USER, { sessionId: 's' });
   await app.post(USER, { sessionId: 'other' });
+  await run('s', 'hello');
+  for (let n = 0; n < MAX_TIMES; n += 1) await app.post(USER, { sessionId: `first${n}` });
   await app.post(`${USER}/s/artifacts`, { filename: 'note.txt', artifact: { text: 'hello' } });
   const sent = new Map<string, number>();
   for (const [name, budget, request] of BUDGETS) {
-    sent.set(name, await leastStatements(budget, async () => expect((await request()).status).toBe(200)));
+    sent.set(name, await leastStatements(budget, async (n) => expect((await request(n)).status).toBe(200)));
   }
   expect(Object.fromEntries(sent)).toEqual(Object.fromEntries(BUDGETS.map(([name, statements]) => [name, statements])));
 });

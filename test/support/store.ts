@@ -87,7 +87,7 @@ export async function statementsOf(work: () => Promise<unknown>): Promise<string
 }
 
 const TIMES = 5;
-const MAX_TIMES = 200;
+export const MAX_TIMES = 200;
 
 /**
  * Returns the fewest statements that one of several requests sent, notifications aside, which go out in the
