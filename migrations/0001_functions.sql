@@ -1008,8 +1008,8 @@ $$;
 comment on function run_output is 'Returns the answer of a cronjob''s run.';
 
 -- end_run: a try of a run has ended or paused for the first time. If it failed for a transient reason, queues the next
--- try after a back-off; otherwise the run has ended. Then counts the failures in a row, disables the cronjob after too
--- many, and inserts the delivery to its webhook. An invocation that was paused may end once more, which is not counted.
+-- try after a back-off; otherwise the run has ended. Then counts the failures in a row, and disables the cronjob after
+-- too many. An invocation that was paused may end once more, which is not counted.
 create function end_run() returns trigger language plpgsql as $$
 declare
   c record;
@@ -1055,15 +1055,6 @@ begin
   elsif v_status = 'success' and c.failure_count > 0 then
     update cronjobs j set failure_count = 0
     where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
-  end if;
-  if c.webhook_url is not null then
-    perform insert_webhook_delivery(new.app_name, new.user_id, c.webhook_url, 'cronjob_run.ended', jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
-      'scheduledAt', webhook_time(new.due_time), 'status', v_status,
-      'sessionId', case when new.start_time is not null then new.session_id end,
-      'invocationId', case when new.start_time is not null then new.id end, 'errorCode', v_code,
-      'output', left(run_output(new.status, new.response_body), 4096),
-      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
   end if;
   -- The next run of the cronjob, or another run of the user that waited for a place, can begin.
   if exists (select from invocations i where i.user_id = new.user_id and i.cronjob_id is not null

@@ -327,6 +327,36 @@ execute function insert_delivery_of_task();
 create trigger invocations_run before update of status on invocations for each row
 when (new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running'))
 execute function end_run();
+-- After the row is written and after the jobs of scores, because every end of an invocation locks lanes of jobs in the
+-- order of these triggers' names.
+create function insert_delivery_of_run() returns trigger language plpgsql as $$
+declare
+  address text := (select webhook_url from cronjobs
+                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
+  has_begun constant boolean := new.start_time is not null;
+begin
+  if address is null or exists (
+    select from invocations n where n.app_name = new.app_name and n.user_id = new.user_id
+      and n.cronjob_id = new.cronjob_id and n.due_time = new.due_time and n.try > new.try)
+  then
+    return null;  -- another try goes on
+  end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
+      'scheduledAt', webhook_time(new.due_time),
+      'status', case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
+      'sessionId', case when has_begun then new.session_id end, 'invocationId', case when has_begun then new.id end,
+      'errorCode', case when new.status = 'paused' then 'paused' when has_begun then new.error_code end,
+      'output', left(run_output(new.status, new.response_body), 4096),
+      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
+  return null;
+end $$;
+comment on function insert_delivery_of_run is 'Trigger function: a run of a cronjob has ended or paused.';
+create trigger invocations_webhook_run after update of status on invocations for each row
+when (new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null)
+execute function insert_delivery_of_run();
 create function insert_delivery_of_skipped_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
@@ -369,13 +399,19 @@ when (new.status in ('succeeded', 'failed') and new.status is distinct from old.
 execute function add_score_jobs();
 --> statement-breakpoint
 -- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
--- job again. The job's user may be another one, and only a superuser may attach the setting to the function.
+-- job again. The job's user may be another one, and only a superuser may attach the setting to the function. The
+-- session's user may write the invocation's row, so the row adds no other job than that of the case that it is a turn of.
 create function continue_job() returns trigger language plpgsql as $$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
+  if old.job ->> 'kind' is distinct from 'evaluation' or old.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return null; end if;
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '');
+  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), old.job ->> 'id', '')
+  from eval_run_cases c
+  where c.app_name = old.app_name and c.run_id = left(old.job ->> 'id', 36)::uuid and c.status = 'running'
+    and eval_case_job(c.run_id, c.place, c.trial) = old.job ->> 'id'
+    and c.session_user_id = old.user_id and c.session_id = old.session_id;
   perform set_config('agent_runtime.all_users', all_users, true);
   perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
   return null;

@@ -20,12 +20,12 @@ left join invocations b
      and b.try = i.try - (i.start_time is null)::int
 where i.cronjob_id is not null
   and i.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), i.user_id)
-  and not exists (
-    select from invocations n where n.app_name = i.app_name and n.user_id = i.user_id and n.cronjob_id = i.cronjob_id
-      and n.due_time = i.due_time and n.try > i.try)
-  and not exists (
-    select from skipped_runs s where s.app_name = i.app_name and s.user_id = i.user_id and s.cronjob_id = i.cronjob_id
-      and s.due_time = i.due_time)
+  -- Values, not `exists`, which would be a join that reads all runs of a cronjob for each of them.
+  and i.try = (
+    select max(n.try) from invocations n where n.app_name = i.app_name and n.user_id = i.user_id
+      and n.cronjob_id = i.cronjob_id and n.due_time = i.due_time)
+  and (select s.id from skipped_runs s where s.app_name = i.app_name and s.user_id = i.user_id
+         and s.cronjob_id = i.cronjob_id and s.due_time = i.due_time) is null
 union all
 select s.app_name, s.user_id, s.cronjob_id, s.id, s.due_time, false, 'skipped', s.tries, null, null, b.session_id, b.id,
        null, 'skipped', s.reason, s.create_time, b.start_time, s.end_time

@@ -1435,8 +1435,13 @@ AS $function$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
+  if old.job ->> 'kind' is distinct from 'evaluation' or old.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return null; end if;
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job(old.job ->> 'kind', old.app_name, old.job ->> 'userId', old.job ->> 'id', '');
+  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), old.job ->> 'id', '')
+  from eval_run_cases c
+  where c.app_name = old.app_name and c.run_id = left(old.job ->> 'id', 36)::uuid and c.status = 'running'
+    and eval_case_job(c.run_id, c.place, c.trial) = old.job ->> 'id'
+    and c.session_user_id = old.user_id and c.session_id = old.session_id;
   perform set_config('agent_runtime.all_users', all_users, true);
   perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
   return null;
@@ -1757,15 +1762,6 @@ begin
     update cronjobs j set failure_count = 0
     where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
   end if;
-  if c.webhook_url is not null then
-    perform insert_webhook_delivery(new.app_name, new.user_id, c.webhook_url, 'cronjob_run.ended', jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
-      'scheduledAt', webhook_time(new.due_time), 'status', v_status,
-      'sessionId', case when new.start_time is not null then new.session_id end,
-      'invocationId', case when new.start_time is not null then new.id end, 'errorCode', v_code,
-      'output', left(run_output(new.status, new.response_body), 4096),
-      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
-  end if;
   -- The next run of the cronjob, or another run of the user that waited for a place, can begin.
   if exists (select from invocations i where i.user_id = new.user_id and i.cronjob_id is not null
              and i.first_end_time is null and i.status = 'queued') then
@@ -2042,6 +2038,34 @@ begin
       'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.id,
       'status', new.status, 'errorCode', new.error_code, 'output', left(new.response_body, 4096),
       'outputTruncated', case when length(new.response_body) > 4096 then true end));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  address text := (select webhook_url from cronjobs
+                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
+  has_begun constant boolean := new.start_time is not null;
+begin
+  if address is null or exists (
+    select from invocations n where n.app_name = new.app_name and n.user_id = new.user_id
+      and n.cronjob_id = new.cronjob_id and n.due_time = new.due_time and n.try > new.try)
+  then
+    return null;  -- another try goes on
+  end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
+      'scheduledAt', webhook_time(new.due_time),
+      'status', case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
+      'sessionId', case when has_begun then new.session_id end, 'invocationId', case when has_begun then new.id end,
+      'errorCode', case when new.status = 'paused' then 'paused' when has_begun then new.error_code end,
+      'output', left(run_output(new.status, new.response_body), 4096),
+      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
   return null;
 end $function$;
 
@@ -3573,6 +3597,8 @@ CREATE TRIGGER invocations_tasks AFTER UPDATE OF status ON public.invocations FO
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
+CREATE TRIGGER invocations_webhook_run AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.first_end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
+
 CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER memories_hold BEFORE DELETE ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
@@ -3802,11 +3828,11 @@ create view cronjob_runs as
         END AS end_time
    FROM invocations i
      LEFT JOIN invocations b ON b.app_name = i.app_name AND b.user_id = i.user_id AND b.cronjob_id = i.cronjob_id AND b.due_time = i.due_time AND b.try = (i.try - (i.start_time IS NULL)::integer)
-  WHERE i.cronjob_id IS NOT NULL AND i.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), i.user_id) AND NOT (EXISTS ( SELECT
+  WHERE i.cronjob_id IS NOT NULL AND i.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), i.user_id) AND i.try = (( SELECT max(n.try) AS max
            FROM invocations n
-          WHERE n.app_name = i.app_name AND n.user_id = i.user_id AND n.cronjob_id = i.cronjob_id AND n.due_time = i.due_time AND n.try > i.try)) AND NOT (EXISTS ( SELECT
+          WHERE n.app_name = i.app_name AND n.user_id = i.user_id AND n.cronjob_id = i.cronjob_id AND n.due_time = i.due_time)) AND (( SELECT s.id
            FROM skipped_runs s
-          WHERE s.app_name = i.app_name AND s.user_id = i.user_id AND s.cronjob_id = i.cronjob_id AND s.due_time = i.due_time))
+          WHERE s.app_name = i.app_name AND s.user_id = i.user_id AND s.cronjob_id = i.cronjob_id AND s.due_time = i.due_time)) IS NULL
 UNION ALL
  SELECT s.app_name,
     s.user_id,
@@ -5712,6 +5738,7 @@ comment on function fire_cronjobs(jsonb) is 'Queues the runs of due cronjobs and
 comment on function forget_runs(integer,integer,integer) is 'Forgets old runs of cronjobs, in a batch.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
 comment on function insert_delivery_of_invocation() is 'Trigger function: an invocation has ended or paused.';
+comment on function insert_delivery_of_run() is 'Trigger function: a run of a cronjob has ended or paused.';
 comment on function insert_delivery_of_skipped_run() is 'Trigger function: a cronjob''s run was left out.';
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';

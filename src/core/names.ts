@@ -23,3 +23,6 @@ export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
 
 /** Notification topic of new invocations in the background queue. */
 export const QUEUE_TOPIC = 'queue';
+
+/** Kind of the jobs that take the steps of cases, and topic of the notifications that there is such a job. */
+export const EVALUATION_JOB = 'evaluation';

@@ -23,14 +23,16 @@ function publishStop(notifications: Pick<Notifications, 'publish'>, key: Session
   for (const topic of topics) notifications.publish(topic);
 }
 
-/** Cancels open runs of a cronjob, whichever processes run them: one of them, or all but some. */
+/** Cancels open runs of a cronjob, whichever processes run them: one of them, or all that were queued before some. */
 export async function requestCancelOfRuns(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   cronjob: { appName: string; userId: string; id: string },
-  runs: { only: string } | { allBut: readonly string[] },
+  runs: { only: string } | { before: readonly string[] },
 ): Promise<void> {
-  for (const { sessionId, invocationId } of await requestStopOfRuns(database.db, cronjob, runs))
-    publishStop(notifications, { ...cronjob, sessionId }, invocationId);
+  // Twice, because the end of a try, for which the first statement waits, may have queued the next try.
+  for (let round = 0; round < 2; round += 1)
+    for (const { sessionId, invocationId } of await requestStopOfRuns(database.db, cronjob, runs))
+      publishStop(notifications, { ...cronjob, sessionId }, invocationId);
 }
 
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */

@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, isNotNull, isNull, lt, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
@@ -293,14 +293,20 @@ export async function requestStopOfSteps(
   return rows.map(({ id }) => id);
 }
 
-/** Asks open runs of a cronjob to stop, one of them or all but some, as {@link requestStop} does. */
+/** Asks open runs of a cronjob to stop, one of them or all that were queued before some, as {@link requestStop} does. */
 export function requestStopOfRuns(
   db: Database,
   { appName, userId, id }: { appName: string; userId: string; id: string },
-  runs: { only: string } | { allBut: readonly string[] },
+  runs: { only: string } | { before: readonly string[] },
 ): Promise<StoppingInvocation[]> {
-  const { runId } = invocations;
-  const isMeant = 'only' in runs ? eq(runId, runs.only) : notInArray(runId, [...runs.allBut]);
+  const { runId, createTime, dueTime } = invocations;
+  const isMeant =
+    'only' in runs
+      ? eq(runId, runs.only)
+      : sql`(${createTime}, ${dueTime}) < (
+          select min(f.create_time), min(f.due_time) from invocations f
+          where f.app_name = ${appName} and f.user_id = ${userId} and f.cronjob_id = ${id}
+            and f.run_id = any(${sql.param(runs.before)}::text[]))`;
   const isRun = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(invocations.cronjobId, id));
   return db
     .update(invocations)

@@ -4,7 +4,7 @@ import { MEMORY_TOPIC } from '../../src/conversation/memory/embed-memories.ts';
 import { MEMORY_JOB } from '../../src/conversation/memory/memory-store.ts';
 import { SCORE_JOB } from '../../src/features/evals/online/rule-store.ts';
 import { RULES_TOPIC } from '../../src/features/evals/online/score-worker.ts';
-import { EVALUATION_JOB } from '../../src/features/evals/runs/eval-run.ts';
+import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { WEBHOOKS_TOPIC } from '../../src/invocations/webhooks/delivery-store.ts';
 import { DELIVERY_JOB } from '../../src/invocations/webhooks/webhook-store.ts';
 import { hostAgent } from '../support/agents.ts';

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { ConflictError, LeaseLostError } from '../../src/core/errors.ts';
 import { deleteRunCases } from '../../src/features/evals/erase-store.ts';
 import { endCase, findRunningCase, restartCase, type RunningCase } from '../../src/features/evals/runs/case-store.ts';
-import { EVALUATION_JOB } from '../../src/features/evals/runs/eval-run.ts';
+import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
 import { forgetOldRuns } from '../../src/features/evals/runs/trend-store.ts';

@@ -231,14 +231,38 @@ test.each(roles)('a step of the job of another adds it again, whoever ends it (%
   const { db } = pool(role);
   const key = { appName: 'a', userId: 'bob', sessionId: `step of ${role}` };
   await insertSession(pool('superuser').db, key, {}, []);
+  const runId = randomUUID();
   await client.query(
-    `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, job)
-     values ('a', 'bob', $1, 'i', 'running', gen_random_uuid(), now(), $2)`,
-    [key.sessionId, { kind: 'evaluation', userId: 'alice', id: role }],
+    `insert into eval_case_versions (app_name, eval_set_id, eval_id, version, hash, payload)
+     values ('a', 'steps', $1, 1, '', '{}')`,
+    [role],
   );
+  await client.query(
+    `insert into eval_runs (app_name, id, eval_set_id, requested_by, status, metrics, trials, parallelism, agent_hash,
+                            model_name, result_time)
+     values ('a', $1, 'steps', 'alice', 'running', '[]', 1, 1, '', 'm', clock_timestamp())`,
+    [runId],
+  );
+  await client.query(
+    `insert into eval_run_cases (app_name, run_id, place, trial, eval_set_id, eval_id, case_version, status,
+                                 session_user_id, owner_id, session_id)
+     values ('a', $1, 0, 1, 'steps', $2, 1, 'running', 'bob', 'alice', $3)`,
+    [runId, role, key.sessionId],
+  );
+  await client.query('delete from jobs');
+  const job = { kind: 'evaluation', userId: 'alice', id: `${runId}.0.1` };
+  // What the session's user may write in his row is no way to add jobs of others.
+  const forged = [{ ...job, kind: 'memory' }, { ...job, id: `${randomUUID()}.0.1` }, { ...job, id: 'x' }, job];
+  for (const [n, one] of forged.entries())
+    await client.query(
+      `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, job)
+       values ('a', 'bob', $1, $2, 'running', gen_random_uuid(), now(), $3)`,
+      [key.sessionId, `i${n}`, one],
+    );
   await runAsUser('bob', () => deleteSession(db, key));
-  const { rows } = await client.query('select kind, user_id, id from jobs where id = $1', [role]);
-  expect(rows).toEqual([{ kind: 'evaluation', user_id: 'alice', id: role }]);
+  const { rows } = await client.query('select kind, user_id, id from jobs');
+  expect(rows).toEqual([{ kind: 'evaluation', user_id: 'alice', id: job.id }]);
+  await client.query('delete from eval_runs; delete from eval_case_versions');
 });
 
 test('evaluation: no number of a version comes twice, whosever the one before is', async () => {

@@ -93,9 +93,9 @@ export async function runMemoryJobs(context: MemoryContext): Promise<void> {
     maxJobs: MAX_JOBS,
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
-    run: async ({ job }) => {
+    run: async ({ job }, lost) => {
       const { embedder, remember } = agents.get(job.appName) ?? {};
-      const signal = AbortSignal.any([draining, AbortSignal.timeout(JOB_MS)]);
+      const signal = AbortSignal.any([lost, draining, AbortSignal.timeout(JOB_MS)]);
       if (job.id === EMBEDS_USER) return embedder ? embedBatch(database.db, embedder, job, signal) : 'done';
       const [sessionId, invocationId] = JSON.parse(job.id) as [string, string];
       const key = { appName: job.appName, userId: job.userId, sessionId, invocationId };

@@ -33,7 +33,7 @@ export async function fireDueCronjobs(context: FireContext): Promise<{ fired: nu
     metrics?.fired(-dueMs / 1000);
     // After the fire, because the end of a run locks the run before the cronjob.
     if (cronjob.overlap === 'replace' && openRuns > 0 && firing.runs.some(({ skipped }) => skipped === undefined))
-      await requestCancelOfRuns(context, cronjob, { allBut: firing.runs.map(({ id }) => id) });
+      await requestCancelOfRuns(context, cronjob, { before: firing.runs.map(({ id }) => id) });
   }
   const waits = due.map(({ cronjob, firing: { next }, now }) =>
     fired.has(cronjob.id) ? (next ? next.getTime() - now.getTime() : Infinity) : LOCKED_PAUSE_MS,

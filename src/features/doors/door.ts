@@ -43,7 +43,9 @@ interface Shown<Whole> {
 /** Aborts when the client leaves or has its response, or this process stops. */
 export function untilGone({ draining }: Pick<InvocationContext, 'draining'>, response: Response): AbortSignal {
   const gone = new AbortController();
-  response.once('close', () => gone.abort());
+  // A client that left while the call began has closed the response already.
+  if (response.closed || response.destroyed) gone.abort();
+  else response.once('close', () => gone.abort());
   return AbortSignal.any([gone.signal, draining]);
 }
 

@@ -1,6 +1,7 @@
 import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { PgTable } from 'drizzle-orm/pg-core';
 import type { SessionKey } from '../../core/session.ts';
+import { lockSession } from '../../conversation/sessions/session-lease.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText } from '../../platform/db/json-escape.ts';
 import {
@@ -14,11 +15,19 @@ import {
 } from '../../platform/db/schema/schema.ts';
 import { isOpenCase } from './runs/eval-run-store.ts';
 
-/** Locks the runs of open cases before the cases are deleted, because the end of a case locks its run first, too. */
+/** Locks the sessions and runs of open cases before the cases are deleted, in the order in which their ends lock them. */
 async function lockRuns(tx: Database, cases: SQL): Promise<void> {
+  const { appName, runId, sessionUserId: userId, sessionId } = evalRunCases;
+  const open = await tx
+    .select({ appName, userId, sessionId })
+    .from(evalRunCases)
+    .where(sql`${cases} and ${isOpenCase}`)
+    .orderBy(userId, sessionId);
+  // The end of a turn locks its session before the run's jobs.
+  for (const one of open) if (one.sessionId !== null) await lockSession(tx, { ...one, sessionId: one.sessionId });
   await tx.execute(sql`
     select ${evalRuns.id} from ${evalRuns} where (${evalRuns.appName}, ${evalRuns.id}) in (
-      select ${evalRunCases.appName}, ${evalRunCases.runId} from ${evalRunCases} where ${cases} and ${isOpenCase})
+      select ${appName}, ${runId} from ${evalRunCases} where ${cases} and ${isOpenCase})
     order by ${evalRuns.id} for no key update`);
 }
 
@@ -37,10 +46,18 @@ export async function deleteSessionCases(
       and(eq(evalCases.appName, appName), eq(evalCases.sourceUserId, userId), eq(evalCases.sourceSessionId, sessionId)),
     )
     .returning({ evalSetId: evalCases.evalSetId, evalId: evalCases.id });
+  const ids = {
+    setIds: sql.param(cases.map((one) => one.evalSetId)),
+    evalIds: sql.param(cases.map((one) => one.evalId)),
+  };
+  await lockRuns(
+    tx,
+    sql`${evalRunCases.appName} = ${appName} and (${evalRunCases.evalSetId}, ${evalRunCases.evalId}) in (
+      select * from unnest(${ids.setIds}::text[], ${ids.evalIds}::text[]))`,
+  );
   for (const { evalSetId, evalId } of cases) {
     const isOfCase = (table: typeof evalRunCases | typeof evalCaseVersions) =>
       and(eq(table.appName, appName), eq(table.evalSetId, evalSetId), eq(table.evalId, evalId));
-    await lockRuns(tx, sql`${isOfCase(evalRunCases)}`);
     const runCases = await tx
       .delete(evalRunCases)
       .where(isOfCase(evalRunCases))

@@ -4,7 +4,7 @@ import { runAsSystem } from '../../platform/context.ts';
 import { deleteVersionsInObjects } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
-import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
+import { EVALUATION_JOB, freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
 import { type CredentialContext, deleteGrants } from '../../conversation/credentials/credentials.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { deleteUserJobs } from '../../platform/jobs/job-store.ts';
@@ -96,7 +96,8 @@ export async function eraseUser(context: EraseContext, user: User, webhookId?: s
     isClean = rows === 0;
   }
   await runAsSystem(() => deleteUserStorage(database.db, user));
-  await deleteUserJobs(database.db, user);
+  // Cases of evaluation runs delete their jobs themselves: a run that began meanwhile would lose them and never end.
+  await deleteUserJobs(database.db, user, EVALUATION_JOB);
   const end = async (tx: Database) => {
     const erasure = await endErasure(tx, user);
     const webhook = erasure.webhookId === null ? undefined : await findWebhook(tx, erasure.webhookId, undefined);

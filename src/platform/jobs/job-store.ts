@@ -1,4 +1,4 @@
-import { and, eq, gt, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, gt, ne, or, sql, type SQL } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { Database } from '../db/database.ts';
@@ -76,8 +76,9 @@ async function deleteJobs(tx: Database, are: (table: typeof jobs | typeof jobLan
   for (const table of [jobLanes, jobs]) await tx.delete(table).where(are(table));
 }
 
-export const deleteUserJobs = (tx: Database, user: User): Promise<void> =>
-  deleteJobs(tx, (table) => areOfUser(table, user));
+/** Deletes all jobs of a user but those of the kind `except`. */
+export const deleteUserJobs = (tx: Database, user: User, except: string): Promise<void> =>
+  deleteJobs(tx, (table) => and(areOfUser(table, user), ne(table.kind, except)));
 
 export const deleteLanes = (tx: Database, lanes: Lanes): Promise<void> =>
   deleteJobs(tx, (table) => areInLanes(table, lanes));
@@ -139,7 +140,7 @@ export async function putBackJob(
 /** Undoes one increment of the crash counter, because the process was only slow and did not die. */
 export async function takeBackLoss(db: Database, kind: string, job: Job): Promise<void> {
   // The crash is counted in `losses`, or will be by the next claim, because the row still has the expired lease.
-  const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, 0));
+  const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, job.losses));
   await db
     .update(jobs)
     .set({ losses: sql`${jobs.losses} - 1` })

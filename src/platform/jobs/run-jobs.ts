@@ -91,7 +91,8 @@ export function runJobs<Work extends { job: Job }>(
     });
   const claimAlone = async (slots: number) => {
     const { claimed, pauseMs } = await claimIn(db, slots);
-    if (draining.aborted) for (const job of claimed) await putBackJob(db, kind, job, {});
+    // All of them, even if one fails, because a job that keeps its lease would count as crashed.
+    if (draining.aborted) await Promise.allSettled(claimed.map((job) => putBackJob(db, kind, job, {})));
     draining.throwIfAborted();
     return { jobs: claimed.map((job) => ({ job }) as Work), pauseMs };
   };

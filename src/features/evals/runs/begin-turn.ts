@@ -1,3 +1,4 @@
+import { EVALUATION_JOB } from '../../../core/names.ts';
 import { type Content, getParts } from '../../../core/content.ts';
 import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeRefusal } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
@@ -12,7 +13,7 @@ import { insertSession, checkReached } from '../../../conversation/sessions/sess
 import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
 import { toEvalInvocations } from '../cases/turns.ts';
 import type { RunningCase } from './case-store.ts';
-import { EVALUATION_JOB } from './eval-run.ts';
+
 import { getCalls, getText, type Turn } from '../metrics/turn.ts';
 import type { ScoringContext } from '../scoring/score-case.ts';
 import { type Exchange, nextMessage, readSimulatedUser } from './simulated-user.ts';
@@ -72,7 +73,7 @@ export async function beginTurn(
     });
     return undefined;
   } catch (error) {
-    if (!hasBegun && mayBeginLater(error)) throw error;
+    if (!hasBegun && (context.draining.aborted || mayBeginLater(error))) throw error;
     if (!(error instanceof AppError)) context.log.error({ err: error }, 'a turn of an evaluation case failed');
     // Whichever process ends the invocation, its end adds the job again.
     if (hasBegun) return undefined;

@@ -1,3 +1,4 @@
+import { EVALUATION_JOB } from '../../../core/names.ts';
 import { type SQL, and, desc, eq, sql } from 'drizzle-orm';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import { stepsOfJob } from '../../../invocations/invocation-store.ts';
@@ -9,7 +10,7 @@ import type { EvalMetric } from '../metrics/criteria.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
-import { EVALUATION_JOB, type NewEvalRun, type RunCase } from './eval-run.ts';
+import { type NewEvalRun, type RunCase } from './eval-run.ts';
 import { isItsVersion } from './eval-run-store.ts';
 
 /** A case that runs, with its run. */

@@ -166,9 +166,6 @@ export const exampleCaseSummary = {
   scores: { tool_trajectory_avg_score: 1 },
 };
 
-/** Kind of the jobs that take the steps of cases, and topic of the notifications that there is such a job. */
-export const EVALUATION_JOB = 'evaluation';
-
 export const CANCEL_TOPIC = 'evaluation:cancel';
 
 /** Topic of the notifications that a case of a run ended. */

@@ -3,7 +3,7 @@ import { ConflictError, InvalidError } from '../../../core/errors.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { requestStopOfSteps } from '../../../invocations/invocation-store.ts';
-import { stopTopic } from '../../../core/names.ts';
+import { EVALUATION_JOB, stopTopic } from '../../../core/names.ts';
 import { sumOfCosts } from '../scoring/cost.ts';
 import {
   exampleCaseSummary,
@@ -12,7 +12,6 @@ import {
   runSummarySchema,
   startRunSchema,
   CANCEL_TOPIC,
-  EVALUATION_JOB,
   type EvalRun,
 } from './eval-run.ts';
 import { toResultId } from './result-document.ts';

@@ -1,3 +1,4 @@
+import { EVALUATION_JOB } from '../../../core/names.ts';
 import { AppError } from '../../../core/errors.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
@@ -5,7 +6,7 @@ import { type Job, jobLost } from '../../../platform/jobs/job-store.ts';
 import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { type CaseOutcome, endCase, findRunningCase } from './case-store.ts';
-import { CANCEL_TOPIC, EVALUATION_JOB, MAX_PARALLELISM } from './eval-run.ts';
+import { CANCEL_TOPIC, MAX_PARALLELISM } from './eval-run.ts';
 import { takeStep } from './run-case.ts';
 
 /** Maximum pause between polls. Workers poll, because a connection pooler may not pass on notifications (LISTEN). */
