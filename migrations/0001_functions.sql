@@ -454,7 +454,8 @@ comment on function spend_budget is 'Charges model usage that is not part of sto
 --   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
 --      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
 --      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
---      A cronjob's run begins only while fewer than p_places runs of its user go on.
+--      A cronjob's run begins only while fewer than p_places runs of its user go on. If its session is busy or others
+--      wait for it, the run takes its place in the queue of the session, which counts as one of its user's places.
 --   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
 --      lease has expired do not count, nor do runs of cronjobs, which may have to wait for more. A resumed invocation goes before all waiting requests, even if its own lease had
 --      expired.
@@ -508,6 +509,7 @@ declare
   v_goes_on boolean := false;
   v_has_begun boolean := false;
   v_was_woken boolean := false;
+  v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -546,8 +548,8 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
-    into v_queued_since, v_goes_on, v_was_woken from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null
+    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
@@ -555,7 +557,7 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
-    if p_places is not null then
+    if p_places is not null and v_is_new_run then
       -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
       perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
       if begun_runs(p_user) >= p_places then return; end if;
@@ -568,6 +570,7 @@ begin
       and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
       and (not p_is_queued
            or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
+    if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
@@ -601,6 +604,7 @@ begin
     returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   end if;
   if v_last is null then
+    if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
@@ -664,6 +668,13 @@ begin
   claimed := true;
 end $$;
 comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';
+
+create function queue_in_session(p_app text, p_user text, p_session text, p_invocation text) returns void
+language sql as $$
+  update invocations i set not_before = null
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+$$;
+comment on function queue_in_session is 'Gives a cronjob''s run its place in the queue of its session, by the time when it was queued.';
 
 -- renew_claim: renews the lease of a claim that succeeded although its response was lost. True if the session still has
 -- this lease token, even if the lease has expired.
@@ -915,18 +926,6 @@ create function begun_runs(p_user text) returns integer language sql stable as $
     and i.status in ('queued', 'running') and i.not_before is null
 $$;
 comment on function begun_runs is 'Returns the number of a user''s runs of cronjobs that go on.';
-
--- is_next_run: true if no run of the cronjob that was queued before this run is open.
-create function is_next_run(p_app text, p_user text, p_session text, p_invocation text) returns boolean
-language sql stable as $$
-  select not exists (
-    select from invocations i
-    join invocations e on e.user_id = i.user_id and e.app_name = i.app_name and e.cronjob_id = i.cronjob_id
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-      and e.first_end_time is null and e.status in ('queued', 'running')
-      and (e.create_time, e.due_time) < (i.create_time, i.due_time))
-$$;
-comment on function is_next_run is 'True if a run is the first of the open runs of its cronjob.';
 
 -- unqueue_runs: deletes the tries of a cronjob that have not begun, and the sessions that were made for them. A try that
 -- another process begins meanwhile stays.

@@ -67,7 +67,7 @@ end $$;
 comment on function count_request_bytes is 'Trigger function: a stored request was added or removed.';
 create trigger invocations_storage_insert after insert on invocations for each row
 when (counted_request(new.status, new.not_before, new.request) > 0) execute function count_request_bytes();
-create trigger invocations_storage_update after update of request, status on invocations for each row
+create trigger invocations_storage_update after update of request, status, not_before on invocations for each row
 when (counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))
 execute function count_request_bytes();
 create trigger invocations_storage_delete after delete on invocations for each row

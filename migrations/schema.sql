@@ -1266,6 +1266,7 @@ declare
   v_goes_on boolean := false;
   v_has_begun boolean := false;
   v_was_woken boolean := false;
+  v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -1304,8 +1305,8 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null
-    into v_queued_since, v_goes_on, v_was_woken from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null
+    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
@@ -1313,7 +1314,7 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
-    if p_places is not null then
+    if p_places is not null and v_is_new_run then
       -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
       perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
       if begun_runs(p_user) >= p_places then return; end if;
@@ -1326,6 +1327,7 @@ begin
       and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
       and (not p_is_queued
            or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
+    if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
@@ -1359,6 +1361,7 @@ begin
     returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   end if;
   if v_last is null then
+    if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
     claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
@@ -2158,19 +2161,6 @@ begin
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.is_next_run(p_app text, p_user text, p_session text, p_invocation text)
- RETURNS boolean
- LANGUAGE sql
- STABLE
-AS $function$
-  select not exists (
-    select from invocations i
-    join invocations e on e.user_id = i.user_id and e.app_name = i.app_name and e.cronjob_id = i.cronjob_id
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-      and e.first_end_time is null and e.status in ('queued', 'running')
-      and (e.create_time, e.due_time) < (i.create_time, i.due_time))
-$function$;
-
 CREATE OR REPLACE FUNCTION public.is_sampled(rule text, id text, share double precision)
  RETURNS boolean
  LANGUAGE sql
@@ -2602,6 +2592,14 @@ begin
   where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   return found;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.queue_in_session(p_app text, p_user text, p_session text, p_invocation text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+  update invocations i set not_before = null
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+$function$;
 
 CREATE OR REPLACE FUNCTION public.queue_manual_run(p_app text, p_user text, p_cronjob text, p_run text, p_most integer)
  RETURNS text
@@ -3591,7 +3589,7 @@ CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR
 
 CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
-CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))) EXECUTE FUNCTION count_request_bytes();
+CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status, not_before ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))) EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER invocations_tasks AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['cancelled'::text, 'interrupted'::text])) AND (new.status <> old.status))) EXECUTE FUNCTION cancel_tasks();
 
@@ -5743,7 +5741,6 @@ comment on function insert_delivery_of_skipped_run() is 'Trigger function: a cro
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
 comment on function is_forgotten_key(text,text,text) is 'True if the idempotency key belongs to an invocation that was deleted with its session.';
-comment on function is_next_run(text,text,text,text) is 'True if a run is the first of the open runs of its cronjob.';
 comment on function is_sampled(text,text,double precision) is 'True if an id is in a rule''s sample; deterministic.';
 comment on function job_apps(text,text[]) is 'Returns the applications of p_apps, or those with lanes if it is null.';
 comment on function job_block(text,text,boolean,jsonb,text[]) is 'Returns the full limit that blocks a lane; null if none does.';
@@ -5775,6 +5772,7 @@ comment on function open_tasks(text,text,text,text,jsonb,integer) is 'Inserts ta
 comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, a budget of a user that is exhausted or has less left than a model call may use; null if there is none.';
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
 comment on function put_back_job(text,text,text,text,uuid,bigint,boolean,boolean) is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+comment on function queue_in_session(text,text,text,text) is 'Gives a cronjob''s run its place in the queue of its session, by the time when it was queued.';
 comment on function queue_manual_run(text,text,text,text,integer) is 'Queues a run of a cronjob that is due now; returns queued, or why not.';
 comment on function queue_run(text,text,text,text,timestamp with time zone,boolean,integer,timestamp with time zone,timestamp with time zone) is 'Queues a try of a cronjob''s run; false if the run exists.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';

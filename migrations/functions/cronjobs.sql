@@ -129,18 +129,6 @@ create function begun_runs(p_user text) returns integer language sql stable as $
 $$;
 comment on function begun_runs is 'Returns the number of a user''s runs of cronjobs that go on.';
 
--- is_next_run: true if no run of the cronjob that was queued before this run is open.
-create function is_next_run(p_app text, p_user text, p_session text, p_invocation text) returns boolean
-language sql stable as $$
-  select not exists (
-    select from invocations i
-    join invocations e on e.user_id = i.user_id and e.app_name = i.app_name and e.cronjob_id = i.cronjob_id
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-      and e.first_end_time is null and e.status in ('queued', 'running')
-      and (e.create_time, e.due_time) < (i.create_time, i.due_time))
-$$;
-comment on function is_next_run is 'True if a run is the first of the open runs of its cronjob.';
-
 -- unqueue_runs: deletes the tries of a cronjob that have not begun, and the sessions that were made for them. A try that
 -- another process begins meanwhile stays.
 create function unqueue_runs(

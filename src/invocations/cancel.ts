@@ -30,9 +30,9 @@ export async function requestCancelOfRuns(
   runs: { only: string } | { before: readonly string[] },
 ): Promise<void> {
   // Twice, because the end of a try, for which the first statement waits, may have queued the next try.
-  for (let round = 0; round < 2; round += 1)
-    for (const { sessionId, invocationId } of await requestStopOfRuns(database.db, cronjob, runs))
-      publishStop(notifications, { ...cronjob, sessionId }, invocationId);
+  const first = await requestStopOfRuns(database.db, cronjob, runs);
+  for (const { sessionId, invocationId } of [...first, ...(await requestStopOfRuns(database.db, cronjob, runs))])
+    publishStop(notifications, { ...cronjob, sessionId }, invocationId);
 }
 
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */

@@ -1,4 +1,4 @@
-import { type SQL, and, eq, isNotNull, notExists, sql } from 'drizzle-orm';
+import { type SQL, and, eq, isNotNull, notExists, or, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
@@ -109,9 +109,6 @@ const isFirst = notExists(
 
 /** SQL expression: number of cronjob runs of the invocation's user that go on. */
 const begunRuns = sql`begun_runs(${invocations.userId})`;
-/** SQL condition: the cronjob's run is the first of its cronjob. */
-const isNextRun = sql`is_next_run(${invocations.appName}, ${invocations.userId}, ${invocations.sessionId}, ${invocations.id})`;
-
 /** SQL condition: a process began the invocation before it was put back in the queue. */
 const hasBegun = isNotNull(invocations.startTime);
 /** SQL condition: the back-off after the process's death is over, or a stop of the invocation is requested. */
@@ -138,8 +135,18 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
   const size = 4 * choice.limit + SPARE_ROWS;
   const { attempt, leaseExpireTime, notBefore, createTime } = invocations;
   const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
-  const isNear = sql`${notBefore} < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'`;
-  const mayRun = choice.runs > 0 ? and(isNear, isNextRun, sql`${begunRuns} < ${choice.runsPerUser}`) : sql`false`;
+  // The first open run of each cronjob, read once: runs of a cronjob go one after another.
+  const mayRun =
+    choice.runs > 0
+      ? sql`(${invocations.userId}, ${invocations.appName}, ${invocations.sessionId}, ${invocations.id}) in (
+          select n.user_id, n.app_name, n.session_id, n.id from (
+            select distinct on (r.user_id, r.app_name, r.cronjob_id) r.user_id, r.app_name, r.session_id, r.id, r.not_before
+            from invocations r
+            where r.cronjob_id is not null and r.first_end_time is null and r.status in ('queued', 'running')
+            order by r.user_id, r.app_name, r.cronjob_id, r.create_time, r.due_time) n
+          where n.not_before < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'
+            and begun_runs(n.user_id) < ${choice.runsPerUser})`
+      : sql`false`;
   const mayBegin = sql`${isWaiting} and (${notBefore} is null or ${mayRun})`;
   const selectWaiting = (withoutUsers: string[]) =>
     selectHeads(db, choice, and(mayBegin, isNotIn(invocations.userId, withoutUsers)), sql`${createTime}`, size);
@@ -204,8 +211,8 @@ function selectHeads(
       waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`
         .mapWith(Number)
         .as('wait_ms'),
-      /** How many more cronjob runs of the user may begin. */
-      places: sql`case when ${notBefore} is null then 0 else ${runsPerUser} - ${begunRuns} end`
+      /** How many more cronjob runs of the user may begin. One that waits in its session has its place already. */
+      places: sql`case when ${notBefore} is null then 2147483647 else ${runsPerUser} - ${begunRuns} end`
         .mapWith(Number)
         .as('places'),
     })
@@ -217,7 +224,8 @@ function selectHeads(
         condition,
         sql`${appName} = any(${sql.param(appNames)}::text[])`,
         isNotIn(id, without),
-        session.isFree,
+        // A cronjob's run whose session is busy is listed too, because its claim gives it a place in the session's queue.
+        or(session.isFree, isNotNull(notBefore)),
         isFirst,
       ),
     )

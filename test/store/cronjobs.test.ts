@@ -12,11 +12,12 @@ import { listNextCronjobs } from '../../src/features/cronjobs/due-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
-import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
+import { claimQueued, claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
 import { readStoredRequest } from '../../src/invocations/stored-request.ts';
 import { findQueued } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { beginRuns, endRun, fireAll } from '../support/cronjobs.ts';
 import { takerOn, testPool } from '../support/store.ts';
 
@@ -181,6 +182,24 @@ describe('a waiting run', () => {
     const key = { appName: job.appName, userId: job.userId, sessionId: 'busy' };
     const lease = { key, invocationId: 'e-user', token: randomUUID(), durationMs: 60_000 };
     expect(await claimSession(store.pool.db, lease, [], false)).toBe(true);
+  });
+
+  test('takes its place in the queue of a busy session, before those that come later', async () => {
+    const job = await newCronjob(1, { sessionPolicy: 'fixed', sessionId: 'line' });
+    const key = { appName: job.appName, userId: job.userId, sessionId: 'line' };
+    const newLease = (invocationId: string) => ({ key, invocationId, token: randomUUID(), durationMs: 60_000 });
+    await fire();
+    const [running, later] = [newLease('e-running'), newLease('e-later')];
+    expect(await claimSession(store.pool.db, running, [], false)).toBe(true);
+    expect(await ofCronjob(job, await begin({ perUser: 1 }))).toEqual([]);
+    expect(await enqueueInvocation(store.pool.db, later, 8)).toMatchObject({ kind: 'queued' });
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    expect(await claimQueued(store.pool.db, later, [])).toBe(false);
+    const begun = await ofCronjob(job, await begin({ perUser: 1 }));
+    expect(begun).toHaveLength(1);
+    await finishInvocation(store.pool.db, begun[0] as Lease, [], { status: 'succeeded' });
+    expect(await statusesOf(job)).toEqual(['success']);
+    expect(await claimQueued(store.pool.db, later, [])).toBe(true);
   });
 
   test('has the settings that its cronjob has when it begins', async () => {
