@@ -28,7 +28,8 @@ const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.u
 /**
  * Checks values against untrusted schemas on a worker thread. Patterns, `uniqueItems` and nested `anyOf` can keep a
  * schema compiler or validator busy forever, so the thread is terminated if a check is late. All invocations share one
- * thread. After a schema that was too costly, a sandbox fails all further checks.
+ * thread. A sandbox is of one request, tool list or replay, and fails all further checks after a schema that was too
+ * costly.
  */
 export class SchemaSandbox {
   #isRefused = false;

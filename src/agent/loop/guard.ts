@@ -223,7 +223,7 @@ interface Others {
   pieces: InstructionPiece[];
 }
 
-/** Checks the instruction, tools and output schema of a model request; true if it must not pass. */
+/** Looks for what the guardrail forbids in a request's instruction, tools and output schema; true if it is blocked. */
 async function guardOthers(
   guard: Guard,
   context: HookContext,

@@ -26,7 +26,7 @@ const copiesBelowApps = evalOperations
     ...each,
     isCopy: true,
     path: each.path.replace(/^\/dev/, ''),
-    // The mark for ADK's clients is removed, because they use only ADK's own paths.
+    // Without the mark of ADK's wire (`wire`), because ADK's clients use only ADK's own paths.
     wire: undefined,
     area: 'Agent execution',
     scope: each.method === 'get' ? 'read' : 'develop',

@@ -123,7 +123,7 @@ export class Player implements RunObserver {
     this.#callCounts.set(name, index + 1);
     const stored = this.#models.get(name)?.[index];
     const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
-    // The result is awaited later, with the reply or at the end, because a hook may reply instead of the model.
+    // The comparison is awaited with the model's reply, or at the end if a hook replies instead of the model.
     compared.catch(() => undefined);
     this.#calls.set(signal, { stored, compared });
   }

@@ -42,7 +42,7 @@ export class ChunkWriter {
   }
 
   *take(step: TurnStep): Generator<UiChunk> {
-    // After a retraction, an event with an error is skipped, because the error is sent with the end of the invocation.
+    // After streamed text was taken back, an error is sent once, with the end of the invocation.
     if (this.#isTakenBack && step.kind === 'event' && step.event.errorCode) return;
     if (this.#isTakenBack && step.kind !== 'end') {
       // The model call is retried, but an AI SDK client cannot drop text. This stream ends; the client's next one has
