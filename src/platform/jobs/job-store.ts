@@ -140,7 +140,7 @@ export async function putBackJob(
 /** Undoes one increment of the crash counter, because the process was only slow and did not die. */
 export async function takeBackLoss(db: Database, kind: string, job: Job): Promise<void> {
   // The crash is counted in `losses`, or will be by the next claim, because the row still has the expired lease.
-  const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, job.losses));
+  const isCounted = or(eq(jobs.leaseToken, job.token), gt(jobs.losses, 0));
   await db
     .update(jobs)
     .set({ losses: sql`${jobs.losses} - 1` })
