@@ -121,7 +121,8 @@ test('10,000 enabled cronjobs, none due, nothing to send: at most a statement in
   const replica = await startServer(proxy.url, here.environment({ ...settings, WEBHOOKS: 'true' }));
   await sleep(2_000);
   let statements = 0;
-  proxy.rules = { before: ({ sql }) => void (statements += /cronjob|claim_jobs/.test(sql) ? 1 : 0) };
+  // The look at the queue of invocations, each 5 s, names `cronjob_id` and is not counted.
+  proxy.rules = { before: ({ sql }) => void (statements += /cronjobs|claim_jobs/.test(sql) ? 1 : 0) };
   // The scheduler looks every 30 s, the sender of webhooks every 60 s: ten seconds can hold a look of each.
   await sleep(IDLE_SECONDS * 1000);
   expect(statements).toBeLessThanOrEqual(IDLE_SECONDS / 10);
