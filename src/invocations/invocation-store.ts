@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, isNotNull, isNull, lt, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, inArray, isNotNull, isNull, lt, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
@@ -294,20 +294,22 @@ export async function requestStopOfSteps(
 }
 
 /** Asks open runs of a cronjob to stop, one of them or all that were queued before some, as {@link requestStop} does. */
-export function requestStopOfRuns(
+export async function requestStopOfRuns(
   db: Database,
   { appName, userId, id }: { appName: string; userId: string; id: string },
   runs: { only: string } | { before: readonly string[] },
 ): Promise<StoppingInvocation[]> {
   const { runId, createTime, dueTime } = invocations;
-  const isMeant =
-    'only' in runs
-      ? eq(runId, runs.only)
-      : sql`(${createTime}, ${dueTime}) < (
-          select min(f.create_time), min(f.due_time) from invocations f
-          where f.app_name = ${appName} and f.user_id = ${userId} and f.cronjob_id = ${id}
-            and f.run_id = any(${sql.param(runs.before)}::text[]))`;
   const isRun = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(invocations.cronjobId, id));
+  let isMeant = 'only' in runs ? eq(runId, runs.only) : sql`false`;
+  if ('before' in runs) {
+    // A statement of its own, because a distributed database does not route the update with it.
+    const [first] = await db
+      .select({ created: sql<string | null>`min(${createTime})::text`, due: sql<string | null>`min(${dueTime})::text` })
+      .from(invocations)
+      .where(and(isRun, inArray(runId, [...runs.before])));
+    isMeant = sql`(${createTime}, ${dueTime}) < (${first?.created}::timestamptz, ${first?.due}::timestamptz)`;
+  }
   return db
     .update(invocations)
     .set(toStopped('cancelled'))

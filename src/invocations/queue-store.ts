@@ -141,7 +141,7 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
       ? sql`(${invocations.userId}, ${invocations.appName}, ${invocations.sessionId}, ${invocations.id}) in (
           select n.user_id, n.app_name, n.session_id, n.id from (
             select distinct on (r.user_id, r.app_name, r.cronjob_id) r.user_id, r.app_name, r.session_id, r.id, r.not_before
-            from invocations r
+            from ${invocations} r
             where r.cronjob_id is not null and r.first_end_time is null and r.status in ('queued', 'running')
             order by r.user_id, r.app_name, r.cronjob_id, r.create_time, r.due_time) n
           where n.not_before < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'

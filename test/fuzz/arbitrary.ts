@@ -149,9 +149,9 @@ function objects(schema: Schema, hints: Hints, next: Next, depth: number, exampl
   const shown = Object.keys(example).filter((name) => name in properties || (more !== undefined && more !== false));
   const rest = Object.keys(properties).filter((name) => !required.includes(name) && !shown.includes(name));
   const member = once((name: string) => {
-    const schema = properties[name] ?? (free || {});
+    const own = properties[name] ?? (free || {});
     const maximum = MOST.get(name);
-    const any = next(maximum === undefined ? schema : { ...schema, maximum }, example[name]);
+    const any = next(maximum === undefined ? own : { ...own, maximum }, example[name]);
     const usual = hints[name] ?? example[name];
     if (usual === undefined || (hints[name] !== undefined && !takes(properties[name], hints[name]))) return any;
     const weight = hints[name] === undefined ? FROM_EXAMPLE : FROM_HINT;
