@@ -61,17 +61,15 @@ comment on function counted_request is 'Bytes of a stored request that count for
 create function count_request_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(counted_request(new.status, new.not_before, new.request), 0) - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
+    coalesce(counted_request(new.status, new.not_before, new.request), 0)
+    - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
   return null;
 end $$;
-comment on function count_request_bytes is 'Trigger function: a stored request was added or removed.';
-create trigger invocations_storage_insert after insert on invocations for each row
-when (counted_request(new.status, new.not_before, new.request) > 0) execute function count_request_bytes();
-create trigger invocations_storage_update after update of request, status, not_before on invocations for each row
-when (counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))
-execute function count_request_bytes();
-create trigger invocations_storage_delete after delete on invocations for each row
-when (counted_request(old.status, old.not_before, old.request) > 0) execute function count_request_bytes();
+comment on function count_request_bytes is 'Trigger function: a stored request was added, changed or removed.';
+-- Without WHEN, here and in the trigger of an invocation's end: PostgreSQL plans each WHEN anew in each statement, which
+-- takes longer than a call of a function that does nothing.
+create trigger invocations_storage after insert or delete or update of request, status, not_before on invocations
+for each row execute function count_request_bytes();
 create function count_kept_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
@@ -130,17 +128,6 @@ begin
   return null;
 end $$;
 comment on function keep_invocation_key is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
--- Tasks of a stopped invocation need no answer.
-create function cancel_tasks() returns trigger language plpgsql as $$
-begin
-  update tasks set state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = version + 1
-  where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id and invocation_id = new.id
-    and state in ('open', 'answered');
-  return null;
-end $$;
-comment on function cancel_tasks is 'Trigger function: cancels the tasks of a stopped invocation.';
-create trigger invocations_tasks after update of status on invocations for each row
-when (new.status in ('cancelled', 'interrupted') and new.status <> old.status) execute function cancel_tasks();
 create trigger invocations_key after delete on invocations for each row
 when (old.idempotency_key is not null) execute function keep_invocation_key();
 --> statement-breakpoint
@@ -284,21 +271,17 @@ end $$;
 comment on function delete_delivery_job is 'Trigger function: a pending delivery was deleted; deletes its job.';
 create trigger webhook_deliveries_job_delete after delete on webhook_deliveries for each row
 when (old.status = 'pending') execute function delete_delivery_job();
-create function insert_delivery_of_invocation() returns trigger language plpgsql as $$
+create function insert_delivery_of_invocation(ended invocations) returns void language plpgsql as $$
 begin
   perform insert_webhook_delivery(
-    new.app_name, new.user_id, new.webhook_url,
-    case new.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    ended.app_name, ended.user_id, ended.webhook_url,
+    case ended.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
     jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.id,
-      'status', new.status, 'errorCode', new.error_code, 'output', left(new.response_body, 4096),
-      'outputTruncated', case when length(new.response_body) > 4096 then true end));
-  return null;
+      'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
+      'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
+      'outputTruncated', case when length(ended.response_body) > 4096 then true end));
 end $$;
-comment on function insert_delivery_of_invocation is 'Trigger function: an invocation has ended or paused.';
-create trigger invocations_webhook after update of status on invocations for each row
-when (new.webhook_url is not null and new.status is distinct from old.status and new.status not in ('queued', 'running'))
-execute function insert_delivery_of_invocation();
+comment on function insert_delivery_of_invocation is 'Inserts the webhook delivery of an invocation that has ended or paused.';
 create function insert_delivery_of_task() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from invocations
@@ -327,36 +310,30 @@ execute function insert_delivery_of_task();
 create trigger invocations_run before update of status on invocations for each row
 when (new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running'))
 execute function end_run();
--- After the row is written and after the jobs of scores, because every end of an invocation locks lanes of jobs in the
--- order of these triggers' names.
-create function insert_delivery_of_run() returns trigger language plpgsql as $$
+create function insert_delivery_of_run(ended invocations) returns void language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
-                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
-  has_begun constant boolean := new.start_time is not null;
+                   where app_name = ended.app_name and user_id = ended.user_id and id = ended.cronjob_id);
+  has_begun constant boolean := ended.start_time is not null;
 begin
   if address is null or exists (
-    select from invocations n where n.app_name = new.app_name and n.user_id = new.user_id
-      and n.cronjob_id = new.cronjob_id and n.due_time = new.due_time and n.try > new.try)
+    select from invocations n where n.app_name = ended.app_name and n.user_id = ended.user_id
+      and n.cronjob_id = ended.cronjob_id and n.due_time = ended.due_time and n.try > ended.try)
   then
-    return null;  -- another try goes on
+    return;  -- another try goes on
   end if;
   perform insert_webhook_delivery(
-    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    ended.app_name, ended.user_id, address, 'cronjob_run.ended',
     jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
-      'scheduledAt', webhook_time(new.due_time),
-      'status', case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
-      'sessionId', case when has_begun then new.session_id end, 'invocationId', case when has_begun then new.id end,
-      'errorCode', case when new.status = 'paused' then 'paused' when has_begun then new.error_code end,
-      'output', left(run_output(new.status, new.response_body), 4096),
-      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
-  return null;
+      'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
+      'scheduledAt', webhook_time(ended.due_time),
+      'status', case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
+      'sessionId', case when has_begun then ended.session_id end, 'invocationId', case when has_begun then ended.id end,
+      'errorCode', case when ended.status = 'paused' then 'paused' when has_begun then ended.error_code end,
+      'output', left(run_output(ended.status, ended.response_body), 4096),
+      'outputTruncated', case when length(run_output(ended.status, ended.response_body)) > 4096 then true end));
 end $$;
-comment on function insert_delivery_of_run is 'Trigger function: a run of a cronjob has ended or paused.';
-create trigger invocations_webhook_run after update of status on invocations for each row
-when (new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null)
-execute function insert_delivery_of_run();
+comment on function insert_delivery_of_run is 'Inserts the webhook delivery of a cronjob''s run that has ended or paused.';
 create function insert_delivery_of_skipped_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
@@ -378,50 +355,72 @@ create trigger skipped_runs_webhook after insert on skipped_runs for each row ex
 create function is_sampled(rule text, id text, share float8) returns boolean language sql immutable
 return ('x' || left(md5(rule || E'\x01' || id), 8))::bit(32)::bigint < share * 4294967296;
 comment on function is_sampled is 'True if an id is in a rule''s sample; deterministic.';
-create function add_score_jobs() returns trigger language plpgsql as $$
+create function add_score_jobs(ended invocations) returns void language plpgsql as $$
 begin
-  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
-  perform move_job('score', new.app_name, new.user_id, json_build_array(rule, new.session_id, invocation)::text,
-                   new.app_name || ' ' || rule, clock_timestamp() + quiet)
+  if not exists (select from score_rules r where r.app_name = ended.app_name) then return; end if;
+  perform move_job('score', ended.app_name, ended.user_id, json_build_array(rule, ended.session_id, invocation)::text,
+                   ended.app_name || ' ' || rule, clock_timestamp() + quiet)
   -- In the order of lanes, as in insert_webhook_delivery.
   from (
-    select r.id as rule, case when r.quiet_minutes is null then new.id else '' end as invocation,
+    select r.id as rule, case when r.quiet_minutes is null then ended.id else '' end as invocation,
            coalesce(r.quiet_minutes, 0) * interval '1 minute' as quiet
     from score_rules r
-    where r.app_name = new.app_name
-      and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+    where r.app_name = ended.app_name
+      and is_sampled(r.id, case when r.quiet_minutes is null then ended.id else ended.session_id end, r.share)
     order by r.id) due;
-  return null;
 end $$;
-comment on function add_score_jobs is 'Trigger function: an invocation has ended; adds the jobs of its scores by the application''s rules.';
-create trigger invocations_scores after update of status on invocations for each row
-when (new.status in ('succeeded', 'failed') and new.status is distinct from old.status)
-execute function add_score_jobs();
+comment on function add_score_jobs is 'Adds the jobs of an ended invocation''s scores, by the application''s rules.';
 --> statement-breakpoint
 -- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
 -- job again. The job's user may be another one, and only a superuser may attach the setting to the function. The
 -- session's user may write the invocation's row, so the row adds no other job than that of the case that it is a turn of.
-create function continue_job() returns trigger language plpgsql as $$
+create function continue_job(ended invocations) returns void language plpgsql as $$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
-  if old.job ->> 'kind' is distinct from 'evaluation' or old.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return null; end if;
+  if ended.job ->> 'kind' is distinct from 'evaluation' or ended.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return; end if;
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), old.job ->> 'id', '')
+  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), ended.job ->> 'id', '')
   from eval_run_cases c
-  where c.app_name = old.app_name and c.run_id = left(old.job ->> 'id', 36)::uuid and c.status = 'running'
-    and eval_case_job(c.run_id, c.place, c.trial) = old.job ->> 'id'
-    and c.session_user_id = old.user_id and c.session_id = old.session_id;
+  where c.app_name = ended.app_name and c.run_id = left(ended.job ->> 'id', 36)::uuid and c.status = 'running'
+    and eval_case_job(c.run_id, c.place, c.trial) = ended.job ->> 'id'
+    and c.session_user_id = ended.user_id and c.session_id = ended.session_id;
   perform set_config('agent_runtime.all_users', all_users, true);
-  perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
+  perform pg_notify('agent_runtime', json_build_array(ended.job ->> 'kind')::text);
+end $$;
+comment on function continue_job is 'Adds the job of which an ended or deleted invocation is a step.';
+--> statement-breakpoint
+-- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
+-- lanes of jobs in different orders would wait for each other.
+create function follow_invocation() returns trigger language plpgsql as $$
+declare
+  is_open constant boolean := new.status in ('queued', 'running');
+begin
+  if old.job is not null and old.status in ('queued', 'running') and not is_open then perform continue_job(old); end if;
+  if is_open or new.status = old.status then return null; end if;
+  if new.status in ('succeeded', 'failed') then perform add_score_jobs(new); end if;
+  if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer
+    update tasks t set
+      state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = t.version + 1
+    where t.app_name = new.app_name and t.user_id = new.user_id and t.session_id = new.session_id
+      and t.invocation_id = new.id and t.state in ('open', 'answered');
+  end if;
+  if new.webhook_url is not null then perform insert_delivery_of_invocation(new); end if;
+  if new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null then
+    perform insert_delivery_of_run(new);
+  end if;
   return null;
 end $$;
-comment on function continue_job is 'Trigger function: an invocation that is a step of a job has ended; adds the job again.';
-create trigger invocations_job_update after update of status on invocations for each row
-when (old.job is not null and old.status in ('queued', 'running') and new.status not in ('queued', 'running'))
-execute function continue_job();
-create trigger invocations_job_delete after delete on invocations for each row
-when (old.job is not null and old.status in ('queued', 'running')) execute function continue_job();
+comment on function follow_invocation is 'Trigger function: an invocation has ended or paused.';
+create trigger invocations_follow after update of status on invocations for each row execute function follow_invocation();
+create function follow_deleted_invocation() returns trigger language plpgsql as $$
+begin
+  if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
+  return null;
+end $$;
+comment on function follow_deleted_invocation is 'Trigger function: an invocation was deleted.';
+create trigger invocations_follow_delete after delete on invocations for each row
+execute function follow_deleted_invocation();
 --> statement-breakpoint
 -- Whatever inserts, ends or deletes cases of an evaluation run: the next ones start, and the run ends after its last
 -- one. A case that ends has no job any more.

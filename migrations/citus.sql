@@ -50,11 +50,11 @@ begin
   -- One connection per node, so that several tables can be distributed in one transaction.
   set local citus.multi_shard_modify_mode = 'sequential';
   -- The webhook outbox is on the coordinator, and other nodes cannot write to it; the start refuses WEBHOOKS=true.
-  drop trigger if exists invocations_webhook on invocations;
+  create or replace function insert_delivery_of_invocation(ended invocations) returns void language sql as '';
   drop trigger if exists tasks_webhook_insert on tasks;
   drop trigger if exists tasks_webhook_update on tasks;
   -- The same holds for score rules, which cannot be created here.
-  drop trigger if exists invocations_scores on invocations;
+  create or replace function add_score_jobs(ended invocations) returns void language sql as '';
   drop trigger if exists budgets_totals on budgets;
   -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible.
   foreach name in array of_users || written || copied loop

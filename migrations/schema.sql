@@ -631,23 +631,22 @@ begin
   end if;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.add_score_jobs()
- RETURNS trigger
+CREATE OR REPLACE FUNCTION public.add_score_jobs(ended invocations)
+ RETURNS void
  LANGUAGE plpgsql
 AS $function$
 begin
-  if not exists (select from score_rules r where r.app_name = new.app_name) then return null; end if;
-  perform move_job('score', new.app_name, new.user_id, json_build_array(rule, new.session_id, invocation)::text,
-                   new.app_name || ' ' || rule, clock_timestamp() + quiet)
+  if not exists (select from score_rules r where r.app_name = ended.app_name) then return; end if;
+  perform move_job('score', ended.app_name, ended.user_id, json_build_array(rule, ended.session_id, invocation)::text,
+                   ended.app_name || ' ' || rule, clock_timestamp() + quiet)
   -- In the order of lanes, as in insert_webhook_delivery.
   from (
-    select r.id as rule, case when r.quiet_minutes is null then new.id else '' end as invocation,
+    select r.id as rule, case when r.quiet_minutes is null then ended.id else '' end as invocation,
            coalesce(r.quiet_minutes, 0) * interval '1 minute' as quiet
     from score_rules r
-    where r.app_name = new.app_name
-      and is_sampled(r.id, case when r.quiet_minutes is null then new.id else new.session_id end, r.share)
+    where r.app_name = ended.app_name
+      and is_sampled(r.id, case when r.quiet_minutes is null then ended.id else ended.session_id end, r.share)
     order by r.id) due;
-  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
@@ -1055,17 +1054,6 @@ begin
                and mine.period = b.period));
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.cancel_tasks()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-begin
-  update tasks set state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = version + 1
-  where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id and invocation_id = new.id
-    and state in ('open', 'answered');
-  return null;
-end $function$;
-
 CREATE OR REPLACE FUNCTION public.change_task(p_app text, p_user text, p_session text, p_id text, p_by text, p_groups text[], p_vouched boolean, p_version integer, p_action text, p_change jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -1431,23 +1419,22 @@ CREATE OR REPLACE FUNCTION public.clamped_time(p_seconds double precision)
  IMMUTABLE
 AS $function$ select to_timestamp(least(greatest(p_seconds, -2e11), 9e12)) $function$;
 
-CREATE OR REPLACE FUNCTION public.continue_job()
- RETURNS trigger
+CREATE OR REPLACE FUNCTION public.continue_job(ended invocations)
+ RETURNS void
  LANGUAGE plpgsql
 AS $function$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
 begin
-  if old.job ->> 'kind' is distinct from 'evaluation' or old.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return null; end if;
+  if ended.job ->> 'kind' is distinct from 'evaluation' or ended.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return; end if;
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), old.job ->> 'id', '')
+  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), ended.job ->> 'id', '')
   from eval_run_cases c
-  where c.app_name = old.app_name and c.run_id = left(old.job ->> 'id', 36)::uuid and c.status = 'running'
-    and eval_case_job(c.run_id, c.place, c.trial) = old.job ->> 'id'
-    and c.session_user_id = old.user_id and c.session_id = old.session_id;
+  where c.app_name = ended.app_name and c.run_id = left(ended.job ->> 'id', 36)::uuid and c.status = 'running'
+    and eval_case_job(c.run_id, c.place, c.trial) = ended.job ->> 'id'
+    and c.session_user_id = ended.user_id and c.session_id = ended.session_id;
   perform set_config('agent_runtime.all_users', all_users, true);
-  perform pg_notify('agent_runtime', json_build_array(old.job ->> 'kind')::text);
-  return null;
+  perform pg_notify('agent_runtime', json_build_array(ended.job ->> 'kind')::text);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.count_changed_events()
@@ -1499,7 +1486,8 @@ CREATE OR REPLACE FUNCTION public.count_request_bytes()
 AS $function$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(counted_request(new.status, new.not_before, new.request), 0) - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
+    coalesce(counted_request(new.status, new.not_before, new.request), 0)
+    - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
   return null;
 end $function$;
 
@@ -1996,6 +1984,38 @@ begin
   return v_fired;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.follow_deleted_invocation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.follow_invocation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  is_open constant boolean := new.status in ('queued', 'running');
+begin
+  if old.job is not null and old.status in ('queued', 'running') and not is_open then perform continue_job(old); end if;
+  if is_open or new.status = old.status then return null; end if;
+  if new.status in ('succeeded', 'failed') then perform add_score_jobs(new); end if;
+  if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer
+    update tasks t set
+      state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = t.version + 1
+    where t.app_name = new.app_name and t.user_id = new.user_id and t.session_id = new.session_id
+      and t.invocation_id = new.id and t.state in ('open', 'answered');
+  end if;
+  if new.webhook_url is not null then perform insert_delivery_of_invocation(new); end if;
+  if new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null then
+    perform insert_delivery_of_run(new);
+  end if;
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.forget_runs(p_days integer, p_count integer, p_limit integer)
  RETURNS void
  LANGUAGE plpgsql
@@ -2029,47 +2049,45 @@ AS $function$
      and not coalesce(p_rules -> 'excludesRequester' = 'true', false)
 $function$;
 
-CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
- RETURNS trigger
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation(ended invocations)
+ RETURNS void
  LANGUAGE plpgsql
 AS $function$
 begin
   perform insert_webhook_delivery(
-    new.app_name, new.user_id, new.webhook_url,
-    case new.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    ended.app_name, ended.user_id, ended.webhook_url,
+    case ended.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
     jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.id,
-      'status', new.status, 'errorCode', new.error_code, 'output', left(new.response_body, 4096),
-      'outputTruncated', case when length(new.response_body) > 4096 then true end));
-  return null;
+      'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
+      'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
+      'outputTruncated', case when length(ended.response_body) > 4096 then true end));
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.insert_delivery_of_run()
- RETURNS trigger
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_run(ended invocations)
+ RETURNS void
  LANGUAGE plpgsql
 AS $function$
 declare
   address text := (select webhook_url from cronjobs
-                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
-  has_begun constant boolean := new.start_time is not null;
+                   where app_name = ended.app_name and user_id = ended.user_id and id = ended.cronjob_id);
+  has_begun constant boolean := ended.start_time is not null;
 begin
   if address is null or exists (
-    select from invocations n where n.app_name = new.app_name and n.user_id = new.user_id
-      and n.cronjob_id = new.cronjob_id and n.due_time = new.due_time and n.try > new.try)
+    select from invocations n where n.app_name = ended.app_name and n.user_id = ended.user_id
+      and n.cronjob_id = ended.cronjob_id and n.due_time = ended.due_time and n.try > ended.try)
   then
-    return null;  -- another try goes on
+    return;  -- another try goes on
   end if;
   perform insert_webhook_delivery(
-    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    ended.app_name, ended.user_id, address, 'cronjob_run.ended',
     jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.run_id,
-      'scheduledAt', webhook_time(new.due_time),
-      'status', case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
-      'sessionId', case when has_begun then new.session_id end, 'invocationId', case when has_begun then new.id end,
-      'errorCode', case when new.status = 'paused' then 'paused' when has_begun then new.error_code end,
-      'output', left(run_output(new.status, new.response_body), 4096),
-      'outputTruncated', case when length(run_output(new.status, new.response_body)) > 4096 then true end));
-  return null;
+      'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
+      'scheduledAt', webhook_time(ended.due_time),
+      'status', case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
+      'sessionId', case when has_begun then ended.session_id end, 'invocationId', case when has_begun then ended.id end,
+      'errorCode', case when ended.status = 'paused' then 'paused' when has_begun then ended.error_code end,
+      'output', left(run_output(ended.status, ended.response_body), 4096),
+      'outputTruncated', case when length(run_output(ended.status, ended.response_body)) > 4096 then true end));
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_skipped_run()
@@ -3573,29 +3591,17 @@ CREATE TRIGGER invocation_tapes_hold BEFORE DELETE ON public.invocation_tapes FO
 
 CREATE TRIGGER invocations_erasure BEFORE INSERT ON public.invocations FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
+CREATE TRIGGER invocations_follow AFTER UPDATE OF status ON public.invocations FOR EACH ROW EXECUTE FUNCTION follow_invocation();
+
+CREATE TRIGGER invocations_follow_delete AFTER DELETE ON public.invocations FOR EACH ROW EXECUTE FUNCTION follow_deleted_invocation();
+
 CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW WHEN ((old.status <> 'queued'::text)) EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER invocations_job_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN (((old.job IS NOT NULL) AND (old.status = ANY (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION continue_job();
-
-CREATE TRIGGER invocations_job_update AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((old.job IS NOT NULL) AND (old.status = ANY (ARRAY['queued'::text, 'running'::text])) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION continue_job();
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
 CREATE TRIGGER invocations_run BEFORE UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION end_run();
 
-CREATE TRIGGER invocations_scores AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['succeeded'::text, 'failed'::text])) AND (new.status IS DISTINCT FROM old.status))) EXECUTE FUNCTION add_score_jobs();
-
-CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.not_before, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
-
-CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
-
-CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status, not_before ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.not_before, new.request) <> counted_request(old.status, old.not_before, old.request))) EXECUTE FUNCTION count_request_bytes();
-
-CREATE TRIGGER invocations_tasks AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.status = ANY (ARRAY['cancelled'::text, 'interrupted'::text])) AND (new.status <> old.status))) EXECUTE FUNCTION cancel_tasks();
-
-CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
-
-CREATE TRIGGER invocations_webhook_run AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.first_end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
+CREATE TRIGGER invocations_storage AFTER INSERT OR DELETE OR UPDATE OF request, status, not_before ON public.invocations FOR EACH ROW EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
@@ -5682,7 +5688,7 @@ comment on column webhooks.user_id is 'Owner.';
 comment on function add_delivery_job() is 'Trigger function: a delivery is to be sent; adds its job.';
 comment on function add_job(text,text,text,text,text,boolean,timestamp with time zone) is 'Adds a job, in the transaction that makes it necessary. One that waits already stays due when it was; one that runs is due again at its end.';
 comment on function add_job_lane(text,text,text,text,timestamp with time zone,boolean) is 'Inserts a lane, or makes it due by p_due. It stays half-open only if p_half_open.';
-comment on function add_score_jobs() is 'Trigger function: an invocation has ended; adds the jobs of its scores by the application''s rules.';
+comment on function add_score_jobs(invocations) is 'Adds the jobs of an ended invocation''s scores, by the application''s rules.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to a user''s stored bytes in an application.';
 comment on function advance_eval_run(text,uuid) is 'Starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last case.';
 comment on function alert_budgets(text,text) is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
@@ -5701,17 +5707,16 @@ comment on function audit_retention() is 'Returns for how many days, and how man
 comment on function begun_runs(text) is 'Returns the number of a user''s runs of cronjobs that go on.';
 comment on function budget_uses_of_app(text,date) is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
 comment on function budgets_for(text,text) is 'Returns the budgets that apply to a user, with what was used and reserved in the current period.';
-comment on function cancel_tasks() is 'Trigger function: cancels the tasks of a stopped invocation.';
 comment on function change_task(text,text,text,text,text,text[],boolean,integer,text,jsonb) is 'Answers, rejects, settles, assigns, comments or postpones an open task, or creates its public address.';
 comment on function claim_jobs(text,text[],integer,integer,jsonb) is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 comment on function claim_session(text,text,text,text,uuid,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,boolean,text,jsonb,boolean,jsonb,jsonb,text,jsonb,boolean,jsonb,integer) is 'Starts or resumes an invocation in an idle session, with its first events.';
 comment on function clamped_time(double precision) is 'Converts Unix seconds to a timestamp; a number out of range becomes the earliest or latest possible year.';
-comment on function continue_job() is 'Trigger function: an invocation that is a step of a job has ended; adds the job again.';
+comment on function continue_job(invocations) is 'Adds the job of which an ended or deleted invocation is a step.';
 comment on function count_changed_events() is 'Trigger function: a stored event was changed or deleted by SQL.';
 comment on function count_event_bytes() is 'Trigger function: recomputes an event''s size after its payload was changed by SQL.';
 comment on function count_kept_bytes() is 'Trigger function: a call''s stored answer was added or removed.';
 comment on function count_open_runs(text,text,text) is 'Returns the number of runs of a cronjob that have not ended.';
-comment on function count_request_bytes() is 'Trigger function: a stored request was added or removed.';
+comment on function count_request_bytes() is 'Trigger function: a stored request was added, changed or removed.';
 comment on function count_session_bytes() is 'Trigger function: the size of a session''s events or states has changed.';
 comment on function count_stored_bytes() is 'Trigger function: rows were inserted or deleted. Arguments: the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds invocations, tokens and their cost to a user''s usage of today.';
@@ -5733,10 +5738,12 @@ comment on function eval_run_scores(text,uuid) is 'Returns the mean score of eac
 comment on function event_sizes(jsonb) is 'Returns the size of each event in an array as text, in bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,boolean,jsonb) is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 comment on function fire_cronjobs(jsonb) is 'Queues the runs of due cronjobs and stores their next due times.';
+comment on function follow_deleted_invocation() is 'Trigger function: an invocation was deleted.';
+comment on function follow_invocation() is 'Trigger function: an invocation has ended or paused.';
 comment on function forget_runs(integer,integer,integer) is 'Forgets old runs of cronjobs, in a batch.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
-comment on function insert_delivery_of_invocation() is 'Trigger function: an invocation has ended or paused.';
-comment on function insert_delivery_of_run() is 'Trigger function: a run of a cronjob has ended or paused.';
+comment on function insert_delivery_of_invocation(invocations) is 'Inserts the webhook delivery of an invocation that has ended or paused.';
+comment on function insert_delivery_of_run(invocations) is 'Inserts the webhook delivery of a cronjob''s run that has ended or paused.';
 comment on function insert_delivery_of_skipped_run() is 'Trigger function: a cronjob''s run was left out.';
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
