@@ -457,59 +457,16 @@ comment on function refuse_audit_change is 'Trigger function: audit entries are 
 create trigger audit_log_append_only before update or delete or truncate on audit_log
 for each statement execute function refuse_audit_change();
 --> statement-breakpoint
--- Row-level security, a second line of defence: statements of one user see and write only that user's rows, whatever
--- their own conditions. Forced, so that it also applies to the owner of the tables. Without either setting no rows are
--- visible.
+-- The policies of row-level security are in src/platform/db/schema. Forced, so that they also apply to the owner of the
+-- tables.
 do $$
 declare
-  name text;
+  protected regclass;
 begin
-  foreach name in array array[
-    'artifact_versions', 'artifacts', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'job_lanes', 'jobs', 'legal_holds', 'memories', 'session_verdicts', 'sessions', 'signals', 'skipped_runs', 'spans', 'tool_calls',
-    'user_credentials', 'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
+  for protected in
+    select oid from pg_class
+    where relrowsecurity and relnamespace = (select oid from pg_namespace where nspname = current_schema())
   loop
-    execute format('alter table %I enable row level security, force row level security', name);
-    execute format($policy$
-      create policy of_user on %I using (
-        user_id = (select current_setting('agent_runtime.user', true))
-        or (select current_setting('agent_runtime.all_users', true)) = 'on')$policy$, name);
+    execute format('alter table %s force row level security', protected);
   end loop;
 end $$;
---> statement-breakpoint
--- A task is visible to its session's user and to its assignees, who see no other rows of that user.
-alter table tasks enable row level security, force row level security;
-create policy of_user on tasks using (
-  user_id = (select current_setting('agent_runtime.user', true))
-  or (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or assigned_users @> array[(select current_setting('agent_runtime.user', true))]
-  or assigned_groups && (select string_to_array(current_setting('agent_runtime.groups', true), E'\x1f')));
---> statement-breakpoint
--- Evaluation: rows of a set or run are visible to its owner, and to the user whose conversation became a case.
-alter table eval_sets enable row level security, force row level security;
-create policy of_user on eval_sets using (
-  (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or owner_id = (select current_setting('agent_runtime.user', true)));
-alter table eval_runs enable row level security, force row level security;
-create policy of_user on eval_runs using (
-  (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or requested_by = (select current_setting('agent_runtime.user', true)));
-alter table eval_cases enable row level security, force row level security;
-create policy of_user on eval_cases using (
-  (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or owner_id = (select current_setting('agent_runtime.user', true))
-  or source_user_id = (select current_setting('agent_runtime.user', true)));
-alter table eval_case_versions enable row level security, force row level security;
-create policy of_user on eval_case_versions using (
-  (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or owner_id = (select current_setting('agent_runtime.user', true))
-  or payload #>> '{sessionInput,userId}' = (select current_setting('agent_runtime.user', true)));
-alter table eval_run_cases enable row level security, force row level security;
-create policy of_user on eval_run_cases using (
-  (select current_setting('agent_runtime.all_users', true)) = 'on'
-  or owner_id = (select current_setting('agent_runtime.user', true))
-  or session_user_id = (select current_setting('agent_runtime.user', true))
-  or exists (
-    select from eval_case_versions v where v.app_name = eval_run_cases.app_name
-      and v.eval_set_id = eval_run_cases.eval_set_id and v.eval_id = eval_run_cases.eval_id
-      and v.version = eval_run_cases.case_version and v.payload #>> '{sessionInput,userId}' = (select current_setting('agent_runtime.user', true))));

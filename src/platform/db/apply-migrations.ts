@@ -1,5 +1,6 @@
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
+import { writeComments } from './comments.ts';
 import { JOURNAL } from './rights.ts';
 
 /** Key of the advisory lock for migrations, the same in all versions. */
@@ -72,6 +73,7 @@ export async function applyMissing(
     if (!applied) await createJournal(client, schema);
     if (first !== '') await client.query(first);
     for (const migration of pending) await apply(client, schema, migration);
+    await writeComments(client, schema);
     await client.query('commit');
     return pending.map(({ name }) => name);
   } catch (error) {

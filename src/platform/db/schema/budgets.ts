@@ -1,19 +1,32 @@
 import { sql } from 'drizzle-orm';
-import { check, index, pgTable, primaryKey } from 'drizzle-orm/pg-core';
+import { check, index, primaryKey } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time, timeOfChange } from './columns.ts';
+import { table } from './table.ts';
 
-/** Limits on an application's use per day or month. */
-export const budgets = pgTable(
+export const budgets = table(
   'budgets',
+  'Limits on use per UTC day or month. Read with each claim, so a change takes effect at once.',
   (c) => ({
-    ...ofUser(),
-    appliesTo: c.text('applies_to', { enum: ['app', 'users', 'user'] }).notNull(),
-    period: c.text('period', { enum: ['day', 'month'] }).notNull(),
-    maxInvocations: c.bigint('max_invocations', { mode: 'number' }),
-    maxTokens: c.bigint('max_tokens', { mode: 'number' }),
-    maxCost: c.numeric('max_cost', { mode: 'number' }),
-    webhookId: c.text('webhook_id'),
-    updateTime: timeOfChange('update_time'),
+    ...ofUser('The user if it applies to one; otherwise empty.'),
+    appliesTo: c
+      .text('applies_to', { enum: ['app', 'users', 'user'] })
+      .notNull()
+      .comment(
+        'app: all users together; users: each user without a budget of their own for the period; user: the user in user_id.',
+      ),
+    period: c
+      .text('period', { enum: ['day', 'month'] })
+      .notNull()
+      .comment('day or month.'),
+    maxInvocations: c
+      .bigint('max_invocations', { mode: 'number' })
+      .comment('Maximum number of invocations; null: no limit.'),
+    maxTokens: c
+      .bigint('max_tokens', { mode: 'number' })
+      .comment('Maximum number of prompt, answer and thought tokens; null: no limit.'),
+    maxCost: c.numeric('max_cost', { mode: 'number' }).comment('Maximum cost by model_prices; null: no limit.'),
+    webhookId: c.text('webhook_id').comment('Webhook to notify when 50, 80 or 100 percent are used; null for none.'),
+    updateTime: timeOfChange('update_time').comment('Last change.'),
   }),
   (t) => [
     primaryKey({ name: 'budgets_pkey', columns: [t.appName, t.userId, t.appliesTo, t.period] }),
@@ -23,17 +36,23 @@ export const budgets = pgTable(
   ],
 );
 
-/** Usage by user and UTC day, in several shards per day, so that a user's invocations do not block each other. */
-export const budgetUses = pgTable(
+export const budgetUses = table(
   'budget_uses',
+  'Use by user and day, counted by the statements that start invocations and store model answers.',
   (c) => ({
     ...ofUser(),
-    day: c.date('day').notNull(),
-    shard: c.smallint('shard').notNull(),
-    invocations: c.bigint('invocations', { mode: 'number' }).notNull(),
-    promptTokens: c.bigint('prompt_tokens', { mode: 'number' }).notNull(),
-    outputTokens: c.bigint('output_tokens', { mode: 'number' }).notNull(),
-    cost: c.numeric('cost', { mode: 'number' }).notNull(),
+    day: c.date('day').notNull().comment('Day in UTC.'),
+    shard: c
+      .smallint('shard')
+      .notNull()
+      .comment("Shard, so that a user's concurrent invocations do not block each other."),
+    invocations: c.bigint('invocations', { mode: 'number' }).notNull().comment('Started invocations.'),
+    promptTokens: c.bigint('prompt_tokens', { mode: 'number' }).notNull().comment('Prompt tokens of all model calls.'),
+    outputTokens: c
+      .bigint('output_tokens', { mode: 'number' })
+      .notNull()
+      .comment('Answer and thought tokens of all model calls.'),
+    cost: c.numeric('cost', { mode: 'number' }).notNull().comment('Their cost at the prices of that time.'),
   }),
   (t) => [
     primaryKey({ name: 'budget_uses_pkey', columns: [t.appName, t.userId, t.day, t.shard] }),
@@ -42,50 +61,58 @@ export const budgetUses = pgTable(
   ],
 );
 
-/** Usage of all users since a UTC day: today, or the first of the month. In shards like {@link budgetUses}. */
-export const budgetTotals = pgTable(
+export const budgetTotals = table(
   'budget_totals',
+  'Total use by all users of an application since a day, counted along with budget_uses; empty in a distributed database.',
   (c) => ({
-    appName: identifier('app_name').notNull(),
-    since: c.date('since').notNull(),
-    shard: c.smallint('shard').notNull(),
-    invocations: c.bigint('invocations', { mode: 'number' }).notNull(),
-    tokens: c.bigint('tokens', { mode: 'number' }).notNull(),
-    cost: c.numeric('cost', { mode: 'number' }).notNull(),
+    appName: identifier('app_name').notNull().comment('Application.'),
+    since: c
+      .date('since')
+      .notNull()
+      .comment("First day in UTC: a day for its own total, the first of a month for the month's total."),
+    shard: c.smallint('shard').notNull().comment('Shard, so that concurrent invocations do not block each other.'),
+    invocations: c.bigint('invocations', { mode: 'number' }).notNull().comment('Started invocations.'),
+    tokens: c
+      .bigint('tokens', { mode: 'number' })
+      .notNull()
+      .comment('Prompt, answer and thought tokens of all model calls.'),
+    cost: c.numeric('cost', { mode: 'number' }).notNull().comment('Their cost at the prices of that time.'),
   }),
   (t) => [primaryKey({ name: 'budget_totals_pkey', columns: [t.appName, t.since, t.shard] })],
 );
 
-/** Upper bounds of running calls' tokens and cost; removed when the use is counted, or when they expire. */
-export const budgetReservations = pgTable(
+export const budgetReservations = table(
   'budget_reservations',
+  'Maximum use by running model calls, until it is counted.',
   (c) => ({
     ...ofUser(),
-    id: c.uuid('id').notNull(),
-    tokens: c.bigint('tokens', { mode: 'number' }).notNull(),
-    cost: c.numeric('cost', { mode: 'number' }).notNull(),
-    expireTime: time('expire_time').notNull(),
+    id: c.uuid('id').notNull().comment('Id of the model call.'),
+    tokens: c.bigint('tokens', { mode: 'number' }).notNull().comment('Prompt and output tokens.'),
+    cost: c.numeric('cost', { mode: 'number' }).notNull().comment('Their cost at the prices of that time.'),
+    expireTime: time('expire_time').notNull().comment('When the reservation ends, unless its process renews it.'),
   }),
   (t) => [primaryKey({ name: 'budget_reservations_pkey', columns: [t.appName, t.userId, t.id] })],
 );
 
-/** The level (percent of the budget) that was last reported to the budget's webhook. */
-export const budgetAlerts = pgTable(
+export const budgetAlerts = table(
   'budget_alerts',
+  'The level of a budget last reported to its webhook.',
   (c) => ({
-    ...ofUser(),
-    appliesTo: c.text('applies_to').notNull(),
-    period: c.text('period').notNull(),
-    since: c.date('since').notNull(),
-    level: c.smallint('level').notNull(),
+    ...ofUser('User of the budget; empty for all users.'),
+    appliesTo: c.text('applies_to').notNull().comment('Same as in budgets.'),
+    period: c.text('period').notNull().comment('Same as in budgets.'),
+    since: c.date('since').notNull().comment('First day of the period in UTC.'),
+    level: c.smallint('level').notNull().comment('50, 80 or 100 percent.'),
   }),
   (t) => [primaryKey({ name: 'budget_alerts_pkey', columns: [t.appName, t.userId, t.appliesTo, t.period] })],
 );
 
-/** Model prices per million tokens, in the operator's currency. */
-export const modelPrices = pgTable('model_prices', (c) => ({
-  model: identifier('model').primaryKey(),
-  promptPrice: c.numeric('prompt_price', { mode: 'number' }).notNull(),
-  outputPrice: c.numeric('output_price', { mode: 'number' }).notNull(),
-  updateTime: timeOfChange('update_time'),
+export const modelPrices = table('model_prices', "Model prices, in the operator's currency.", (c) => ({
+  model: identifier('model').primaryKey().comment('Prefix of model names; * for models without a price.'),
+  promptPrice: c.numeric('prompt_price', { mode: 'number' }).notNull().comment('Price of a million prompt tokens.'),
+  outputPrice: c
+    .numeric('output_price', { mode: 'number' })
+    .notNull()
+    .comment('Price of a million answer and thought tokens.'),
+  updateTime: timeOfChange('update_time').comment('Last change.'),
 }));

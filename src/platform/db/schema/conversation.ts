@@ -1,26 +1,70 @@
 import { sql } from 'drizzle-orm';
-import { type ExtraConfigColumn, check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
-import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time, timeOfChange } from './columns.ts';
+import { type ExtraConfigColumn, check, foreignKey, index, primaryKey, unique } from 'drizzle-orm/pg-core';
+import {
+  bytes,
+  emptyObject,
+  identifier,
+  ofSession,
+  ofUser,
+  ofUserPolicy,
+  searchVector,
+  time,
+  timeOfChange,
+} from './columns.ts';
+import { table } from './table.ts';
 
-/** Conversations. `lease_token` identifies the invocation that may write. */
-export const sessions = pgTable(
+export const sessions = table(
   'sessions',
+  'One conversation of one user with one application.',
   (c) => ({
-    ...ofUser(),
-    id: identifier('id').notNull(),
-    state: c.jsonb('state').notNull().default(emptyObject),
-    initialState: c.jsonb('initial_state').notNull().default(emptyObject),
-    lastSequence: c.integer('last_sequence').notNull().default(0),
-    eventBytes: c.bigint('event_bytes', { mode: 'number' }).notNull().default(0),
-    eventsVersion: c.integer('events_version').notNull().default(0),
-    isEval: c.boolean('is_eval').notNull().default(false),
-    labels: c.jsonb('labels').notNull().default(emptyObject),
-    firstText: c.text('first_text').notNull().default(''),
-    forkedFromId: identifier('forked_from_id'),
-    forkedFromSequence: c.integer('forked_from_sequence'),
-    leaseToken: c.uuid('lease_token'),
-    createTime: timeOfChange('create_time'),
-    updateTime: timeOfChange('update_time'),
+    ...ofUser(
+      'Owner; other users never see the session.',
+      'Application; harness_agent for the command-line deployment.',
+    ),
+    id: identifier('id').notNull().comment('Session identifier, unique per application and user.'),
+    state: c
+      .jsonb('state')
+      .notNull()
+      .default(emptyObject)
+      .comment('Keys of this session only; app: and user: keys are in app_states and user_states.'),
+    initialState: c
+      .jsonb('initial_state')
+      .notNull()
+      .default(emptyObject)
+      .comment('Its own state before its first event.'),
+    lastSequence: c
+      .integer('last_sequence')
+      .notNull()
+      .default(0)
+      .comment('Sequence of the newest event; increased by the statement that inserts the event.'),
+    eventBytes: c
+      .bigint('event_bytes', { mode: 'number' })
+      .notNull()
+      .default(0)
+      .comment('Size of all events of the session as text, bytes.'),
+    eventsVersion: c
+      .integer('events_version')
+      .notNull()
+      .default(0)
+      .comment(
+        'Increases when stored events are changed or deleted by SQL, which the service never does; invalidates caches.',
+      ),
+    isEval: c.boolean('is_eval').notNull().default(false).comment('Created by an evaluation run; not listed.'),
+    labels: c.jsonb('labels').notNull().default(emptyObject).comment('Labels set by clients: names and string values.'),
+    firstText: c
+      .text('first_text')
+      .notNull()
+      .default('')
+      .comment("Start of the user's first text; empty if there is none yet."),
+    forkedFromId: identifier('forked_from_id').comment('Source session of a fork; may be deleted by now.'),
+    forkedFromSequence: c.integer('forked_from_sequence').comment('Number of events copied by the fork.'),
+    leaseToken: c
+      .uuid('lease_token')
+      .comment(
+        'Lease (fencing token) of the running invocation; null if none runs. Checked by every write of an invocation.',
+      ),
+    createTime: timeOfChange('create_time').comment('When the session was created.'),
+    updateTime: timeOfChange('update_time').comment("Last change, by the database's clock; never decreases."),
   }),
   (t) => [
     primaryKey({ name: 'sessions_pkey', columns: [t.appName, t.userId, t.id] }),
@@ -31,6 +75,7 @@ export const sessions = pgTable(
       .on(t.appName, t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst())
       .where(sql`not is_eval`),
     check('sessions_last_sequence_check', sql`last_sequence >= 0`),
+    ofUserPolicy(),
   ],
 );
 
@@ -42,88 +87,124 @@ export const sessionKey = (name: string, t: Record<'appName' | 'userId' | 'sessi
     foreignColumns: [sessions.appName, sessions.userId, sessions.id],
   }).onDelete('cascade');
 
-export const events = pgTable(
+export const events = table(
   'events',
+  'Events of conversations. Order by sequence, never by time.',
   (c) => ({
     ...ofSession(),
-    sequence: c.integer('sequence').notNull(),
-    id: identifier('id').notNull(),
-    invocationId: identifier('invocation_id').notNull(),
-    author: c.text('author').notNull(),
-    eventTime: time('event_time').notNull(),
-    isFromRuntime: c.boolean('is_from_runtime').notNull().default(false),
-    payload: c.jsonb('payload').notNull(),
-    bytes: c.integer('bytes').notNull(),
+    sequence: c.integer('sequence').notNull().comment('1, 2, 3 … per session, without gap or tie.'),
+    id: identifier('id').notNull().comment('Event identifier, unique within its session.'),
+    invocationId: identifier('invocation_id').notNull().comment('Invocation that wrote the event.'),
+    author: c.text('author').notNull().comment('user, or the name of the agent.'),
+    eventTime: time('event_time').notNull().comment('The timestamp of the payload; imported events keep their own.'),
+    isFromRuntime: c
+      .boolean('is_from_runtime')
+      .notNull()
+      .default(false)
+      .comment(
+        'True if the runtime made the event; false if a request sent it, whatever author it names. False for events older than this column.',
+      ),
+    payload: c
+      .jsonb('payload')
+      .notNull()
+      .comment("The event in the API's format. U+E000 and four hex digits encode a code unit that jsonb refuses."),
+    bytes: c.integer('bytes').notNull().comment('Size of the payload as text, bytes.'),
   }),
   (t) => [
     primaryKey({ name: 'events_pkey', columns: [t.appName, t.userId, t.sessionId, t.sequence] }),
     unique('events_id_key').on(t.appName, t.userId, t.sessionId, t.id),
     sessionKey('events_session_fkey', t),
+    ofUserPolicy(),
   ],
 );
 
-/** Streamed text of incomplete events. Valid while `lease_token` equals the session's. */
-export const eventDeltas = pgTable(
+export const eventDeltas = table(
   'event_deltas',
+  'Streamed text of incomplete events, in chunks, for followers of a session. Replaced by the complete event.',
   (c) => ({
     ...ofSession(),
-    number: c.bigint('number', { mode: 'number' }).notNull(),
-    leaseToken: c.uuid('lease_token').notNull(),
-    eventId: identifier('event_id').notNull(),
-    payload: c.text('payload').notNull(),
+    number: c
+      .bigint('number', { mode: 'number' })
+      .notNull()
+      .comment("Order of a session's chunks: microseconds since 1970, or the previous number plus one. Never reused."),
+    leaseToken: c
+      .uuid('lease_token')
+      .notNull()
+      .comment('Lease under which it was written. Valid while it equals sessions.lease_token.'),
+    eventId: identifier('event_id').notNull().comment('Id of the complete event to come.'),
+    payload: c.text('payload').notNull().comment("The chunk in the API's format: a partial event, JSON."),
   }),
   (t) => [
     primaryKey({ name: 'event_deltas_pkey', columns: [t.appName, t.userId, t.sessionId, t.number] }),
     sessionKey('event_deltas_session_fkey', t),
+    ofUserPolicy(),
   ],
 );
 
-/** State shared by all sessions of a user. */
-export const userStates = pgTable(
+export const userStates = table(
   'user_states',
+  'State keys with the prefix user:, shared by all sessions of a user in an application.',
   (c) => ({
     ...ofUser(),
-    state: c.jsonb('state').notNull(),
-    updateTime: timeOfChange('update_time'),
+    state: c.jsonb('state').notNull().comment('Keys with their prefix; merged in SQL.'),
+    updateTime: timeOfChange('update_time').comment('Last merge.'),
   }),
-  (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] })],
+  (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] }), ofUserPolicy()],
 );
 
-/** State shared by all users of an application. */
-export const appStates = pgTable('app_states', (c) => ({
-  appName: identifier('app_name').primaryKey(),
-  state: c.jsonb('state').notNull(),
-  writers: c.jsonb('writers').notNull().default(emptyObject),
-  updateTime: timeOfChange('update_time'),
-}));
+export const appStates = table(
+  'app_states',
+  'State keys with the prefix app:, shared by all users of an application.',
+  (c) => ({
+    appName: identifier('app_name').primaryKey().comment('Application.'),
+    state: c.jsonb('state').notNull().comment('Keys with their prefix; merged in SQL.'),
+    writers: c
+      .jsonb('writers')
+      .notNull()
+      .default(emptyObject)
+      .comment(
+        'By key: the user in whose session an agent last wrote it. Keys without an entry were written by the operator.',
+      ),
+    updateTime: timeOfChange('update_time').comment('Last merge.'),
+  }),
+);
 
-/** Names of artifacts; an artifact's row assigns its version numbers. */
-export const artifacts = pgTable(
+export const artifacts = table(
   'artifacts',
+  'One row per artifact name and scope; version numbers are assigned under its row lock.',
   (c) => ({
-    ...ofSession(),
-    name: identifier('name').notNull(),
-    nextVersion: c.integer('next_version').notNull(),
+    ...ofSession('Session, or empty for an artifact of the user (name begins with user:).', 'Owner.'),
+    name: identifier('name').notNull().comment('Artifact name as it was sent.'),
+    nextVersion: c
+      .integer('next_version')
+      .notNull()
+      .comment('Number of the next version; never reused, even after a delete.'),
   }),
-  (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
+  (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] }), ofUserPolicy()],
 );
 
-/** Versions of artifacts, with their content or the location of it. */
-export const artifactVersions = pgTable(
+export const artifactVersions = table(
   'artifact_versions',
+  'Versions of artifacts with their content.',
   (c) => ({
-    ...ofSession(),
-    artifactName: identifier('artifact_name').notNull(),
-    version: c.integer('version').notNull(),
-    canonicalUri: c.text('canonical_uri').notNull(),
-    mimeType: c.text('mime_type'),
-    customMetadata: c.jsonb('custom_metadata').notNull().default(emptyObject),
-    part: c.jsonb('part').notNull(),
-    content: bytes('content'),
-    objectKey: c.text('object_key'),
-    sizeBytes: c.integer('size_bytes').notNull(),
-    sha256: bytes('sha256').notNull(),
-    createTime: timeOfChange('create_time'),
+    ...ofSession('Session, or empty for an artifact of the user.', 'Owner.'),
+    artifactName: identifier('artifact_name').notNull().comment('Artifact name.'),
+    version: c.integer('version').notNull().comment('0, 1, 2 … per artifact.'),
+    canonicalUri: c.text('canonical_uri').notNull().comment('URI of the content.'),
+    mimeType: c.text('mime_type').comment('MIME type of the content.'),
+    customMetadata: c
+      .jsonb('custom_metadata')
+      .notNull()
+      .default(emptyObject)
+      .comment('Free-form members sent with the save.'),
+    part: c.jsonb('part').notNull().comment('The part as it was sent, without its bytes.'),
+    content: bytes('content').comment(
+      'The bytes; null if they are in the object store, or the part references a file elsewhere.',
+    ),
+    objectKey: c.text('object_key').comment('Key of the content in the object store; null if it is not stored there.'),
+    sizeBytes: c.integer('size_bytes').notNull().comment('Length of the content in bytes.'),
+    sha256: bytes('sha256').notNull().comment('SHA-256 of the content.'),
+    createTime: timeOfChange('create_time').comment('When the version was saved.'),
   }),
   (t) => [
     primaryKey({
@@ -136,22 +217,28 @@ export const artifactVersions = pgTable(
       columns: [t.appName, t.userId, t.sessionId, t.artifactName],
       foreignColumns: [artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name],
     }).onDelete('cascade'),
+    ofUserPolicy(),
   ],
 );
 
-/** Events added to a user's memory. */
-export const memories = pgTable(
+export const memories = table(
   'memories',
+  'Memories of users: events of sessions, searchable by words.',
   (c) => ({
-    ...ofSession(),
-    eventId: identifier('event_id').notNull(),
-    author: c.text('author').notNull(),
-    content: c.jsonb('content').notNull(),
-    eventTime: time('event_time').notNull(),
-    searchVector: searchVector('search_vector').notNull(),
+    ...ofSession('Session of the event; may be deleted by now.', 'User.'),
+    eventId: identifier('event_id').notNull().comment('The event.'),
+    author: c.text('author').notNull().comment('Author of the event.'),
+    content: c.jsonb('content').notNull().comment('The content of the event.'),
+    eventTime: time('event_time').notNull().comment('Timestamp of the event.'),
+    searchVector: searchVector('search_vector').notNull().comment('Words for full-text search, configuration simple.'),
     // The embedding is an array instead of pgvector's type, so that migrations and dumps need no extension.
-    embedding: c.real('embedding').array(),
-    embeddingModel: c.text('embedding_model'),
+    embedding: c
+      .real('embedding')
+      .array()
+      .comment('Embedding vector; null if not embedded yet, or the model refused the text.'),
+    embeddingModel: c
+      .text('embedding_model')
+      .comment('Model and dimensions of the vector, or of the model that refused the text.'),
   }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
@@ -161,64 +248,83 @@ export const memories = pgTable(
       'gin',
       sql`(search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)]))`,
     ),
+    ofUserPolicy(),
   ],
 );
 
-/** Stored responses for idempotent retries of all operations except invocations. */
-export const idempotencyKeys = pgTable(
+export const idempotencyKeys = table(
   'idempotency_keys',
+  'Stored answers to requests with an Idempotency-Key, for a day; those of invocations are in invocations.',
   (c) => ({
-    ...ofUser(),
-    scope: identifier('scope').notNull(),
-    key: identifier('key').notNull(),
-    requestHash: c.text('request_hash').notNull(),
-    responseBody: c.text('response_body').notNull(),
-    sessionId: identifier('session_id'),
-    createTime: timeOfChange('create_time'),
+    ...ofUser('User of the request; empty if none.', 'Application of the request; empty if none.'),
+    scope: identifier('scope').notNull().comment('Operation and caller.'),
+    key: identifier('key').notNull().comment('Idempotency-Key of the request.'),
+    requestHash: c
+      .text('request_hash')
+      .notNull()
+      .comment('SHA-256 of the request; distinguishes a retry from another request with the same key.'),
+    responseBody: c.text('response_body').notNull().comment('The response as sent; a retry receives the same bytes.'),
+    sessionId: identifier('session_id').comment(
+      'Session of the answer; null if none. When it is deleted the answer is cleared, and a retry receives 404.',
+    ),
+    createTime: timeOfChange('create_time').comment('When the request was answered.'),
   }),
   (t) => [
     primaryKey({ name: 'idempotency_keys_pkey', columns: [t.appName, t.userId, t.scope, t.key] }),
     index('idempotency_keys_age_idx').on(t.createTime),
     index('idempotency_keys_session_idx').on(t.appName, t.userId, t.sessionId).where(sql`session_id is not null`),
+    ofUserPolicy(),
   ],
 );
 
-/** Users and sessions whose data must not be deleted; enforced by triggers. */
-export const legalHolds = pgTable(
+export const legalHolds = table(
   'legal_holds',
+  'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.',
   (c) => ({
-    ...ofSession(),
-    reason: c.text('reason').notNull(),
-    createTime: timeOfChange('create_time'),
+    ...ofSession('The session; empty for all data of the user.', 'User.'),
+    reason: c.text('reason').notNull().comment('Reason, a free text.'),
+    createTime: timeOfChange('create_time').comment('When it was set.'),
   }),
-  (t) => [primaryKey({ name: 'legal_holds_pkey', columns: [t.appName, t.userId, t.sessionId] })],
+  (t) => [primaryKey({ name: 'legal_holds_pkey', columns: [t.appName, t.userId, t.sessionId] }), ofUserPolicy()],
 );
 
-/** Users being erased; the row is deleted with their last data. Triggers refuse new data meanwhile. */
-export const userErasures = pgTable(
+export const userErasures = table(
   'user_erasures',
+  'Users being erased. The row is deleted with their last data; until then triggers refuse new data.',
   (c) => ({
     ...ofUser(),
-    counts: c.jsonb('counts').notNull().default(emptyObject),
-    webhookId: c.text('webhook_id'),
-    createTime: timeOfChange('create_time'),
-    updateTime: timeOfChange('update_time'),
+    counts: c.jsonb('counts').notNull().default(emptyObject).comment('Rows deleted so far, by table.'),
+    webhookId: c.text('webhook_id').comment('Webhook to notify when done; null for none.'),
+    createTime: timeOfChange('create_time').comment('First request.'),
+    updateTime: timeOfChange('update_time').comment('Last progress; the sweeper resumes abandoned erasures.'),
   }),
   (t) => [
     primaryKey({ name: 'user_erasures_pkey', columns: [t.appName, t.userId] }),
     index('user_erasures_age_idx').on(t.updateTime),
+    ofUserPolicy(),
   ],
 );
 
-/** Bytes stored by each user, counted by triggers; in shards, so that connections do not block each other. */
-export const userStorage = pgTable(
+export const userStorage = table(
   'user_storage',
+  'Bytes stored by each user, in shards; the sum counts.',
   (c) => ({
     ...ofUser(),
-    shard: c.smallint('shard').notNull(),
-    eventBytes: c.bigint('event_bytes', { mode: 'number' }).notNull(),
-    artifactBytes: c.bigint('artifact_bytes', { mode: 'number' }).notNull(),
-    memoryBytes: c.bigint('memory_bytes', { mode: 'number' }).notNull(),
+    shard: c.smallint('shard').notNull().comment('Shard; each connection uses one.'),
+    eventBytes: c
+      .bigint('event_bytes', { mode: 'number' })
+      .notNull()
+      .comment(
+        'Bytes of JSON of events, session states and queued requests; negative if another shard had counted data deleted since.',
+      ),
+    artifactBytes: c
+      .bigint('artifact_bytes', { mode: 'number' })
+      .notNull()
+      .comment('Versions of artifacts with their metadata, in the database or in a bucket.'),
+    memoryBytes: c
+      .bigint('memory_bytes', { mode: 'number' })
+      .notNull()
+      .comment('Bytes of JSON of memories, without their search index.'),
   }),
-  (t) => [primaryKey({ name: 'user_storage_pkey', columns: [t.appName, t.userId, t.shard] })],
+  (t) => [primaryKey({ name: 'user_storage_pkey', columns: [t.appName, t.userId, t.shard] }), ofUserPolicy()],
 );

@@ -1,47 +1,56 @@
 import { sql } from 'drizzle-orm';
-import {
-  boolean,
-  check,
-  foreignKey,
-  index,
-  integer,
-  pgTable,
-  pgView,
-  primaryKey,
-  text,
-  uniqueIndex,
-} from 'drizzle-orm/pg-core';
-import { identifier, ofUser, time, timeOfChange } from './columns.ts';
+import { boolean, check, foreignKey, index, integer, pgView, primaryKey, text, uniqueIndex } from 'drizzle-orm/pg-core';
+import { identifier, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import { table } from './table.ts';
 
-export const cronjobs = pgTable(
+export const cronjobs = table(
   'cronjobs',
+  'Prompts that run on a schedule.',
   (c) => ({
-    ...ofUser(),
-    id: identifier('id').notNull(),
-    name: c.text('name').notNull(),
-    prompt: c.text('prompt').notNull(),
-    harness: c.jsonb('harness'),
-    schedule: c.jsonb('schedule').notNull(),
-    enabled: c.boolean('enabled').notNull(),
-    disabledReason: c.text('disabled_reason'),
-    sessionPolicy: c.text('session_policy', { enum: ['new', 'fixed'] }).notNull(),
-    sessionId: identifier('session_id'),
-    missedRuns: c.text('missed_runs', { enum: ['skip', 'once', 'all'] }).notNull(),
-    overlap: c.text('overlap', { enum: ['queue', 'skip', 'replace'] }).notNull(),
-    maxAttempts: c.integer('max_attempts').notNull(),
-    retryPauseSeconds: c.integer('retry_pause_seconds').notNull(),
-    maxRetryPauseSeconds: c.integer('max_retry_pause_seconds').notNull(),
-    timeoutSeconds: c.integer('timeout_seconds'),
-    until: time('until'),
-    maxRuns: c.integer('max_runs'),
-    maxFailures: c.integer('max_failures').notNull(),
-    webhookUrl: c.text('webhook_url'),
-    nextRunTime: time('next_run_time'),
-    runCount: c.integer('run_count').notNull().default(0),
-    failureCount: c.integer('failure_count').notNull().default(0),
-    revision: c.integer('revision').notNull().default(1),
-    createTime: timeOfChange('create_time'),
-    updateTime: timeOfChange('update_time'),
+    ...ofUser('Owner.'),
+    id: identifier('id').notNull().comment('Cronjob identifier.'),
+    name: c.text('name').notNull().comment('Name for people.'),
+    prompt: c.text('prompt').notNull().comment('Prompt of each run.'),
+    harness: c.jsonb('harness').comment('Agent overrides for each run, as sent; null if none.'),
+    schedule: c
+      .jsonb('schedule')
+      .notNull()
+      .comment("Schedule with time zone, in the API's format: once, interval, daily, weekly, monthly or cron."),
+    enabled: c.boolean('enabled').notNull().comment('False if the owner or the runtime disabled it.'),
+    disabledReason: c.text('disabled_reason').comment('Why the runtime disabled it; null if the owner did.'),
+    sessionPolicy: c
+      .text('session_policy', { enum: ['new', 'fixed'] })
+      .notNull()
+      .comment('new (a session per run) or fixed (one session for all runs).'),
+    sessionId: identifier('session_id').comment('The session if the policy is fixed.'),
+    missedRuns: c
+      .text('missed_runs', { enum: ['skip', 'once', 'all'] })
+      .notNull()
+      .comment('Handling of due times missed by more than a minute: skip, once or all.'),
+    overlap: c
+      .text('overlap', { enum: ['queue', 'skip', 'replace'] })
+      .notNull()
+      .comment('Handling of a run while an earlier one is running: queue, skip or replace.'),
+    maxAttempts: c.integer('max_attempts').notNull().comment('Maximum number of attempts of a run.'),
+    retryPauseSeconds: c
+      .integer('retry_pause_seconds')
+      .notNull()
+      .comment('Back-off before the second attempt; doubles with each attempt.'),
+    maxRetryPauseSeconds: c.integer('max_retry_pause_seconds').notNull().comment('Maximum back-off.'),
+    timeoutSeconds: c.integer('timeout_seconds').comment('Time limit of a run; null: no limit of its own.'),
+    until: time('until').comment('Fires only before this time; null: no end.'),
+    maxRuns: c.integer('max_runs').comment('Disabled after this many scheduled runs; null: no limit.'),
+    maxFailures: c
+      .integer('max_failures')
+      .notNull()
+      .comment('Disabled after this many consecutive failed runs; 0: never.'),
+    webhookUrl: c.text('webhook_url').comment('Address of the webhook for results of runs; null for none.'),
+    nextRunTime: time('next_run_time').comment('Next due time; null if disabled.'),
+    runCount: c.integer('run_count').notNull().default(0).comment('Scheduled runs so far.'),
+    failureCount: c.integer('failure_count').notNull().default(0).comment('Consecutive failed runs.'),
+    revision: c.integer('revision').notNull().default(1).comment('Increases with each change.'),
+    createTime: timeOfChange('create_time').comment('When it was created.'),
+    updateTime: timeOfChange('update_time').comment('When it was changed last.'),
   }),
   (t) => [
     primaryKey({ name: 'cronjobs_pkey', columns: [t.appName, t.userId, t.id] }),
@@ -56,21 +65,23 @@ export const cronjobs = pgTable(
     // Operations look up by id alone, so ids are unique across users.
     uniqueIndex('cronjobs_id_idx').on(t.id),
     index('cronjobs_list_idx').on(t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst()),
+    ofUserPolicy(),
   ],
 );
 
-/** Runs that were left out: their due time had no place, or their cronjob was changed before they began. */
-export const skippedRuns = pgTable(
+/** Their due time had no place, or their cronjob was changed before they began. */
+export const skippedRuns = table(
   'skipped_runs',
+  'Runs of cronjobs that were left out before they began. All other runs are invocations.',
   (c) => ({
-    ...ofUser(),
-    cronjobId: identifier('cronjob_id').notNull(),
-    id: identifier('id').notNull(),
-    dueTime: time('due_time').notNull(),
-    tries: c.smallint('tries').notNull().default(0),
-    reason: c.text('reason').notNull(),
-    createTime: timeOfChange('create_time'),
-    endTime: timeOfChange('end_time'),
+    ...ofUser('Owner of the cronjob.'),
+    cronjobId: identifier('cronjob_id').notNull().comment('Cronjob of the run.'),
+    id: identifier('id').notNull().comment('Run identifier.'),
+    dueTime: time('due_time').notNull().comment('When it was due.'),
+    tries: c.smallint('tries').notNull().default(0).comment('How often it had been tried.'),
+    reason: c.text('reason').notNull().comment('Why it was left out, a sentence.'),
+    createTime: timeOfChange('create_time').comment('When it was queued.'),
+    endTime: timeOfChange('end_time').comment('When it was left out.'),
   }),
   (t) => [
     primaryKey({ name: 'skipped_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.dueTime] }),
@@ -80,6 +91,7 @@ export const skippedRuns = pgTable(
       columns: [t.appName, t.userId, t.cronjobId],
       foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
     }).onDelete('cascade'),
+    ofUserPolicy(),
   ],
 );
 

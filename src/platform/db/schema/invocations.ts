@@ -1,47 +1,90 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
-import { identifier, ofSession, time, timeOfChange } from './columns.ts';
+import { check, foreignKey, index, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
+import { identifier, ofSession, ofUserPolicy, time, timeOfChange } from './columns.ts';
 import { sessionKey } from './conversation.ts';
+import { table } from './table.ts';
 
-/** One prompt up to its final answer. While running, `lease_token` equals the session's. */
-export const invocations = pgTable(
+export const invocations = table(
   'invocations',
+  'Invocations: one prompt up to its final answer.',
   (c) => ({
     ...ofSession(),
-    id: identifier('id').notNull(),
+    id: identifier('id').notNull().comment('Invocation id; its events refer to it.'),
     status: c
       .text('status', {
         enum: ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'],
       })
-      .notNull(),
-    leaseToken: c.uuid('lease_token').notNull(),
-    leaseExpireTime: time('lease_expire_time').notNull(),
-    idempotencyKey: identifier('idempotency_key'),
-    requestHash: c.text('request_hash'),
-    request: c.jsonb('request'),
-    job: c.jsonb('job'),
-    agentVersion: c.text('agent_version'),
-    attempt: c.smallint('attempt').notNull().default(1),
-    webhookUrl: c.text('webhook_url'),
-    responseBody: c.text('response_body'),
-    errorCode: c.text('error_code'),
-    errorMessage: c.text('error_message'),
-    stopRequestedAs: c.text('stop_requested_as', { enum: ['cancelled', 'interrupted'] }),
-    toolCalls: c.integer('tool_calls').notNull().default(0),
-    llmCalls: c.integer('llm_calls').notNull().default(0),
-    promptTokens: c.integer('prompt_tokens').notNull().default(0),
-    outputTokens: c.integer('output_tokens').notNull().default(0),
-    createTime: timeOfChange('create_time'),
-    startTime: time('start_time'),
-    endTime: time('end_time'),
-    stopRequestTime: time('stop_request_time'),
-    notBefore: time('not_before'),
-    cronjobId: identifier('cronjob_id'),
-    runId: identifier('run_id'),
-    dueTime: time('due_time'),
-    isManual: c.boolean('is_manual'),
-    try: c.smallint('try'),
-    firstEndTime: time('first_end_time'),
+      .notNull()
+      .comment('queued, running, paused (waits for an answer), succeeded, failed, interrupted or cancelled.'),
+    leaseToken: c
+      .uuid('lease_token')
+      .notNull()
+      .comment('Lease token of the process that runs it; equals sessions.lease_token while running.'),
+    leaseExpireTime: time('lease_expire_time')
+      .notNull()
+      .comment('When the lease expires; then a running invocation is dead and may be taken over.'),
+    idempotencyKey: identifier('idempotency_key').comment('Idempotency-Key of the request, if any.'),
+    requestHash: c
+      .text('request_hash')
+      .comment('SHA-256 of the request; distinguishes a retry from another request with the same key.'),
+    request: c
+      .jsonb('request')
+      .comment('JSON that lets another process start or resume it; null if none can, and after the end.'),
+    job: c
+      .jsonb('job')
+      .comment(
+        'Job of which it is a step: kind, userId and id, and the number of the step. Its end adds the job again. Null for none.',
+      ),
+    agentVersion: c
+      .text('agent_version')
+      .comment(
+        'Digest of the application version that ran it (the last one if resumed), with +overrides if the request changed the agent. Null until it starts.',
+      ),
+    attempt: c
+      .smallint('attempt')
+      .notNull()
+      .default(1)
+      .comment('Number of processes that ran it; increases with each take-over after a crash.'),
+    webhookUrl: c
+      .text('webhook_url')
+      .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
+    responseBody: c.text('response_body').comment('The response as sent; a retry receives the same bytes.'),
+    errorCode: c.text('error_code').comment('Stable error code.'),
+    errorMessage: c.text('error_message').comment('Why it failed, a sentence.'),
+    stopRequestedAs: c
+      .text('stop_requested_as', { enum: ['cancelled', 'interrupted'] })
+      .comment('Requested stop, and the status to end with: cancelled or interrupted.'),
+    toolCalls: c.integer('tool_calls').notNull().default(0).comment('Tool calls made.'),
+    llmCalls: c.integer('llm_calls').notNull().default(0).comment('Model calls made.'),
+    promptTokens: c.integer('prompt_tokens').notNull().default(0).comment('Prompt tokens of all model calls.'),
+    outputTokens: c
+      .integer('output_tokens')
+      .notNull()
+      .default(0)
+      .comment('Answer and thought tokens of all model calls.'),
+    createTime: timeOfChange('create_time').comment('When it was requested; the order of the queue.'),
+    startTime: time('start_time').comment('When it started running.'),
+    endTime: time('end_time').comment('When it ended.'),
+    stopRequestTime: time('stop_request_time').comment('When a stop was requested first.'),
+    notBefore: time('not_before').comment(
+      'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.',
+    ),
+    cronjobId: identifier('cronjob_id').comment(
+      'Cronjob whose run it is; null for all others, and once the run is older than runs are kept.',
+    ),
+    runId: identifier('run_id').comment('Run of the cronjob; the tries of a run share it.'),
+    dueTime: time('due_time').comment('When the run was due; of a manual run, when it was requested.'),
+    isManual: c
+      .boolean('is_manual')
+      .comment('True for a run that was requested, false for one that the schedule fired.'),
+    try: c
+      .smallint('try')
+      .comment(
+        'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.',
+      ),
+    firstEndTime: time('first_end_time').comment(
+      'When the run ended or paused first. Only this end counts for its cronjob.',
+    ),
   }),
   (t) => [
     primaryKey({ name: 'invocations_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
@@ -81,24 +124,40 @@ export const invocations = pgTable(
       .on(t.userId, t.appName, t.cronjobId)
       .where(sql`cronjob_id is not null and first_end_time is null and status in ('queued', 'running')`),
     sessionKey('invocations_session_fkey', t),
+    ofUserPolicy(),
   ],
 );
 
-/** Ledger of tool calls: one row per call that has started, or may have. */
-export const toolCalls = pgTable(
+export const toolCalls = table(
   'tool_calls',
+  "Ledger of tool calls: one row per call that has started, or may have. Calls inside an agent used as a tool belong to the outer call's row.",
   (c) => ({
     ...ofSession(),
-    invocationId: identifier('invocation_id').notNull(),
-    callId: identifier('call_id').notNull(),
-    operationId: c.uuid('operation_id').notNull(),
-    tool: c.text('tool').notNull(),
-    effect: c.text('effect', { enum: ['none', 'idempotent', 'once', 'transactional'] }).notNull(),
-    state: c.text('state', { enum: ['started', 'done', 'unknown', 'settled'] }).notNull(),
-    attempt: c.smallint('attempt').notNull().default(1),
-    response: c.jsonb('response'),
-    createTime: timeOfChange('create_time'),
-    updateTime: timeOfChange('update_time'),
+    invocationId: identifier('invocation_id').notNull().comment('The invocation.'),
+    callId: identifier('call_id').notNull().comment('Id of the function call in the events.'),
+    operationId: c
+      .uuid('operation_id')
+      .notNull()
+      .comment('Id of the operation for the tool; the same for every attempt, so that it can be idempotent.'),
+    tool: c.text('tool').notNull().comment('Name of the tool.'),
+    effect: c
+      .text('effect', { enum: ['none', 'idempotent', 'once', 'transactional'] })
+      .notNull()
+      .comment(
+        'Effect of a call: none, idempotent, once (must not be repeated), or transactional (committed with its response, or not at all).',
+      ),
+    state: c
+      .text('state', { enum: ['started', 'done', 'unknown', 'settled'] })
+      .notNull()
+      .comment(
+        'started; done; unknown (interrupted, may have had effects); settled (a check or a person determined the outcome).',
+      ),
+    attempt: c.smallint('attempt').notNull().default(1).comment('Number of attempts started.'),
+    response: c
+      .jsonb('response')
+      .comment("Response with actions and attachments, until the step's event contains it; null otherwise."),
+    createTime: timeOfChange('create_time').comment('When it started.'),
+    updateTime: timeOfChange('update_time').comment('Last change.'),
   }),
   (t) => [
     primaryKey({ name: 'tool_calls_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId, t.callId] }),
@@ -110,17 +169,23 @@ export const toolCalls = pgTable(
       columns: [t.appName, t.userId, t.sessionId, t.invocationId],
       foreignColumns: [invocations.appName, invocations.userId, invocations.sessionId, invocations.id],
     }).onDelete('cascade'),
+    ofUserPolicy(),
   ],
 );
 
-/** Prompts of agents, each stored once per application. */
-export const agentPrompts = pgTable(
+export const agentPrompts = table(
   'agent_prompts',
+  'Prompts of agents: everything that models receive besides the conversation, each stored once per application. Replays report what changed since. Deleted after 90 days without use.',
   (c) => ({
-    appName: identifier('app_name').notNull(),
-    hash: c.text('hash').notNull(),
-    payload: c.jsonb('payload').notNull(),
-    useTime: timeOfChange('use_time'),
+    appName: identifier('app_name').notNull().comment('Application.'),
+    hash: c.text('hash').notNull().comment('SHA-256 of the whole prompt, hexadecimal; invocation_tapes refer to it.'),
+    payload: c
+      .jsonb('payload')
+      .notNull()
+      .comment(
+        'Agent, instruction template, declared tools, model and sampling. The instruction is absent if a request overrode it; then it is in the invocation_tapes.',
+      ),
+    useTime: timeOfChange('use_time').comment('Day of the last use.'),
   }),
   (t) => [
     primaryKey({ name: 'agent_prompts_pkey', columns: [t.appName, t.hash] }),
@@ -128,26 +193,37 @@ export const agentPrompts = pgTable(
   ],
 );
 
-/** Deployed versions of applications; immutable. */
-export const agentVersions = pgTable(
+export const agentVersions = table(
   'agent_versions',
+  'Deployed versions of applications, each once; the newest 1,000 per application are kept.',
   (c) => ({
-    appName: identifier('app_name').notNull(),
-    digest: c.text('digest').notNull(),
-    definition: c.jsonb('definition').notNull(),
-    createTime: timeOfChange('create_time'),
+    appName: identifier('app_name').notNull().comment('Application.'),
+    digest: c.text('digest').notNull().comment('SHA-256 of the definition as canonical JSON, hexadecimal.'),
+    definition: c
+      .jsonb('definition')
+      .notNull()
+      .comment('Runtime, models, agents with their instructions and tools, by name; no secrets.'),
+    createTime: timeOfChange('create_time').comment('First deployment.'),
   }),
   (t) => [primaryKey({ name: 'agent_versions_pkey', columns: [t.appName, t.digest] })],
 );
 
-/** Replay inputs that are not in events, one row per run of an invocation. */
-export const invocationTapes = pgTable(
+export const invocationTapes = table(
   'invocation_tapes',
+  'Replay inputs that are not in the events, one row per run of an invocation.',
   (c) => ({
     ...ofSession(),
-    invocationId: identifier('invocation_id').notNull(),
-    start: c.integer('start').notNull(),
-    payload: c.jsonb('payload').notNull(),
+    invocationId: identifier('invocation_id').notNull().comment('The invocation.'),
+    start: c
+      .integer('start')
+      .notNull()
+      .comment('Number of events in the session at the start of the run, including the prompt.'),
+    payload: c
+      .jsonb('payload')
+      .notNull()
+      .comment(
+        'Agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input.',
+      ),
   }),
   (t) => [
     primaryKey({
@@ -159,28 +235,30 @@ export const invocationTapes = pgTable(
       columns: [t.appName, t.userId, t.sessionId, t.invocationId],
       foreignColumns: [invocations.appName, invocations.userId, invocations.sessionId, invocations.id],
     }).onDelete('cascade'),
+    ofUserPolicy(),
   ],
 );
 
-/** Traces for the development UI. */
-export const spans = pgTable(
+export const spans = table(
   'spans',
+  'Traces of invocations for the development UI; deleted after some time.',
   (c) => ({
     ...ofSession(),
-    traceId: identifier('trace_id').notNull(),
-    id: identifier('id').notNull(),
-    parentId: identifier('parent_id'),
-    eventId: identifier('event_id'),
-    name: c.text('name').notNull(),
-    startNs: c.bigint('start_ns', { mode: 'bigint' }).notNull(),
-    endNs: c.bigint('end_ns', { mode: 'bigint' }).notNull(),
-    attributes: c.jsonb('attributes').notNull(),
-    createTime: timeOfChange('create_time'),
+    traceId: identifier('trace_id').notNull().comment('Trace; one per invocation.'),
+    id: identifier('id').notNull().comment('Span identifier.'),
+    parentId: identifier('parent_id').comment('Parent span.'),
+    eventId: identifier('event_id').comment('Event that the step produced.'),
+    name: c.text('name').notNull().comment('invocation, invoke_agent, call_llm or execute_tool, with a name.'),
+    startNs: c.bigint('start_ns', { mode: 'bigint' }).notNull().comment('Start, Unix time in nanoseconds.'),
+    endNs: c.bigint('end_ns', { mode: 'bigint' }).notNull().comment('End, Unix time in nanoseconds.'),
+    attributes: c.jsonb('attributes').notNull().comment("Attributes in the API's format."),
+    createTime: timeOfChange('create_time').comment('When the span was stored.'),
   }),
   (t) => [
     primaryKey({ name: 'spans_pkey', columns: [t.appName, t.userId, t.sessionId, t.traceId, t.id] }),
     index('spans_session_idx').on(t.appName, t.sessionId, t.startNs),
     index('spans_event_idx').on(t.appName, t.eventId),
     index('spans_age_idx').on(t.createTime),
+    ofUserPolicy(),
   ],
 );

@@ -1,6 +1,6 @@
 /**
  * All tables, a file per feature. Keys of user data begin with (app_name, user_id), because erasure, row-level security
- * and distribution need that. SQL comments describe tables and columns for operators (`migrations/schema.sql`).
+ * and distribution need that. The migrator writes the comments on tables and columns into the database, for operators.
  */
 export { auditLog, rateLimits } from './access.ts';
 export { budgetAlerts, budgetReservations, budgets, budgetTotals, budgetUses, modelPrices } from './budgets.ts';

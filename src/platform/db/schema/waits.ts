@@ -1,43 +1,75 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey } from 'drizzle-orm/pg-core';
-import { emptyObject, identifier, ofSession, time, timeOfChange } from './columns.ts';
+import { check, foreignKey, index, primaryKey } from 'drizzle-orm/pg-core';
+import { currentUser, emptyObject, identifier, ofSession, ofUserPolicy, time, timeOfChange } from './columns.ts';
 import { sessionKey } from './conversation.ts';
 import { invocations } from './invocations.ts';
+import { table } from './table.ts';
 
-/** Open calls of paused invocations, one row per call that waits for a person, a time or a signal. */
-export const tasks = pgTable(
+export const tasks = table(
   'tasks',
+  'Calls of paused invocations that wait for a person, a time or a signal, with their outcome.',
   (c) => ({
     ...ofSession(),
-    id: identifier('id').notNull(),
-    invocationId: identifier('invocation_id').notNull(),
-    callId: identifier('call_id').notNull(),
-    callName: c.text('call_name').notNull(),
+    id: identifier('id').notNull().comment('Task id.'),
+    invocationId: identifier('invocation_id').notNull().comment('The invocation that waits.'),
+    callId: identifier('call_id').notNull().comment('Id of the function call to answer.'),
+    callName: c.text('call_name').notNull().comment('Name of that function.'),
     kind: c
       .text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] })
-      .notNull(),
+      .notNull()
+      .comment(
+        'confirmation (of a call); effect (of a call that may have had effects); question; call (answered later by its tool); sleep; signal; budget.',
+      ),
     state: c
       .text('state', { enum: ['open', 'answered', 'done', 'cancelled'] })
       .notNull()
-      .default('open'),
-    form: c.jsonb('form').notNull(),
-    rules: c.jsonb('rules').notNull().default(emptyObject),
-    assignedUsers: c.text('assigned_users').array().notNull().default([]),
-    assignedGroups: c.text('assigned_groups').array().notNull().default([]),
-    approvals: c.jsonb('approvals').notNull().default(sql`'[]'::jsonb`),
-    comments: c.jsonb('comments').notNull().default(sql`'[]'::jsonb`),
-    signalName: identifier('signal_name'),
-    tokenHash: c.text('token_hash'),
-    tokenExpireTime: time('token_expire_time'),
-    expireTime: time('expire_time'),
-    dueTime: time('due_time'),
-    reminders: c.smallint('reminders').notNull().default(0),
-    answer: c.jsonb('answer'),
-    decidedBy: c.text('decided_by'),
-    decidedVia: c.text('decided_via', { enum: ['tasks', 'run', 'signal', 'deadline'] }),
-    decideTime: time('decide_time'),
-    version: c.integer('version').notNull().default(1),
-    createTime: timeOfChange('create_time'),
+      .default('open')
+      .comment('open; answered: the invocation is not resumed yet; done: the invocation has the answer; cancelled.'),
+    form: c
+      .jsonb('form')
+      .notNull()
+      .comment('Shown to the person who answers: tool, arguments, hint, JSON Schema of the answer.'),
+    rules: c
+      .jsonb('rules')
+      .notNull()
+      .default(emptyObject)
+      .comment(
+        'Who must answer, and what happens otherwise: approvals, excludesRequester, remindAfter, escalateTo, defaultAnswer.',
+      ),
+    assignedUsers: c
+      .text('assigned_users')
+      .array()
+      .notNull()
+      .default([])
+      .comment("Users who may see and answer it. Without assigned users and groups, the session's owner may."),
+    assignedGroups: c
+      .text('assigned_groups')
+      .array()
+      .notNull()
+      .default([])
+      .comment('Groups whose members may see and answer it.'),
+    approvals: c.jsonb('approvals').notNull().default(sql`'[]'::jsonb`).comment('Approvals so far, with times.'),
+    comments: c.jsonb('comments').notNull().default(sql`'[]'::jsonb`).comment('Comments by people.'),
+    signalName: identifier('signal_name').comment('Name of the signal that answers it; null for other kinds.'),
+    tokenHash: c.text('token_hash').comment('SHA-256 of the token in its public address; null if it has none.'),
+    tokenExpireTime: time('token_expire_time').comment('When the public address expires.'),
+    expireTime: time('expire_time').comment('Deadline; null for none.'),
+    dueTime: time('due_time').comment(
+      'Next action: a reminder, the deadline or, after the answer, resuming the invocation. Null: none.',
+    ),
+    reminders: c.smallint('reminders').notNull().default(0).comment('Number of reminders sent.'),
+    answer: c
+      .jsonb('answer')
+      .comment('Answer to the call; null if a message of the session contained it, except for confirmations.'),
+    decidedBy: c.text('decided_by').comment('Who answered; null for the deadline.'),
+    decidedVia: c
+      .text('decided_via', { enum: ['tasks', 'run', 'signal', 'deadline'] })
+      .comment(
+        'How it was answered: tasks (API), run (a message of the session), signal or deadline; null if imported.',
+      ),
+    decideTime: time('decide_time').comment('When it was answered.'),
+    version: c.integer('version').notNull().default(1).comment('Change counter; used as ETag.'),
+    createTime: timeOfChange('create_time').comment('When the invocation paused.'),
   }),
   (t) => [
     primaryKey({ name: 'tasks_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
@@ -65,22 +97,29 @@ export const tasks = pgTable(
       columns: [t.appName, t.userId, t.sessionId, t.invocationId],
       foreignColumns: [invocations.appName, invocations.userId, invocations.sessionId, invocations.id],
     }).onDelete('cascade'),
+    ofUserPolicy(sql`user_id = ${currentUser}
+    or assigned_users @> array[${currentUser}]
+    or assigned_groups && (select string_to_array(current_setting('agent_runtime.groups', true), E'\\x1f'))`),
   ],
 );
 
-/** Signals sent before any invocation waited for them. */
-export const signals = pgTable(
+export const signals = table(
   'signals',
+  'Signals sent before any invocation waited for them.',
   (c) => ({
     ...ofSession(),
-    id: identifier('id').notNull(),
-    name: identifier('name').notNull(),
-    payload: c.jsonb('payload').notNull(),
-    senderGroups: c.text('sender_groups').array(),
-    createTime: timeOfChange('create_time'),
+    id: identifier('id').notNull().comment('Row id.'),
+    name: identifier('name').notNull().comment('Name of the signal.'),
+    payload: c.jsonb('payload').notNull().comment('Payload of the signal.'),
+    senderGroups: c
+      .text('sender_groups')
+      .array()
+      .comment("Groups of the sender, the owner of the session; null if sent with an operator's credential."),
+    createTime: timeOfChange('create_time').comment('When it was received.'),
   }),
   (t) => [
     primaryKey({ name: 'signals_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
     sessionKey('signals_session_fkey', t),
+    ofUserPolicy(),
   ],
 );

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
-import { identifier, ofUser, time, timeOfChange } from './columns.ts';
+import { check, foreignKey, index, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
+import { identifier, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import { table } from './table.ts';
 
 /** Push notification settings of an A2A client, whose webhook reports on a single task. */
 export interface Push {
@@ -13,21 +14,30 @@ export interface Push {
   headers: Record<string, string>;
 }
 
-/** Webhook addresses registered by users, with their signing secrets. */
-export const webhooks = pgTable(
+export const webhooks = table(
   'webhooks',
+  'Webhook addresses registered by users.',
   (c) => ({
-    ...ofUser(),
-    id: identifier('id').notNull(),
-    url: c.text('url').notNull(),
-    host: c.text('host').notNull(),
-    includesOutput: c.boolean('includes_output').notNull(),
-    secret: c.text('secret').notNull(),
-    oldSecret: c.text('old_secret'),
-    oldSecretExpireTime: time('old_secret_expire_time'),
-    isSilent: c.boolean('is_silent').notNull().default(true),
-    push: c.jsonb('push').$type<Push>(),
-    createTime: timeOfChange('create_time'),
+    ...ofUser('Owner.'),
+    id: identifier('id').notNull().comment('Webhook identifier.'),
+    url: c.text('url').notNull().comment('Normalised URL; requests and cronjobs refer to it.'),
+    host: c.text('host').notNull().comment('Host and port of the address.'),
+    includesOutput: c.boolean('includes_output').notNull().comment('True: deliveries include the start of the answer.'),
+    secret: c.text('secret').notNull().comment('Signing secret; starts with whsec_. Shown only once, and in no view.'),
+    oldSecret: c.text('old_secret').comment('Previous secret; also signs until old_secret_expire_time. Null for none.'),
+    oldSecretExpireTime: time('old_secret_expire_time').comment('When the old secret stops signing.'),
+    isSilent: c
+      .boolean('is_silent')
+      .notNull()
+      .default(true)
+      .comment(
+        'True if the host did not answer the last attempt, or was never tried: one delivery at a time until it answers.',
+      ),
+    push: c
+      .jsonb('push')
+      .$type<Push>()
+      .comment('A2A push configuration: the task and the headers to send; null for an ordinary webhook.'),
+    createTime: timeOfChange('create_time').comment('When it was registered.'),
   }),
   (t) => [
     primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
@@ -36,27 +46,37 @@ export const webhooks = pgTable(
     // Operations look up by id alone, so ids are unique across users.
     uniqueIndex('webhooks_id_idx').on(t.id),
     index('webhooks_list_idx').on(t.userId, t.createTime),
+    ofUserPolicy(),
   ],
 );
 
-/**
- * Outbox of webhooks. Triggers insert rows in the statement that ends an invocation or a run. A pending delivery has a
- * job of the same id, which says when it is sent next, and by whom.
- */
-export const webhookDeliveries = pgTable(
+/** A pending delivery has a job of the same id, which says when it is sent next, and by whom. */
+export const webhookDeliveries = table(
   'webhook_deliveries',
+  'Outbox of webhook deliveries. Triggers insert rows in the statement that ends an invocation or a run.',
   (c) => ({
-    ...ofUser(),
-    id: identifier('id').notNull(),
-    webhookId: identifier('webhook_id').notNull(),
-    host: c.text('host').notNull(),
-    payload: c.text('payload').notNull(),
-    status: c.text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
-    attempt: c.integer('attempt').notNull().default(0),
-    retryEndTime: time('retry_end_time').notNull(),
-    answers: c.jsonb('answers').notNull().default(sql`'[]'::jsonb`),
-    createTime: timeOfChange('create_time'),
-    endTime: time('end_time'),
+    ...ofUser('Owner.'),
+    id: identifier('id').notNull().comment('Delivery identifier, the header webhook-id of every attempt.'),
+    webhookId: identifier('webhook_id').notNull().comment('Target webhook.'),
+    host: c.text('host').notNull().comment('Host and port of the webhook, for the limit per host.'),
+    payload: c.text('payload').notNull().comment('Signed JSON text.'),
+    status: c
+      .text('status', { enum: ['pending', 'delivered', 'failed'] })
+      .notNull()
+      .comment('pending, delivered or failed.'),
+    attempt: c
+      .integer('attempt')
+      .notNull()
+      .default(0)
+      .comment('Number of attempts, written at the end; the job of a pending delivery counts them.'),
+    retryEndTime: time('retry_end_time').notNull().comment('No more attempts after this time.'),
+    answers: c
+      .jsonb('answers')
+      .notNull()
+      .default(sql`'[]'::jsonb`)
+      .comment('Answers to the attempts, newest last: time, and status with the start of the body, or error.'),
+    createTime: timeOfChange('create_time').comment('Time of the reported event.'),
+    endTime: time('end_time').comment('When it was delivered or given up.'),
   }),
   (t) => [
     primaryKey({ name: 'webhook_deliveries_pkey', columns: [t.appName, t.userId, t.id] }),
@@ -76,5 +96,6 @@ export const webhookDeliveries = pgTable(
       columns: [t.appName, t.userId, t.webhookId],
       foreignColumns: [webhooks.appName, webhooks.userId, webhooks.id],
     }).onDelete('cascade'),
+    ofUserPolicy(),
   ],
 );
