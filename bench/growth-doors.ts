@@ -21,12 +21,18 @@ const toRunInput = (threadId: string, id: string) => ({
   forwardedProps: {},
 });
 
-/** A message of MCP as a client of its newest revision sends it, which can do tasks. */
-function call(method: string, params: Record<string, unknown> = {}, path = `/mcp/${APP}`): Request {
+/** A message of MCP as a client of its newest revision sends it; one that can do tasks is answered with a task. */
+export function call(
+  method: string,
+  params: Record<string, unknown> = {},
+  { path = `/mcp/${APP}`, canDoTasks = true } = {},
+): Request {
   const named = params['name'] ?? params['uri'] ?? params['taskId'];
   const _meta = {
     'io.modelcontextprotocol/protocolVersion': REVISION,
-    'io.modelcontextprotocol/clientCapabilities': { extensions: { 'io.modelcontextprotocol/tasks': {} } },
+    'io.modelcontextprotocol/clientCapabilities': canDoTasks
+      ? { extensions: { 'io.modelcontextprotocol/tasks': {} } }
+      : {},
   };
   return {
     method: 'POST',
@@ -85,7 +91,7 @@ export const DOORS: Record<string, Operation> = {
     headers: { 'a2a-version': '1.0' },
     body: { jsonrpc: '2.0', id: 1, method: 'GetTask', params: { id: '{a2aTask}' } },
   }),
-  'MCP: list tools': () => call('tools/list', {}, '/mcp'),
+  'MCP: list tools': () => call('tools/list', {}, { path: '/mcp' }),
   'MCP: call as a task': (n) => ({
     ...call('tools/call', { name: APP, arguments: { prompt: 'hello' } }),
     keep: [`task${n}`, /"taskId": ?"([^"]+)"/],

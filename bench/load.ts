@@ -2,9 +2,10 @@ import { type Dispatcher, Pool } from 'undici';
 
 /** One request of a measured piece of work. */
 export interface Sent {
-  method: 'GET' | 'POST';
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   path: string;
   body?: unknown;
+  headers?: Record<string, string>;
 }
 
 /** A client with connections of its own, as many as it has requests under way. */
@@ -27,8 +28,8 @@ export class LoadClient {
     return this.#send(sent, () => undefined);
   }
 
-  #send({ method, path, body }: Sent, onData: (chunk: Buffer) => void): Promise<void> {
-    const json = body === undefined ? {} : { body: JSON.stringify(body), headers: JSON_HEADERS };
+  #send({ method, path, body, headers }: Sent, onData: (chunk: Buffer) => void): Promise<void> {
+    const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { ...JSON_HEADERS, ...headers } };
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     let status = 0;
     const handler: Dispatcher.DispatchHandler = {
