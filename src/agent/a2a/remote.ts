@@ -72,7 +72,7 @@ export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSett
 async function openAccess(name: string, { url, userOauth }: RemoteAgent, settings: McpSettings, userId: string) {
   if (!userOauth) return undefined;
   const { openUserToken } = await import('../mcp/mcp-consent.ts');
-  return openUserToken({ name, url, userOauth }, settings, userId);
+  return openUserToken({ name, url, userOauth }, settings.openCredentials, userId);
 }
 
 /**

@@ -20,7 +20,6 @@ import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/credentials.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
-import type { McpSettings } from './mcp-tools.ts';
 
 /** A user's OAuth consent that is in progress, or the tokens that came from it. */
 type Grant = {
@@ -97,7 +96,7 @@ export async function revokeGrant(kept: JsonObject, fetchFn: FetchLike): Promise
 /** @throws {AgentError} if this process has no store for OAuth grants */
 export function openUserToken(
   server: { name: string; url: string; userOauth: NonNullable<McpServer['userOauth']> & { issuer: string } },
-  { openCredentials }: Pick<McpSettings, 'openCredentials'>,
+  openCredentials: ((userId: string) => UserCredentials | undefined) | undefined,
   userId: string,
 ): UserToken {
   const credentials = openCredentials?.(userId);

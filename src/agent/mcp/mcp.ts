@@ -16,12 +16,12 @@ import type { UserCredentials } from '../definition/credentials.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, getText, isMembers } from './mcp-request.ts';
 import { declaredTool, listenTo, toTools } from './mcp-call.ts';
+import type { McpConnections, McpTimeouts } from './mcp-connections.ts';
 import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import { OperatorToken } from './mcp-oauth.ts';
 import { readingTools } from './mcp-resources.ts';
 import { TASKS } from './mcp-task.ts';
-import type { McpConnections, McpTimeouts } from './mcp-tools.ts';
 import { newTransport, type TransportKind } from './mcp-transport.ts';
 import { received } from './mcp-wire.ts';
 

@@ -225,7 +225,7 @@ async function call(operation: Operation, name: string, settings: McpSettings, a
     if (!source.userOauth) return await read(name, await send());
     const { openUserToken } = await import('../mcp/mcp-consent.ts');
     const server = { name: source.name, url: base, userOauth: source.userOauth };
-    const token = openUserToken(server, settings, context.session.userId);
+    const token = openUserToken(server, settings.openCredentials, context.session.userId);
     const access = token.toAuthProvider(egress.fetch);
     const run = async () => {
       const accessToken = await access.token();

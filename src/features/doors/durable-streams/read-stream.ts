@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
-import type { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { listEventsAfter } from '../../../conversation/sessions/event-store.ts';
@@ -12,7 +11,6 @@ import { INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
 import type { InvocationRef } from '../handle.ts';
 import { readTurn, readWhole, type TurnStep } from '../turn.ts';
-import type { readHeaders, readQuery } from './routes.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum number of events per response. A response has fewer if the read reaches its byte limit. */
@@ -29,7 +27,12 @@ const CACHEABLE = 'private, no-cache';
 const DIGITS = 10;
 const OFFSET = /^(\d{10})_(\d{10})$/;
 
-type ReadCall = Call<unknown, z.output<typeof readQuery>, z.output<typeof readHeaders>, unknown>;
+type ReadCall = Call<
+  unknown,
+  { offset?: string | undefined; live?: 'long-poll' | 'sse' | undefined; cursor?: string | undefined },
+  { 'if-none-match'?: string | undefined },
+  unknown
+>;
 
 /** A message of a stream, and the offset at which the next message starts. */
 interface Message {

@@ -8,7 +8,7 @@ import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';
 
-export const readQuery = doorQuery.extend({
+const readQuery = doorQuery.extend({
   offset: z
     .string()
     .max(256)
@@ -17,7 +17,7 @@ export const readQuery = doorQuery.extend({
   live: z.enum(['long-poll', 'sse']).optional().describe('Wait for what is to come [what there is].'),
   cursor: z.string().max(256).optional().describe('The `Stream-Cursor` of the answer before.'),
 });
-export const readHeaders = z.object({
+const readHeaders = z.object({
   'if-none-match': z.string().max(512).optional().describe('The `ETag` of an answer that the client has.'),
 });
 const shared = {

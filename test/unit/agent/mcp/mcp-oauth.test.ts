@@ -3,7 +3,8 @@ import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { parseMcpServers } from '../../../../src/agent/definition/harness-file.ts';
 import { toAgentOverrides } from '../../../../src/agent/definition/overrides.ts';
-import { connectMcpServers, McpConnections, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
+import { McpConnections } from '../../../../src/agent/mcp/mcp-connections.ts';
+import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { startMcpServer } from '../../../support/mcp-server.ts';
 
 /** The product's limits of time would only say how busy the machine is. */

@@ -1,7 +1,8 @@
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { connectMcpServers, McpConnections, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
+import { McpConnections } from '../../../../src/agent/mcp/mcp-connections.ts';
+import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
