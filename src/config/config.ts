@@ -1,9 +1,10 @@
 import type { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
 import { nearestName } from '../core/nearest-name.ts';
+import type { UserLimits } from '../platform/http/limits/caller-limits.ts';
 import { type AuthSettings, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
 import { DOOR_NAMES, type DoorName } from './features.ts';
-import { toUserLimits, type UserLimits } from './limits.ts';
+import { toUserLimits } from './limits.ts';
 import { environmentSchema } from './settings.ts';
 
 type Environment = z.output<typeof environmentSchema>;

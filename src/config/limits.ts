@@ -1,8 +1,9 @@
 import type { z } from 'zod';
+import type { UserLimits } from '../platform/http/limits/caller-limits.ts';
 import { documented, integer, rangeText } from './setting-schemas.ts';
 
 /** Default limits of a service that several callers share. */
-const DEFAULTS = {
+const DEFAULTS: UserLimits = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
   MAX_HEAVY_READS_PER_USER: 4,
@@ -15,7 +16,7 @@ const DEFAULTS = {
 
 const RANGE: [number, number] = [1, 1_000_000];
 
-const limit = (name: keyof typeof DEFAULTS, meaning: string, range = RANGE) =>
+const limit = (name: keyof UserLimits, meaning: string, range = RANGE) =>
   documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\``);
 
 /** A caller is a user, a runtime key, or a user for whom a key acts. Anonymous callers are told apart by address. */
@@ -49,9 +50,7 @@ export const LIMITS = {
   ),
 };
 
-type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)[Name]> }>;
-/** The limits of one caller; a limit that does not apply is infinite. */
-export type UserLimits = Record<keyof typeof DEFAULTS, number>;
+type Given = Partial<{ [Name in keyof UserLimits]: z.output<(typeof LIMITS)[Name]> }>;
 
 /** @param isShared false if only users of this machine use the service; then there are no default limits */
 export function toUserLimits(given: Given, isShared: boolean): UserLimits {

@@ -1,4 +1,5 @@
 import { toCount } from '../agent/definition/model.ts';
+import { findProvider } from '../agent/providers/index.ts';
 import type { Event } from '../core/event.ts';
 
 /** Token counts of a model call by OpenTelemetry attribute name; thoughts count as output. */
@@ -10,4 +11,4 @@ export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>)
 });
 
 /** OpenTelemetry's name of a model provider; most keep their own name. */
-export const toProviderName = (provider: string): string => (provider === 'google' ? 'gcp.gemini' : provider);
+export const toProviderName = (provider: string): string => findProvider(provider)?.telemetryName ?? provider;

@@ -11,6 +11,7 @@ import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-
 import { McpConnections } from '../agent/mcp/mcp-connections.ts';
 import type { McpSettings } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
+import { findProvider, type ModelSource, OFFLINE, PROVIDERS } from '../agent/providers/index.ts';
 import { type AgentEnvironment, findNamedModel, prepareAgent } from '../agent/prepare-agent.ts';
 import type { UserCredentials } from '../agent/definition/credentials.ts';
 import { loadSkills } from '../agent/skills.ts';
@@ -193,7 +194,7 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
 }
 
 export interface ModelChoice {
-  provider: NonNullable<Config['MODEL_PROVIDER']>;
+  provider: ModelSource;
   name: string;
   baseUrl: string | undefined;
 }
@@ -202,19 +203,21 @@ export const modelText = ({ provider, name }: ModelChoice): string =>
   provider === name ? name : `${provider} ${name}`;
 
 function chooseModel(config: Config, file: HarnessFile): ModelChoice {
-  const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? 'offline';
-  const name = config.MODEL_NAME ?? (file.model?.name || undefined) ?? (provider === 'offline' ? 'offline' : undefined);
+  const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? OFFLINE;
+  const name = config.MODEL_NAME ?? (file.model?.name || undefined) ?? (provider === OFFLINE ? OFFLINE : undefined);
   const baseUrl = config.MODEL_BASE_URL ?? file.model?.base_url;
   if (name === undefined)
     throw new ConfigError(`MODEL_NAME: found nothing; the provider ${provider} needs the name of a model.`);
-  if (provider === 'openai-compatible' && baseUrl === undefined) {
+  const known = findProvider(provider);
+  if (known && (baseUrl ?? known.baseUrl) === undefined) {
     throw new ConfigError(
-      'MODEL_BASE_URL: found nothing; openai-compatible needs the base URL, e.g. http://localhost:11434/v1.',
+      `MODEL_BASE_URL: found nothing; ${provider} needs the base URL, e.g. http://localhost:11434/v1.`,
     );
   }
-  if (config.MODEL_LIVE_NAME !== undefined && provider !== 'google') {
+  if (config.MODEL_LIVE_NAME !== undefined && !known?.liveApi) {
+    const others = PROVIDERS.filter(({ liveApi }) => liveApi).map((each) => each.name);
     throw new ConfigError(
-      `MODEL_LIVE_NAME: ${provider} has no live API that this runtime speaks, google has; unset it.`,
+      `MODEL_LIVE_NAME: ${provider} has no live API that this runtime speaks, ${others.join(', ')} has; unset it.`,
     );
   }
   return { provider, name, baseUrl };

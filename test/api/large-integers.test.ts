@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
-import { providerModel } from '../../src/agent/models/provider-model.ts';
+import { createModel } from '../../src/agent/models/create-model.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import { parseExactJson, toExactInteger } from '../../src/core/exact-json.ts';
 import { hostAgent } from '../support/agents.ts';
@@ -74,7 +74,7 @@ let app: TestApp;
 beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
-  const model = providerModel({ provider: 'openai-compatible', baseUrl, maxRetries: 0 });
+  const model = createModel({ provider: 'openai-compatible', baseUrl, maxRetries: 0 });
   app = await startApp({}, { agents: hostAgent(model, tools) });
 });
 afterAll(async () => {

@@ -3,8 +3,8 @@ import { expect, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import type { ToolServices } from '../../src/agent/definition/tool.ts';
 import { fitTools } from '../../src/agent/models/fit-tools.ts';
-import { factsOf } from '../../src/agent/models/provider.ts';
 import { toPrompt } from '../../src/agent/models/to-prompt.ts';
+import { findProvider } from '../../src/agent/providers/index.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { getFunctionCalls, getFunctionResponses, type Part } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
@@ -82,9 +82,10 @@ test('whatever a model says, every call has one response, and nothing happens ou
       const history: Event[] = [userEvent('go'), ...all, userEvent('more')];
       await runToEnd(runInput({ agent: agent({ model: next }), history }));
       const [request] = next.requests as [ModelRequest];
-      const facts = factsOf('openai-compatible', undefined, request.modelName);
+      const provider = findProvider('openai-compatible');
+      const facts = provider.facts(undefined, request.modelName);
       const tools = fitTools(request, facts);
-      const roles = toPrompt(request, { provider: 'openai-compatible', facts, tools }).prompt.map(({ role }) => role);
+      const roles = toPrompt(request, { provider, facts, tools }).prompt.map(({ role }) => role);
       expect(roles.join(' ')).toMatch(/^system user(?: assistant(?: tool(?: user)?| user))*$/);
       const { contents } = request;
       for (const [index, content] of contents.entries()) {

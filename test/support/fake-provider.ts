@@ -1,6 +1,6 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { ProviderName } from '../../src/agent/definition/model.ts';
+import type { ProviderName } from '../../src/agent/providers/index.ts';
 import { findRefusal, type Refusal, type Rules, toRefusalAnswer } from './provider-checks.ts';
 
 /** One answer of a fake provider, in no provider's words; the server says it in the wire of the provider. */

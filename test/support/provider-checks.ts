@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Ajv } from 'ajv';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import type { ProviderName } from '../../src/agent/definition/model.ts';
+import type { ProviderName } from '../../src/agent/providers/index.ts';
 
 /**
  * What real providers refuse, checked on the body of a request as it came over the wire. This file knows nothing of the

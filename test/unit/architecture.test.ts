@@ -17,9 +17,9 @@ const importsOf = (file: string): string[] =>
 /** The rooms of `src/` from the bottom up: a room imports only what stands before it. `main.ts` is above them all. */
 const ROOMS = [
   'core',
-  'config',
   'platform',
   'agent',
+  'config',
   'conversation',
   'observability',
   'invocations',

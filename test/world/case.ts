@@ -1,4 +1,4 @@
-import type { ProviderName } from '../../src/agent/definition/model.ts';
+import type { ProviderName } from '../../src/agent/providers/index.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 
 /**

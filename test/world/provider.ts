@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { Model, ModelAnswer, ModelRequest } from '../../src/agent/definition/model.ts';
 import { toOutputSchema } from '../../src/agent/definition/output-schema.ts';
-import { providerModel } from '../../src/agent/models/provider-model.ts';
+import { createModel } from '../../src/agent/models/create-model.ts';
 import { getParts, type Part } from '../../src/core/content.ts';
 import { AgentError } from '../../src/core/errors.ts';
 import { agent, runInput, runToEnd } from '../support/agent-fixtures.ts';
@@ -41,7 +41,7 @@ export async function playProvider(played: ProviderCase): Promise<Played> {
 }
 
 async function ask({ protocol, outputSchema }: ProviderCase, url: string): Promise<Found> {
-  const model = providerModel({
+  const model = createModel({
     provider: protocol,
     apiKey: 'key',
     baseUrl: url,

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
+import { MODEL_SOURCES } from '../providers/index.ts';
 import type {
   AgentModel,
   AgentSource,
@@ -12,7 +13,7 @@ import type {
 import { isCheck } from './guardrail.ts';
 import { isOneServer, ONE_SERVER } from './harness-schema.ts';
 import type { Hooks } from './hooks.ts';
-import { EFFORTS, type Model, PROVIDERS, type Sampling } from './model.ts';
+import { EFFORTS, type Model, type Sampling } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
 import { EFFECTS, type Tool, type ToolLimits } from './tool.ts';
 
@@ -70,7 +71,9 @@ const isHooks = (value: unknown): value is Hooks =>
 
 const isModel = (value: unknown): value is Model => typeof (value as Model | null)?.generate === 'function';
 const target = {
-  provider: z.union([z.enum(PROVIDERS), z.custom<Model>(isModel)], `a model, or ${PROVIDERS.join(', ')}`).optional(),
+  provider: z
+    .union([z.enum(MODEL_SOURCES), z.custom<Model>(isModel)], `a model, or ${MODEL_SOURCES.join(', ')}`)
+    .optional(),
   name,
   baseUrl: z.url().optional(),
   apiKey: text,

@@ -1,9 +1,10 @@
 import type { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
+import type { ModelSource } from '../providers/index.ts';
 import type { ClientTool } from './client-tools.ts';
 import type { Hooks } from './hooks.ts';
 import type { harnessSchema } from './harness-schema.ts';
-import type { Model, Provider, Sampling, ToolChoice } from './model.ts';
+import type { Model, Sampling, ToolChoice } from './model.ts';
 import type { OutputSchema, WrittenSchema } from './output-schema.ts';
 import type { Effect, Tool, ToolLimits } from './tool.ts';
 
@@ -121,7 +122,7 @@ export interface AgentOverrides {
 
 export interface ModelTarget {
   /** A provider's name as in `MODEL_PROVIDER`, or a custom model. Default: the provider of the environment. */
-  provider?: Provider | Model;
+  provider?: ModelSource | Model;
   name: string;
   /** Base URL. Default: that of the environment if the provider is the same, else the provider's public address. */
   baseUrl?: string;

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { strictObject } from '../../core/members.ts';
-import { EFFORTS, PROVIDERS } from './model.ts';
+import { MODEL_SOURCES } from '../providers/index.ts';
+import { EFFORTS } from './model.ts';
 import { EFFECTS } from './tool.ts';
 
 /** No object of a `harness.yaml` allows unknown members, so that a misspelled name is an error. */
@@ -25,7 +26,7 @@ const sampling = strictObject("Sampling parameters; the provider's default where
 });
 
 const target = {
-  provider: z.enum(PROVIDERS, 'offline, openai, openai-compatible, anthropic or google').optional(),
+  provider: z.enum(MODEL_SOURCES, MODEL_SOURCES.join(', ').replace(/, ([^,]*)$/, ' or $1')).optional(),
   base_url: z.url('a URL').optional(),
 };
 const ofAgent = {

@@ -32,12 +32,6 @@ export interface Sampling {
 /** What the model must call: any tool (`required`), or the named tool. */
 export type ToolChoice = 'required' | { name: string };
 
-/** Values of the setting `MODEL_PROVIDER`. */
-export const PROVIDERS = ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'] as const;
-export type Provider = (typeof PROVIDERS)[number];
-/** A provider that is reached over HTTP. */
-export type ProviderName = Exclude<Provider, 'offline'>;
-
 export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
 /** Start of a content that reports other agents' messages, because its role is `user` as for the user's messages. */

@@ -1,11 +1,11 @@
 import type { Model } from '../definition/model.ts';
-import type { GoogleLiveSettings } from './google-live.ts';
+import { findProvider, type ModelSource, OFFLINE } from '../providers/index.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
-  provider: ProviderSettings['provider'] | 'offline';
-  live?: Pick<GoogleLiveSettings, 'modelName'>;
+  provider: ModelSource;
+  live?: { modelName: string };
 };
 
 /** Default time limit for opening a live session. */
@@ -13,15 +13,18 @@ const LIVE_TIMEOUT_MS = 120_000;
 
 /**
  * Creates a model of a provider, which connects with the first call.
- * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of a provider other than Google
+ * @throws {TypeError} for a provider that needs a base URL and has none, and for a live API of one that has none
  */
-export function createModel({ provider, live, ...settings }: ModelSettings): Model {
-  if (live && provider !== 'google') throw new TypeError(`${provider} has no live API that this runtime speaks.`);
-  if (provider === 'offline') return offlineModel();
-  if (provider === 'openai-compatible' && !settings.baseUrl) throw new TypeError('openai-compatible needs a baseUrl.');
+export function createModel({ provider: name, live, ...settings }: ModelSettings): Model {
+  const provider = findProvider(name);
+  if (live && !provider?.liveApi) throw new TypeError(`${name} has no live API that this runtime speaks.`);
+  if (name === OFFLINE) return offlineModel();
+  if (!provider) throw new TypeError(`There is no provider ${name}.`);
+  const baseUrl = settings.baseUrl ?? provider.baseUrl;
+  if (!baseUrl) throw new TypeError(`${name} needs a baseUrl.`);
   const model = providerModel({ provider, ...settings });
   if (!live) return model;
-  const { apiKey, baseUrl, timeoutMs = LIVE_TIMEOUT_MS } = settings;
+  const { apiKey, timeoutMs = LIVE_TIMEOUT_MS } = settings;
   const { modelName } = live;
   return {
     ...model,
@@ -29,7 +32,7 @@ export function createModel({ provider, live, ...settings }: ModelSettings): Mod
       modelName,
       connect: async (request) => {
         const { googleLive } = await import('./google-live.ts');
-        return googleLive({ ...live, apiKey, baseUrl, timeoutMs }).connect(request);
+        return googleLive({ provider, modelName, apiKey, baseUrl, timeoutMs }).connect(request);
       },
     },
   };

@@ -1,8 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { Part } from '../../core/content.ts';
 import { decodeText, isTextType, toEssence } from '../../core/media-type.ts';
-import type { FileFacts } from '../providers/facts.ts';
-import type { CallOptions } from './provider.ts';
+import type { CallOptions, FileFacts } from '../providers/provider.ts';
 
 type Message = CallOptions['prompt'][number];
 type UserPart = Extract<Message, { role: 'user' }>['content'][number];

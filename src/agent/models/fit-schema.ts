@@ -1,6 +1,6 @@
 import { isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import { type JsonObject, toMembers } from '../../core/content.ts';
-import type { ProviderFacts } from '../providers/facts.ts';
+import type { ProviderFacts } from '../providers/provider.ts';
 
 type Facts = Pick<ProviderFacts, 'argumentName' | 'schemas'>;
 

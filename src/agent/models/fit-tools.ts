@@ -1,8 +1,7 @@
 import { type Content, type FunctionCall, getParts, type JsonObject } from '../../core/content.ts';
 import type { ModelRequest, ToolDeclaration } from '../definition/model.ts';
-import type { ProviderFacts } from '../providers/facts.ts';
 import { decodeArguments, encodeArguments, type FittedSchema, fitSchema, toFreeName } from './fit-schema.ts';
-import type { CallOptions } from './provider.ts';
+import type { CallOptions, ProviderFacts } from '../providers/provider.ts';
 
 type ProviderTool = NonNullable<CallOptions['tools']>[number];
 

@@ -1,17 +1,16 @@
-import type { JsonObject, Part } from '../../core/content.ts';
-import { unpackArguments } from './clean-google.ts';
+import type { Part } from '../../core/content.ts';
 import { splitUnopened, ThoughtTags } from './thought-tags.ts';
 import { parseArguments } from '../../core/parse-json.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
-import type { ModelAnswer, ModelDelta, ProviderName } from '../definition/model.ts';
-import { ModelFailure } from './model-error.ts';
-import type { StreamPart } from './provider.ts';
-import { toSignature, type ProviderData } from './signature.ts';
+import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
+import { ModelFailure } from '../providers/model-error.ts';
+import type { Provider, ProviderData, StreamPart } from '../providers/provider.ts';
+import { toSignature } from './signature.ts';
 
 type Finish = Extract<StreamPart, { type: 'finish' }>;
 
 interface StreamedAnswer {
-  provider: ProviderName;
+  provider: Provider;
   parts: Part[];
   /** Parts of the output's blocks that are not closed yet, by block id. */
   open: Map<string, Part>;
@@ -30,7 +29,7 @@ interface StreamedAnswer {
  */
 export async function* readStream(
   stream: AsyncIterable<StreamPart>,
-  provider: ProviderName,
+  provider: Provider,
   modelName: string,
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const answer: StreamedAnswer = {
@@ -118,7 +117,7 @@ function settleThoughts(answer: StreamedAnswer): void {
     return;
   }
   const first = parts.findIndex((part) => part.text && part.thought !== true);
-  const split = answer.provider === 'openai-compatible' ? splitUnopened(parts[first]?.text ?? '') : undefined;
+  const split = answer.provider.mayOmitThoughtTag ? splitUnopened(parts[first]?.text ?? '') : undefined;
   if (!split) return;
   const thought: Part = { text: split.thought, thought: true };
   sign(answer, thought, undefined);
@@ -127,7 +126,7 @@ function settleThoughts(answer: StreamedAnswer): void {
 
 function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   if (part.type === 'tool-call' && part.providerExecuted !== true) {
-    const call: Part = toCall(part);
+    const call: Part = toCall(part, answer.provider);
     sign(answer, call, part.providerMetadata);
     answer.parts.push(call);
   } else if (part.type === 'file' && part.data.type === 'data') {
@@ -144,25 +143,20 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   }
 }
 
-/** Stores OpenRouter's reasoning details, to be sent back unchanged, on the first thought or on a new empty one. */
-function addDetails(answer: StreamedAnswer, { providerMetadata }: Finish): void {
-  const reasoningDetails = providerMetadata?.['compatible']?.['reasoningDetails'];
-  if (answer.provider !== 'openai-compatible' || reasoningDetails === undefined) return;
+/** Stores thoughts of the whole message, to be sent back unchanged, on the first thought or on a new empty one. */
+function addDetails(answer: StreamedAnswer, { providerMetadata = {} }: Finish): void {
+  const data = answer.provider.messageThoughts?.read(providerMetadata);
+  if (!data) return;
   const first = answer.parts.find(({ thought }) => thought === true);
   const thought: Part = first ?? { text: '', thought: true };
   if (!first) answer.parts.unshift(thought);
-  thought.thoughtSignature = toSignature(answer.provider, {
-    compatible: { reasoningDetails },
-  } as unknown as ProviderData);
+  thought.thoughtSignature = toSignature(answer.provider.name, data);
 }
 
-/** Reads model version and grounding from Gemini's raw chunk, because the AI SDK package lacks some of them. */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
-  const chunk = raw as
-    | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
-    | undefined;
-  if (typeof chunk?.modelVersion === 'string') answer.modelVersion = chunk.modelVersion;
-  answer.grounding = chunk?.candidates?.[0]?.groundingMetadata ?? answer.grounding;
+  const { modelVersion, grounding } = answer.provider.readChunk?.(raw) ?? {};
+  answer.modelVersion = modelVersion ?? answer.modelVersion;
+  answer.grounding = grounding ?? answer.grounding;
 }
 
 function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
@@ -176,16 +170,15 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
 }
 
 /** Signs a thought, because the signature names its provider; another part only if the provider sent signature data. */
-function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
-  const data = metadata as ProviderData | undefined;
-  const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
+function sign(answer: StreamedAnswer, part: Part, data: ProviderData | undefined): void {
+  const isSigned = Object.values(data ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
   if (part.thought === true ? data !== undefined || !part.thoughtSignature : isSigned)
-    part.thoughtSignature = toSignature(answer.provider, data);
+    part.thoughtSignature = toSignature(answer.provider.name, data);
 }
 
-function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
+function toCall(call: Extract<StreamPart, { type: 'tool-call' }>, provider: Provider): Part {
   const identity = { id: call.toolCallId, name: call.toolName };
-  const input = unpackArguments(call.input);
+  const input = provider.readArguments?.(call.input) ?? call.input;
   const args = parseArguments(input);
   if (args) return { functionCall: { ...identity, args } };
   return { functionCall: { ...identity, args: {} }, partMetadata: { invalidArguments: input.slice(0, 2_000) } };
@@ -207,36 +200,20 @@ function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
 }
 
 /** Translates other providers' finish reasons to Gemini's, as in ADK. */
-function toFinishReason({ unified, raw }: Finish['finishReason'], provider: ProviderName): string {
-  if (provider === 'google' && raw && /^[A-Z_]+$/.test(raw)) return raw;
+function toFinishReason({ unified, raw }: Finish['finishReason'], provider: Provider): string {
+  const own = raw ? provider.toFinishReason?.(raw) : undefined;
+  if (own !== undefined) return own;
   if (unified === 'length') return 'MAX_TOKENS';
   if (unified === 'content-filter') return 'SAFETY';
   return unified === 'other' ? 'OTHER' : 'STOP';
 }
 
-const GEMINI_COUNTS = [
-  'promptTokenCount',
-  'candidatesTokenCount',
-  'thoughtsTokenCount',
-  'cachedContentTokenCount',
-  'toolUsePromptTokenCount',
-  'totalTokenCount',
-  'promptTokensDetails',
-  'candidatesTokensDetails',
-  'cacheTokensDetails',
-  'toolUsePromptTokensDetails',
-  'trafficType',
-] as const;
-
 /**
  * Converts token counts to ADK's: prompt tokens include cached ones, output tokens exclude thoughts. The AI SDK
  * packages, except Gemini's, count thoughts as output, and cache reads and writes as input.
  */
-function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
-  if (provider === 'google' && usage.raw) {
-    const { raw } = usage;
-    return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
-  }
+function toUsage(usage: Finish['usage'], provider: Provider): UsageMetadata | undefined {
+  if (provider.toUsage && usage.raw) return provider.toUsage(usage.raw);
   const { inputTokens, outputTokens } = usage;
   // Two counts of 0 are missing counts: the AI SDK package for Anthropic reports those as 0.
   if (!inputTokens.total && !outputTokens.total) return undefined;

@@ -4,21 +4,21 @@ import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
-import { GOOGLE } from '../providers/google.ts';
-import { fitTools } from './fit-tools.ts';
+import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
+import type { Provider, ProviderFacts } from '../providers/provider.ts';
+import { type FittedTools, fitTools } from './fit-tools.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
-import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 
 export interface GoogleLiveSettings {
+  provider: Provider;
   modelName: string;
   apiKey: string | undefined;
   /** Base URL of the provider; its path is ignored. */
-  baseUrl: string | undefined;
+  baseUrl: string;
   /** Maximum time to open a session, in milliseconds. */
   timeoutMs: number;
 }
 
-const BASE_URL = 'https://generativelanguage.googleapis.com';
 /** API version `v1alpha` as in ADK, because other versions lack `proactivity` and `enableAffectiveDialog`. */
 const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
 /** Maximum number of received messages that nobody has read yet; at it, nothing more is read from the socket. */
@@ -50,20 +50,23 @@ class Connection implements LiveConnection {
   readonly #isSetUp = Promise.withResolvers<void>();
   #calls: { ids: string[]; cancelled: AbortController } | undefined;
   #socket: WebSocket | undefined;
-  #tools = fitTools({ tools: [] }, GOOGLE);
+  readonly #facts: ProviderFacts;
+  #tools: FittedTools;
   #hasAnswered = false;
   #hasEnded = false;
 
   constructor(settings: GoogleLiveSettings) {
     this.#settings = settings;
+    this.#facts = settings.provider.facts(settings.baseUrl, settings.modelName);
+    this.#tools = fitTools({ tools: [] }, this.#facts);
   }
 
   /** @throws {AgentError} if the WebSocket or the session cannot be opened */
   async open(request: LiveRequest): Promise<void> {
-    const { baseUrl = BASE_URL, apiKey, timeoutMs, modelName } = this.#settings;
+    const { provider, baseUrl, apiKey, timeoutMs, modelName } = this.#settings;
     const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
     // The API key is in a header, and not in the URL where Google's package puts it, because URLs are logged.
-    const headers = apiKey === undefined ? {} : { 'x-goog-api-key': apiKey };
+    const headers = apiKey === undefined ? {} : provider.toKeyHeaders(apiKey);
     const socket = new WebSocket(address, {
       headers,
       maxPayload: MAX_MESSAGE_BYTES,
@@ -71,7 +74,7 @@ class Connection implements LiveConnection {
       perMessageDeflate: false,
     });
     this.#socket = socket;
-    this.#tools = fitTools(request, GOOGLE);
+    this.#tools = fitTools(request, this.#facts);
     const onAbort = () => this.#end(abortError(request.signal));
     const timer = setTimeout(() => this.#end(this.#failed(new ModelFailure('model_timeout'))), timeoutMs);
     request.signal.addEventListener('abort', onAbort, { once: true });
@@ -169,6 +172,6 @@ class Connection implements LiveConnection {
   }
 
   #failed(failure: ModelFailure): AgentError {
-    return toModelError(failure, 'google', this.#settings.modelName);
+    return toModelError(failure, this.#settings.provider.name, this.#settings.modelName);
   }
 }

@@ -1,22 +1,20 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
-import type { JsonObject } from '../../core/content.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
-import type { Model, ModelAnswer, ModelDelta, ModelRequest, ProviderName, ToolChoice } from '../definition/model.ts';
-import { listenWith } from './clean-answer.ts';
-import type { Listener } from './cleaner.ts';
+import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
+import type { Listener } from '../providers/cleaner.ts';
+import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
+import type { CallOptions, Provider, ProviderFacts, ProviderModel, StreamPart } from '../providers/provider.ts';
 import { readStream } from './from-stream.ts';
-import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
-import type { ProviderFacts } from '../providers/facts.ts';
-import { factsOf, loadProvider, type CallOptions, type ProviderModel, type StreamPart } from './provider.ts';
-import { type AnswerForm, isStrict, toForm, withForm } from './answer-form.ts';
+import { type AnswerForm, toForm, withForm } from './answer-form.ts';
+import { fetchFrom, listenWith } from './provider-fetch.ts';
 import { toPrompt } from './to-prompt.ts';
 
 export interface ProviderSettings {
-  provider: ProviderName;
+  provider: Provider;
   apiKey?: string;
   baseUrl?: string;
   /** Maximum time without a byte of the response, in milliseconds. Default: 120,000. */
@@ -33,18 +31,18 @@ const MAX_RETRY_DELAY_MS = 20_000;
 /** A model that is called through a provider package of the AI SDK, by the SDK's low-level provider interface. */
 export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
-  let loading: ReturnType<typeof loadProvider> | undefined;
+  let loading: ReturnType<Provider['load']> | undefined;
+  const load = () => (loading ??= loadModels(settings));
 
   const embed: Model['embed'] = async (texts, { modelName, signal, ...length }) => {
     try {
       if (needsKey(settings)) throw new ModelFailure('model_unauthorized', { detail: 'no key is set' });
-      loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl);
-      const model = (await loading).embeddingModel(modelName);
+      const model = (await load()).embeddingModel(modelName);
       const { embeddings, usage } = await model.doEmbed({ values: texts, ...length, abortSignal: signal });
       if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
       return { vectors: embeddings, tokens: usage?.tokens };
     } catch (error) {
-      throw toModelError(toFailure(error, false, settings.apiKey), provider, modelName);
+      throw toModelError(toFailure(error, false, settings.apiKey), provider.name, modelName);
     }
   };
 
@@ -52,12 +50,11 @@ export function providerModel(settings: ProviderSettings): Model {
     if (needsKey(settings))
       throw toModelError(
         new ModelFailure('model_unauthorized', { detail: 'no key is set' }),
-        provider,
+        provider.name,
         request.modelName,
       );
-    const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
-    const model = (await load)(request.modelName);
-    const facts = factsOf(provider, settings.baseUrl, request.modelName);
+    const model = (await load())(request.modelName);
+    const facts = provider.facts(settings.baseUrl, request.modelName);
     let fitted = fitRequest(request, provider, facts);
     for (let attempt = 0; ; attempt += 1) {
       const result = yield* attemptOnce(model, request, settings, fitted);
@@ -75,20 +72,28 @@ export function providerModel(settings: ProviderSettings): Model {
       }
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
       const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
-      if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider, request.modelName);
-      request.onFailedTry?.({ provider, model: request.modelName, error: failure.code });
+      if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider.name, request.modelName);
+      request.onFailedTry?.({ provider: provider.name, model: request.modelName, error: failure.code });
       await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
         throw abortError(request.signal);
       });
     }
   }
-  const vectors = provider !== 'anthropic' && { embed };
-  return { provider, generate, ...vectors, lacksKey: needsKey(settings), breaker: new CircuitBreaker() };
+  return {
+    provider: provider.name,
+    generate,
+    ...(provider.hasEmbeddings && { embed }),
+    lacksKey: needsKey(settings),
+    breaker: new CircuitBreaker(),
+  };
 }
 
 /** True if an API key is certainly required; at an address other than the provider's public one it may not be. */
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
-  provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
+  provider.baseUrl !== undefined && !apiKey && baseUrl === undefined;
+
+const loadModels = ({ provider, apiKey = '', baseUrl = provider.baseUrl ?? '' }: ProviderSettings) =>
+  provider.load({ apiKey, baseURL: baseUrl, fetch: fetchFrom(provider) });
 
 /** A request converted for a provider. `omissions`: parts that are not sent, because the provider had rejected them. */
 interface FittedRequest {
@@ -108,7 +113,7 @@ interface FittedRequest {
 function reduceRequest(
   fitted: FittedRequest,
   request: ModelRequest,
-  provider: ProviderName,
+  provider: Provider,
   facts: ProviderFacts,
 ): FittedRequest | undefined {
   const { form, omissions, hasThoughts, hasFiles } = fitted;
@@ -134,16 +139,17 @@ function toFormSchema(
 
 function fitRequest(
   request: ModelRequest,
-  provider: ProviderName,
+  provider: Provider,
   facts: ProviderFacts,
-  form = toForm(request, provider),
+  form = toForm(request, facts),
   omissions: FittedRequest['omissions'] = { withoutThoughts: false, withoutFiles: false },
 ): FittedRequest {
   const tools = fitTools(request, facts, request.onLeftOut);
-  const formed = form ? withForm(request, provider, form) : request;
+  const formed = form ? withForm(request, facts, form) : request;
   const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
   const conversation = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...omissions });
   const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
+  const providerOptions = provider.toOptions?.({ outputSchema: form?.schema, cacheKey: request.cacheKey });
   const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
   return {
     options: {
@@ -154,8 +160,8 @@ function fitRequest(
       ...(maxOutputTokens !== undefined && { maxOutputTokens: Math.max(maxOutputTokens, facts.outputTokens) }),
       ...(reasoningEffort && { reasoning: reasoningEffort }),
       ...(form?.isNative && { responseFormat: { type: 'json' as const, schema: toFormSchema(form, tools, facts) } }),
-      ...providerOptions(provider, form?.schema, request.cacheKey),
-      includeRawChunks: provider === 'google',
+      ...(providerOptions && { providerOptions }),
+      includeRawChunks: provider.readChunk !== undefined,
     },
     tools,
     form,
@@ -274,16 +280,4 @@ function startIdleTimer(timeoutMs: number) {
   const controller = new AbortController();
   const timer = setTimeout(() => controller.abort(), timeoutMs);
   return { signal: controller.signal, touch: () => timer.refresh(), stop: () => clearTimeout(timer) };
-}
-
-/** Provider-specific options. OpenAI is told to store nothing, so its reasoning is sent in the history, encrypted. */
-function providerOptions(
-  name: ProviderName,
-  schema: JsonObject | undefined,
-  promptCacheKey: string | undefined,
-): Pick<CallOptions, 'providerOptions'> {
-  const strict = schema && { strictJsonSchema: isStrict(schema) };
-  if (name === 'openai')
-    return { providerOptions: { openai: { store: false, ...(promptCacheKey && { promptCacheKey }), ...strict } } };
-  return name === 'openai-compatible' && strict ? { providerOptions: { compatible: strict } } : {};
 }

@@ -1,7 +1,5 @@
 import { z } from 'zod';
-
-/** Data that a provider requires to be sent back with a part, by the provider's name in the AI SDK. */
-export type ProviderData = Record<string, Record<string, never>>;
+import type { Provider, ProviderData } from '../providers/provider.ts';
 
 const signatureSchema = z.tuple([z.string(), z.record(z.string(), z.record(z.string(), z.unknown())).nullable()]);
 
@@ -11,12 +9,11 @@ export function toSignature(provider: string, data: ProviderData | undefined): s
 }
 
 /** Returns this provider's data (`{}` if it sent none); `undefined` if another provider made the signature. */
-export function fromSignature(provider: string, signature: string | null | undefined): ProviderData | undefined {
+export function fromSignature(provider: Provider, signature: string | null | undefined): ProviderData | undefined {
   if (!signature) return undefined;
   const parsed = signatureSchema.safeParse(parseBase64(signature));
-  if (parsed.success) return parsed.data[0] === provider ? ((parsed.data[1] ?? {}) as ProviderData) : undefined;
-  // A session that was imported from ADK has signatures in Gemini's own format.
-  return provider === 'google' ? ({ google: { thoughtSignature: signature } } as unknown as ProviderData) : undefined;
+  if (parsed.success) return parsed.data[0] === provider.name ? ((parsed.data[1] ?? {}) as ProviderData) : undefined;
+  return provider.fromForeignSignature?.(signature);
 }
 
 function parseBase64(text: string): unknown {

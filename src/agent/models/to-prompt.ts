@@ -6,12 +6,11 @@ import {
   type JsonObject,
   type Part,
 } from '../../core/content.ts';
-import type { ModelRequest, ProviderName } from '../definition/model.ts';
-import type { ProviderFacts } from '../providers/facts.ts';
+import type { ModelRequest } from '../definition/model.ts';
+import type { CallOptions, Provider, ProviderData, ProviderFacts } from '../providers/provider.ts';
 import { fitFile, type FilePart, type Room } from './fit-file.ts';
 import type { FittedTools } from './fit-tools.ts';
-import type { CallOptions } from './provider.ts';
-import { fromSignature, type ProviderData } from './signature.ts';
+import { fromSignature } from './signature.ts';
 
 type Prompt = CallOptions['prompt'];
 type Message = Prompt[number];
@@ -25,7 +24,7 @@ type Json = Extract<ToolPart['output'], { type: 'json' }>['value'];
 const EMPTY = '(empty)';
 
 export interface PromptOptions {
-  provider: ProviderName;
+  provider: Provider;
   facts: ProviderFacts;
   tools: Pick<FittedTools, 'toName' | 'toArguments'>;
   /** True: thoughts of the model are not sent back to it. Default: false. */
@@ -55,20 +54,18 @@ export function toPrompt({ instruction, contents, sampling }: ModelRequest, opti
   const messages = builder.end();
   const system: Prompt = isBlank(instruction) ? [] : [{ role: 'system', content: instruction.toWellFormed() }];
   const prompt = [...system, ...messages];
-  const isMarked = sampling.promptCaching === true && options.provider === 'anthropic';
+  const mark = sampling.promptCaching === true ? options.provider.cacheMark : undefined;
   return {
-    prompt: isMarked ? withCacheMarks(prompt) : prompt,
+    prompt: mark ? withCacheMarks(prompt, mark) : prompt,
     hasThoughts: builder.hasThoughts,
     hasFiles: builder.hasFiles,
   };
 }
 
-/** Marks for Anthropic the ends of cached prefixes: after the instruction (with the tools) and after the history. */
-const withCacheMarks = (prompt: Prompt): Prompt =>
+/** Marks the ends of cached prefixes: after the instruction (with the tools) and after the history. */
+const withCacheMarks = (prompt: Prompt, mark: NonNullable<Provider['cacheMark']>): Prompt =>
   prompt.map((message, index) =>
-    message.role === 'system' || index === prompt.length - 1
-      ? { ...message, providerOptions: { anthropic: { cacheControl: { type: 'ephemeral' } } } }
-      : message,
+    message.role === 'system' || index === prompt.length - 1 ? { ...message, providerOptions: mark } : message,
   );
 
 const isBlank = (text: string) => text.trim() === '';
@@ -119,15 +116,17 @@ class PromptBuilder {
     // No results are made up here for open tool calls: theirs follow, except in a damaged conversation.
     if (this.#messages.length === 0) this.#say('(The start of the conversation is left out.)');
     const parts: AssistantPart[] = [];
-    const details: JsonObject[] = [];
-    for (const part of getParts(content)) this.#addModelPart(part, parts, details);
+    const thoughts: JsonObject[] = [];
+    for (const part of getParts(content)) this.#addModelPart(part, parts, thoughts);
     const sent = withoutLastThoughts(joinTexts(parts, false)).filter(isSaying);
     if (sent.length === 0) sent.push({ type: 'text', text: EMPTY });
-    const options = details.length > 0 ? { providerOptions: { openaiCompatible: { reasoning_details: details } } } : {};
+    const { messageThoughts } = this.#options.provider;
+    const options = thoughts.length > 0 ? { providerOptions: messageThoughts?.toOptions(thoughts) } : {};
     this.#messages.push({ role: 'assistant', content: sent, ...options } as AssistantMessage);
   }
 
-  #addModelPart(part: Part, parts: AssistantPart[], details: JsonObject[]): void {
+  /** @param thoughts receives the thoughts that belong to the whole message */
+  #addModelPart(part: Part, parts: AssistantPart[], thoughts: JsonObject[]): void {
     const { provider, facts, tools } = this.#options;
     const data = fromSignature(provider, part.thoughtSignature);
     const isKept = data !== undefined && facts.takesThoughts && !this.#options.withoutThoughts;
@@ -141,9 +140,9 @@ class PromptBuilder {
     } else if (part.thought === true) {
       // A thought is sent only to its own provider: others reject its signature, or take the thought for an answer.
       if (!isKept) return;
-      const its = provider === 'openai-compatible' ? getDetails(data) : [];
-      if (its.length > 0) details.push(...its);
-      else if (isThought(provider, part, data))
+      const its = provider.messageThoughts?.ofData(data) ?? [];
+      if (its.length > 0) thoughts.push(...its);
+      else if (isThought(part, data[provider.name], facts))
         parts.push({ type: 'reasoning', text: toText(part.text ?? ''), ...signed });
     } else if (part.inlineData ?? part.fileData) parts.push(this.#toModelFile(part, signed));
     else {
@@ -317,18 +316,8 @@ function withoutLastThoughts(parts: AssistantPart[]): AssistantPart[] {
 }
 
 /** False for a thought without the signature data that its provider requires. */
-function isThought(provider: ProviderName, part: Part, data: ProviderData): boolean {
-  const its = (data as Record<string, JsonObject | undefined>)[provider];
-  if (provider === 'openai') return Boolean(its?.['reasoningEncryptedContent']);
-  if (provider === 'anthropic') return Boolean(its?.['signature'] ?? its?.['redactedData']);
-  return Boolean(part.text);
-}
-
-/** Returns OpenRouter's reasoning details, which must be sent back unchanged. */
-function getDetails(data: ProviderData): JsonObject[] {
-  const details: unknown = (data as Record<string, JsonObject | undefined>)['compatible']?.['reasoningDetails'];
-  return Array.isArray(details) ? (details as JsonObject[]) : [];
-}
+const isThought = (part: Part, data: JsonObject | undefined, { thoughtData }: ProviderFacts): boolean =>
+  thoughtData.length > 0 ? thoughtData.some((member) => data?.[member]) : Boolean(part.text);
 
 /** Code that a provider executed becomes text, because only that provider understands its own format. */
 function getText(part: Part): string {

@@ -1,4 +1,5 @@
 import type { UserCredentials } from '../../agent/definition/credentials.ts';
+import { findProvider } from '../../agent/providers/index.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Config } from '../../config/config.ts';
 import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
@@ -50,26 +51,21 @@ async function checkSql(config: Config, agents: ReadonlyMap<string, HostedAgent>
 }
 
 const TIMEOUT_MS = 10_000;
-const BASE_URLS: Record<string, string> = {
-  openai: 'https://api.openai.com/v1',
-  anthropic: 'https://api.anthropic.com/v1',
-  google: 'https://generativelanguage.googleapis.com/v1beta',
-};
 
 /** Checks that the model provider responds, accepts the key and knows the model. Costs nothing: calls no model. */
 export async function checkModel(config: Config): Promise<Finding> {
   const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
-  if (provider === 'offline') return ok('model', 'offline, it needs nothing');
+  const known = findProvider(provider);
+  if (!known) return ok('model', `${provider}, it needs nothing`);
   const key = config.MODEL_API_KEY;
-  if (!key && baseUrl === undefined && provider !== 'openai-compatible')
+  if (!key && baseUrl === undefined && known.baseUrl !== undefined)
     return fault('model', `The provider ${provider} needs a key; set MODEL_API_KEY.`);
-  const base = (baseUrl ?? BASE_URLS[provider] ?? '').replace(/\/$/, '');
-  const isList = provider === 'openai-compatible';
-  const url = isList ? `${base}/models` : `${base}/models/${encodeURIComponent(name)}`;
+  const base = (baseUrl ?? known.baseUrl ?? '').replace(/\/$/, '');
+  const url = known.listsModels ? `${base}/models` : `${base}/models/${encodeURIComponent(name)}`;
   try {
-    const headers = toHeaders(provider, key);
+    const headers = key ? known.toKeyHeaders(key) : {};
     const response = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(TIMEOUT_MS) });
-    return toFinding(response.status, { provider, name }, isList ? await readNames(response) : undefined);
+    return toFinding(response.status, { provider, name }, known.listsModels ? await readNames(response) : undefined);
   } catch (error) {
     const cause = error instanceof Error && error.cause ? error.cause : error;
     const { host } = new URL(url);
@@ -94,10 +90,4 @@ function toFinding(status: number, model: { provider: string; name: string }, na
 async function readNames(response: Response): Promise<string[]> {
   const body = (await response.json().catch(() => undefined)) as { data?: { id?: string }[] } | undefined;
   return (body?.data ?? []).map(({ id = '' }) => id);
-}
-
-function toHeaders(provider: string, key: string | undefined): Record<string, string> {
-  if (!key) return {};
-  if (provider === 'anthropic') return { 'x-api-key': key, 'anthropic-version': '2023-06-01' };
-  return provider === 'google' ? { 'x-goog-api-key': key } : { authorization: `Bearer ${key}` };
 }

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import type { Request, Response } from 'express';
 import type { QueryConfig } from 'pg';
 import type { RateLimiterRes } from 'rate-limiter-flexible';
-import type { UserLimits } from '../../../config/limits.ts';
 import { InvalidError, LimitError } from '../../../core/errors.ts';
 import { LARGE_BYTES } from '../../../core/parse-json.ts';
 import { runAsSystem } from '../../context.ts';
@@ -16,6 +15,19 @@ import { type Load, loadFor, type Operation } from '../operation/operation.ts';
  * Limits per caller: slots, counted in this process, for what a caller does at once; rates, counted in the database, for
  * what a caller does in a minute.
  */
+
+/** The limits of one caller, by their settings; a limit that does not apply is infinite. */
+export type UserLimits = Record<
+  | 'MAX_INVOCATIONS_PER_USER'
+  | 'MAX_REQUESTS_PER_USER'
+  | 'MAX_HEAVY_READS_PER_USER'
+  | 'MAX_CONNECTIONS_PER_ADDRESS'
+  | 'MAX_READS_PER_MINUTE'
+  | 'MAX_WRITES_PER_MINUTE'
+  | 'MAX_INVOCATIONS_PER_MINUTE'
+  | 'MAX_USER_BYTES',
+  number
+>;
 
 /** Limits how much of a resource each caller uses concurrently, counted in this process. */
 export interface Slots {

@@ -1,7 +1,8 @@
 import { afterEach, expect, test } from 'vitest';
 import { CircuitBreaker } from '../../../../src/agent/definition/circuit-breaker.ts';
-import type { Model, ModelRequest, ProviderName } from '../../../../src/agent/definition/model.ts';
+import type { Model, ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
+import { type ProviderName, PROVIDERS } from '../../../../src/agent/providers/index.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../../../support/fake-provider.ts';
@@ -12,7 +13,7 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.close()));
 });
 
-const PROVIDERS: ProviderName[] = ['openai-compatible', 'openai', 'anthropic', 'google'];
+const NAMES = PROVIDERS.map(({ name }) => name);
 const second = () => scriptedModel([[{ text: 'from the second' }]]);
 
 async function start(provider: ProviderName, script: FakeAnswer[]) {
@@ -42,7 +43,7 @@ async function run(model: Model, members: object = {}, input: object = {}) {
   return { fallback, reserved, counted, end, event: end.lastEvent ?? events.at(-1) };
 }
 
-test.each(PROVIDERS)('%s: where it fails, the fallback answers, is reserved and counted', async (provider) => {
+test.each(NAMES)('%s: where it fails, the fallback answers, is reserved and counted', async (provider) => {
   const { server, model } = await start(provider, [{ status: 503 }]);
   const { end, event, reserved, counted, fallback } = await run(model);
   expect(server.requests).toHaveLength(2);
@@ -58,14 +59,14 @@ test.each(PROVIDERS)('%s: where it fails, the fallback answers, is reserved and 
   expect(counted).toEqual(['other as scripted-1']);
 });
 
-test.each(PROVIDERS)('%s: what has shown text does not fall back', async (provider) => {
+test.each(NAMES)('%s: what has shown text does not fall back', async (provider) => {
   const { model } = await start(provider, [{ text: ['Hel'], stop: 'end' }]);
   const { end, fallback } = await run(model);
   expect(end.error?.code).toBe('model_stream_cut');
   expect(fallback.requests).toEqual([]);
 });
 
-test.each(PROVIDERS)("%s: an answer that does not begin in time is another model's", async (provider) => {
+test.each(NAMES)("%s: an answer that does not begin in time is another model's", async (provider) => {
   const { model } = await start(provider, [{ stop: 'silent' }]);
   const { end, event } = await run(model, { firstTokenMs: 20 });
   expect(end.output).toBe('from the second');

@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
-import type { ProviderName } from '../../../../src/agent/definition/model.ts';
+import type { ProviderName } from '../../../../src/agent/providers/index.ts';
 
 let close: (() => unknown) | undefined;
 afterEach(() => close?.());

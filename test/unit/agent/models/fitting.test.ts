@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { ModelAnswer, ProviderName } from '../../../../src/agent/definition/model.ts';
+import type { ModelAnswer } from '../../../../src/agent/definition/model.ts';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
 import {
   decodeArguments,
@@ -9,8 +9,9 @@ import {
   type FittedSchema,
   fitSchema,
 } from '../../../../src/agent/models/fit-schema.ts';
-import { GOOGLE } from '../../../../src/agent/providers/google.ts';
-import { ANTHROPIC } from '../../../../src/agent/providers/anthropic.ts';
+import { anthropic } from '../../../../src/agent/providers/anthropic.ts';
+import { google } from '../../../../src/agent/providers/google.ts';
+import type { ProviderName } from '../../../../src/agent/providers/index.ts';
 import { arbitraryCall, arbitraryRequest } from '../../../support/arbitrary-requests.ts';
 import { startFakeProvider } from '../../../support/fake-provider.ts';
 import { FACTS, type Rules } from '../../../support/provider-checks.ts';
@@ -77,8 +78,8 @@ function isNewName(code: Code | undefined, name: string, seen = new Set<Code>())
 }
 
 test.each([
-  ['google', GOOGLE],
-  ['anthropic', ANTHROPIC],
+  ['google', google.facts(undefined, '')],
+  ['anthropic', anthropic.facts(undefined, '')],
 ])('%s: arguments come back as they went', (_, facts) => {
   const property = fc.property(arbitraryCall, ([parameters, args]) => {
     const fitted = fitSchema(parameters, facts);

@@ -7,13 +7,12 @@ import type {
   ModelDelta,
   ModelRequest,
   ToolChoice,
-  ProviderName,
 } from '../../../../src/agent/definition/model.ts';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
-import { factsOf } from '../../../../src/agent/models/provider.ts';
+import { findProvider, type ProviderName, PROVIDERS } from '../../../../src/agent/providers/index.ts';
+import { isStrict } from '../../../../src/agent/providers/openai.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
-import { isStrict } from '../../../../src/agent/models/answer-form.ts';
 import { startFakeProvider, type FakeAnswer, type FakeProvider } from '../../../support/fake-provider.ts';
 
 const KEY = 'key-canary-12345';
@@ -86,9 +85,9 @@ const usageMetadata = {
   totalTokenCount: 127,
 };
 const CALLS = [{ id: 'call-1', name: 'work', arguments: '{"n":1}' }];
-const PROVIDERS: ProviderName[] = ['openai-compatible', 'openai', 'anthropic', 'google'];
+const NAMES = PROVIDERS.map(({ name }) => name);
 
-describe.each(PROVIDERS)('%s', (provider) => {
+describe.each(NAMES)('%s', (provider) => {
   test('text, streamed as it comes, with version, reason and usage', async () => {
     const { deltas, answer, server } = await ask(provider, [{ text: ['Hel', 'lo ', 'there'] }]);
     expect(deltas).toEqual(['Hel', 'lo ', 'there'].map((text) => ({ role: 'model', parts: [{ text }] })));
@@ -536,7 +535,7 @@ describe('schemas of tools that others wrote', () => {
     tree: { 'left.most': { value: 1 } },
   };
 
-  test.each(PROVIDERS)(
+  test.each(NAMES)(
     '%s: they are told as it takes them, and calls come back under their own names',
     async (provider) => {
       const given = [
@@ -554,7 +553,7 @@ describe('schemas of tools that others wrote', () => {
       for (const name of ['text', 'data', 'mime_type', 'above', 'maybe']) expect(told).toContain(`"${name}":{`);
       expect(told).not.toContain('"$filter":');
       // The model calls by what it was told: the names of the first request, in order.
-      const facts = factsOf(provider, undefined, 'fake-model');
+      const facts = findProvider(provider).facts(undefined, 'fake-model');
       const sent = fitTools({ tools: given }, facts).toArguments('odd', args);
       const calls = [{ id: 'c', name: 'odd', arguments: JSON.stringify(sent) }];
       const { answer } = await ask(provider, [{ calls }], members);
@@ -563,7 +562,7 @@ describe('schemas of tools that others wrote', () => {
     },
   );
 
-  test.each(PROVIDERS)('%s: tools beyond its number are named to the model', async (provider) => {
+  test.each(NAMES)('%s: tools beyond its number are named to the model', async (provider) => {
     const many = Array.from({ length: 140 }, (_, place) => ({ ...tools[0], name: `tool_${place}` })) as typeof tools;
     const left: { tool: string }[] = [];
     const { server } = await ask(provider, [{ text: ['ok'] }], {
@@ -657,7 +656,7 @@ describe('the form of an answer on the wire', () => {
     expect(called.answer.content?.parts).toMatchObject([{ functionCall: { name: 'work', args: { n: 1 } } }]);
   });
 
-  test.each(PROVIDERS)('%s: a form that is refused is asked for in words', async (provider) => {
+  test.each(NAMES)('%s: a form that is refused is asked for in words', async (provider) => {
     const script = [{ status: 400 }, { text: [OUTPUT] }];
     const { server, answer } = await ask(provider, script, { outputSchema: closed });
     expect(server.requests.map(({ body }) => words(body))).toEqual([provider === 'openai-compatible', true]);

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
-import type { ProviderName } from '../../../../src/agent/definition/model.ts';
-import { factsOf } from '../../../../src/agent/models/provider.ts';
 import { toPrompt } from '../../../../src/agent/models/to-prompt.ts';
+import { findProvider, type ProviderName } from '../../../../src/agent/providers/index.ts';
 import type { Content, Part } from '../../../../src/core/content.ts';
 
-const promptFor = (provider: ProviderName, modelName: string, contents: Content[]) => {
+const promptFor = (name: ProviderName, modelName: string, contents: Content[]) => {
+  const provider = findProvider(name);
   const { signal } = new AbortController();
   const request = { modelName, instruction: '', contents, tools: [], sampling: {}, signal };
-  const facts = factsOf(provider, undefined, modelName);
+  const facts = provider.facts(undefined, modelName);
   return toPrompt(request, { provider, facts, tools: fitTools(request, facts) }).prompt;
 };
 const promptOf = (...contents: Content[]) => promptFor('openai-compatible', 'any', contents);

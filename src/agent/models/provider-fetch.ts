@@ -1,33 +1,45 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { JsonObject } from '../../core/content.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
-import type { ProviderName } from '../definition/model.ts';
-import { AnthropicCleaner } from './clean-anthropic.ts';
-import { toObject, toObjects } from './clean-members.ts';
-import type { Cleaner, Listener } from './cleaner.ts';
-import { ChatCleaner } from './clean-chat.ts';
-import { GoogleCleaner } from './clean-google.ts';
-import { ResponsesCleaner } from './clean-responses.ts';
-import { fromStreamError, ModelFailure } from './model-error.ts';
+import type { Cleaner, Listener } from '../providers/cleaner.ts';
+import { fromStreamError, ModelFailure } from '../providers/model-error.ts';
+import type { Provider } from '../providers/provider.ts';
+import { toObject, toObjects } from '../providers/response-members.ts';
 
 const listeners = new AsyncLocalStorage<Listener>();
 
 export const listenWith = <Value>(listener: Listener, run: () => Value): Value => listeners.run(listener, run);
 
-const CLEANERS: Record<ProviderName, new (listener: Listener) => Cleaner> = {
-  'openai-compatible': ChatCleaner,
-  openai: ResponsesCleaner,
-  anthropic: AnthropicCleaner,
-  google: GoogleCleaner,
-};
+/** Matches a lone UTF-16 surrogate, which JSON.stringify writes as an escape sequence and providers reject. */
+const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
+
+function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
+  const body = init?.body;
+  if (typeof body !== 'string' || !body.includes('\\ud')) return init;
+  return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
+}
+
+/** Limits and rewrites HTTP responses: endless lines or nesting then fail the model call and not the process. */
+export const fetchFrom =
+  (provider: Provider): typeof fetch =>
+  async (input, init) => {
+    const response = await fetch(input, withWholeText(init));
+    // The AI SDK packages read every HTTP response as a stream, whatever its media type, except errors and embeddings.
+    const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
+    const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
+    const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
+    return isStream ? cleanAnswer(bounded, provider) : bounded;
+  };
 
 /** Rewrites the body of a provider's response into a form that the provider's AI SDK package can read. */
-export function cleanAnswer(response: Response, provider: ProviderName): Response {
+function cleanAnswer(response: Response, { Cleaner }: Provider): Response {
   const listener = listeners.getStore();
   if (!response.body || !listener) return response;
   const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());
-  return withBody(response, clean(text, new CLEANERS[provider](listener), listener));
+  return withBody(response, clean(text, new Cleaner(listener), listener));
 }
 
 async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: Listener): AsyncGenerator<string> {

@@ -1,7 +1,127 @@
-import type { JsonObject } from '../../core/content.ts';
-import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './clean-members.ts';
+import type { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { type JsonObject, toMembers } from '../../core/content.ts';
 import type { Cleaner, Listener } from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
+import { isStrict } from './openai.ts';
+import { ARGUMENT_NAME, IMAGES, PDF, type Provider, type ProviderFacts, TOOL_NAME } from './provider.ts';
+import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './response-members.ts';
+
+/**
+ * What nearly all servers for OpenAI's chat completions API accept, because any model may be behind the address; the
+ * chat templates of local models (Mistral, Gemma, Qwen) are the strictest.
+ */
+const COMPATIBLE: ProviderFacts = {
+  callIds: { fits: /^[a-zA-Z0-9_-]{1,40}$/, length: 24 },
+  toolName: TOOL_NAME,
+  argumentName: ARGUMENT_NAME,
+  formTools: [],
+  description: 1_024,
+  tools: 128,
+  choosesByName: false,
+  schemas: 'json-schema',
+  files: {
+    types: new Set([...IMAGES, PDF, 'audio/wav', 'audio/mpeg']),
+    addressTypes: new Set(IMAGES),
+    addresses: /^https?:$/,
+    size: 20_900_000,
+    count: 100,
+  },
+  resultFiles: undefined,
+  answerFiles: undefined,
+  afterResults: undefined,
+  takesThoughts: true,
+  thoughtData: [],
+  outputSchemas: 'tried',
+  outputTokens: 1,
+  stops: 4,
+};
+
+/**
+ * What Mistral's models accept. On any server, their tokenizers require function call ids of nine letters and digits,
+ * and reject a user message directly after tool results.
+ */
+const MISTRAL: ProviderFacts = {
+  ...COMPATIBLE,
+  callIds: { fits: /^[a-zA-Z0-9]{9}$/, length: 9 },
+  afterResults: 'I have the results.',
+  takesThoughts: false,
+};
+
+/** What DeepSeek's models accept: text only, no files. */
+const DEEPSEEK: ProviderFacts = {
+  ...COMPATIBLE,
+  files: { ...COMPATIBLE.files, types: new Set(), addressTypes: new Set() },
+};
+
+const WITHOUT_THOUGHTS: ProviderFacts = { ...COMPATIBLE, takesThoughts: false };
+
+/** What the models of these providers accept, by the end of the server's host name. */
+const HOSTS: readonly [RegExp, ProviderFacts][] = [
+  [/(?:^|\.)mistral\.ai$/, { ...MISTRAL, members: { stream_options: undefined, seed: 'random_seed' } }],
+  [/(?:^|\.)deepseek\.com$/, DEEPSEEK],
+  [/(?:^|\.)(?:groq\.com|cerebras\.ai)$/, WITHOUT_THOUGHTS],
+];
+
+/** Matches the names of Mistral's models, whose limits (ids, order of messages) apply on any server. */
+const MISTRAL_MODEL = /mi(?:s|x|nis)tral|codestral|devstral|magistral|pixtral|voxtral/i;
+
+/** Chooses the facts by the server's host name, else by the model's name. */
+function toFacts(baseUrl: string | undefined, modelName: string): ProviderFacts {
+  const host = URL.parse(baseUrl ?? '')?.hostname ?? '';
+  const hostFacts = HOSTS.find(([pattern]) => pattern.test(host))?.[1];
+  if (hostFacts) return hostFacts;
+  return MISTRAL_MODEL.test(modelName) ? MISTRAL : COMPATIBLE;
+}
+
+/**
+ * Reads OpenRouter's reasoning (`reasoning_details`), which the AI SDK package does not know. Pieces with the same
+ * index are joined, and the finish part of the stream carries the result.
+ */
+const DETAILS: NonNullable<Parameters<typeof createOpenAICompatible>[0]['metadataExtractor']> = {
+  extractMetadata: () => Promise.resolve(undefined),
+  createStreamExtractor: () => {
+    const details: JsonObject[] = [];
+    return {
+      processChunk(chunk) {
+        const { choices } = toMembers(chunk);
+        const { delta } = toMembers(Array.isArray(choices) ? choices[0] : undefined);
+        const { reasoning_details: pieces } = toMembers(delta);
+        for (const each of Array.isArray(pieces) ? pieces : []) addDetail(details, toMembers(each));
+      },
+      buildMetadata: () => (details.length > 0 ? { compatible: { reasoningDetails: details as never } } : undefined),
+    };
+  },
+};
+
+/** Renames or removes members of the request body as the provider requires. */
+const withMembers = (body: JsonObject, members: ProviderFacts['members']): JsonObject =>
+  members === undefined
+    ? body
+    : Object.fromEntries(
+        Object.entries(body).flatMap(([name, value]) => {
+          const sentName = Object.hasOwn(members, name) ? members[name] : name;
+          return sentName === undefined ? [] : [[sentName, value]];
+        }),
+      );
+
+/** Members of OpenRouter's `reasoning_details` whose text arrives in several pieces. */
+const PIECES = ['text', 'summary', 'data'];
+
+function addDetail(details: JsonObject[], detail: JsonObject): void {
+  const last = details.at(-1);
+  const isSame =
+    last && last['type'] === detail['type'] && last['index'] === detail['index'] && detail['index'] !== undefined;
+  const isNext = isSame && (last['id'] ?? detail['id']) === (detail['id'] ?? last['id']);
+  if (!isNext) {
+    details.push({ ...detail });
+    return;
+  }
+  for (const [name, value] of Object.entries(detail)) {
+    const before = last[name];
+    if (PIECES.includes(name) && typeof before === 'string' && typeof value === 'string') last[name] = before + value;
+    else if (value !== null && value !== undefined) last[name] = value;
+  }
+}
 
 interface OpenCall {
   index: number | undefined;
@@ -23,7 +143,7 @@ const REASONS: Record<string, string> = {
   safety: 'content_filter',
 };
 
-export class ChatCleaner implements Cleaner {
+class ChatCleaner implements Cleaner {
   readonly #listener: Listener;
   readonly #calls: OpenCall[] = [];
   #reason: string | undefined;
@@ -176,3 +296,44 @@ function toUsage(chunk: JsonObject, choice: JsonObject | undefined): JsonObject 
   const usage = counts ?? toNumbers(choice?.['usage']);
   return usage && Object.keys(usage).length > 0 ? usage : undefined;
 }
+
+export const openaiCompatible: Provider<'openai-compatible'> = {
+  name: 'openai-compatible',
+  baseUrl: undefined,
+  examples: [
+    'MODEL_BASE_URL=https://openrouter.ai/api/v1 MODEL_NAME=qwen/qwen3-32b MODEL_API_KEY=sk-or-…',
+    'MODEL_BASE_URL=http://localhost:11434/v1 MODEL_NAME=qwen3',
+  ],
+  toKeyHeaders: (key) => ({ authorization: `Bearer ${key}` }),
+  listsModels: true,
+  async load({ apiKey, baseURL, fetch }) {
+    const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
+    return createOpenAICompatible({
+      name: 'compatible',
+      baseURL,
+      includeUsage: true,
+      supportsStructuredOutputs: true,
+      metadataExtractor: DETAILS,
+      transformRequestBody: (body) => withMembers(body, toFacts(baseURL, '').members),
+      ...(apiKey && { apiKey }),
+      fetch,
+    });
+  },
+  hasEmbeddings: true,
+  facts: toFacts,
+  toOptions: ({ outputSchema }) =>
+    outputSchema ? { compatible: { strictJsonSchema: isStrict(outputSchema) } } : undefined,
+  Cleaner: ChatCleaner,
+  mayOmitThoughtTag: true,
+  messageThoughts: {
+    read({ compatible }) {
+      const reasoningDetails = compatible?.['reasoningDetails'];
+      return reasoningDetails === undefined ? undefined : { compatible: { reasoningDetails } };
+    },
+    ofData({ compatible }) {
+      const details = compatible?.['reasoningDetails'];
+      return Array.isArray(details) ? details : [];
+    },
+    toOptions: (details) => ({ openaiCompatible: { reasoning_details: details as never } }),
+  },
+};
