@@ -8,7 +8,7 @@ import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from '.
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
 import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { requeueRuns, skipRuns } from './run-store.ts';
-import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
+import { withAnchor, getNextTime, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
 /** Number of future due times that are computed to find the shortest interval of a schedule. */
 const SAMPLED_TIMES = 20;
@@ -17,7 +17,7 @@ type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 
 /** Converts the date and time after which a cronjob no longer fires, in the time zone of the cronjob's schedule. */
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
-  until == null ? null : (toInstant(until, schedule.timezone ?? 'UTC') ?? null);
+  until == null ? null : toInstant(until, schedule.timezone ?? 'UTC');
 
 /** @throws {ValidationFailedError} if the schedule never fires, or fires more often than allowed */
 export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
@@ -76,7 +76,7 @@ export function toNewCronjob(
     maxRuns: body.maxRuns ?? null,
     maxFailures: body.maxFailures ?? 10,
     webhookUrl: body.webhookUrl ?? null,
-    nextRunTime: enabled ? (getNextTimes(schedule, now, 1)[0] ?? null) : null,
+    nextRunTime: enabled ? (getNextTime(schedule, now) ?? null) : null,
     createTime: now,
     updateTime: now,
   };
@@ -122,7 +122,7 @@ async function newTimes(
   const schedule = body.schedule ? withAnchor(body.schedule, now) : requireSound(cronjob);
   const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
   checkSchedule(schedule, now, until, limits);
-  const nextRunTime = cronjob.enabled ? (getNextTimes(schedule, now, 1)[0] ?? null) : null;
+  const nextRunTime = cronjob.enabled ? (getNextTime(schedule, now) ?? null) : null;
   return { schedule: toStored(schedule), until, nextRunTime };
 }
 
@@ -155,7 +155,7 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: S
     );
   }
   checkSchedule(schedule, now, cronjob.until, limits);
-  const [nextRunTime = null] = getNextTimes(schedule, now, 1);
+  const nextRunTime = getNextTime(schedule, now) ?? null;
   const revision = cronjob.revision + 1;
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
 }

@@ -1,6 +1,5 @@
-import { Cron } from 'croner';
+import { Cron, CronDate } from 'croner';
 import { z } from 'zod';
-import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 
 export const MAX_CRON_LENGTH = 256;
 
@@ -12,58 +11,47 @@ const OFFSET = /(?:Z|[+-]\d\d:?\d\d)$/;
 const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
 
 /**
- * Returns the next times of a five-field cron expression strictly after a moment. Lists and ranges of hours and minutes
- * count as fixed times (`no-wildcard`): by croner's default they would fire twice when clocks go back, and not at all
- * when clocks go forward.
+ * Reads a five-field cron expression. Without a wildcard or step in its minutes and hours (`isTimeOfDay`) it is matched
+ * with wall-clock times, because croner omits those that a clock change across midnight skips. With one it keeps its
+ * pace: croner matches it in the time zone, and so omits what a clock change skips and repeats what it repeats.
  */
-export function getNextCronTimes(cron: string, timezone: string, after: Date, count: number): Date[] {
-  const times = read(cron, timezone).nextRuns(count, after);
-  const skipped = findSkippedTimes(cron, timezone, after, times.at(-1) ?? after);
-  return sortTimes([...times, ...skipped]).slice(0, count);
+function readCron(cron: string, timezone: string): { pattern: Cron; isTimeOfDay: boolean } {
+  const [minute = '', hour = '', monthDay = '', , weekday = ''] = cron.trim().split(/\s+/);
+  const isTimeOfDay = !/[*/?]/.test(minute + hour);
+  // As in Vixie cron a day has to match both day fields if one of them begins with a wildcard, otherwise either of them.
+  const domAndDow = [monthDay, weekday].some((field) => /^[*?]/.test(field));
+  const pattern = new Cron(cron, { timezone: isTimeOfDay ? 'UTC' : timezone, mode: '5-part', domAndDow, paused: true });
+  return { pattern, isTimeOfDay };
 }
 
-/** Lists a cron's past times, newest first; otherwise like {@link getNextCronTimes}. */
-export function getPreviousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
-  const times = read(cron, timezone).previousRuns(count, before);
-  const skipped = findSkippedTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
-  return sortTimes([...times, ...skipped])
-    .toReversed()
-    .slice(0, count);
+/** Yields the times of a cron expression after a moment, in whole seconds. */
+export function* cronTimesAfter(cron: string, timezone: string, after: Date): Generator<Date> {
+  const { pattern, isTimeOfDay } = readCron(cron, timezone);
+  let last = after;
+  let match = pattern.nextRun(isTimeOfDay ? toWallClock(after, timezone) : after);
+  for (; match; match = pattern.nextRun(match)) {
+    const time = isTimeOfDay ? fromWallClock(match, timezone) : match;
+    if (time > last) yield (last = time);
+  }
 }
 
-/**
- * Matches a wildcard or step in minutes or hours: a cron that fires at intervals needs no substitute for skipped times.
- */
-const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
-
-/**
- * Substitutes for fixed times that a clock change across midnight skips, because the library croner omits these times.
- */
-const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
-  PACE.test(cron)
-    ? []
-    : listMidnightGaps(timezone, after, upTo)
-        .filter(({ from, to }) => matchesBetween(read(cron, 'UTC'), from, to))
-        .map(({ at }) => at);
-
-/** True if a cron pattern matches any wall-clock time from `from` (inclusive) to `to` (exclusive). */
-function matchesBetween(pattern: Cron, from: Date, to: Date): boolean {
-  const first = pattern.nextRun(new Date(from.getTime() - 1000));
-  return first !== null && first < to;
+/** Yields the times of a cron expression before a moment, newest first. */
+export function* cronTimesBefore(cron: string, timezone: string, before: Date): Generator<Date> {
+  const { pattern, isTimeOfDay } = readCron(cron, timezone);
+  let last = before;
+  let [match] = pattern.previousRuns(1, isTimeOfDay ? latestWallClock(before, timezone) : before);
+  for (; match; [match] = pattern.previousRuns(1, match)) {
+    const time = isTimeOfDay ? fromWallClock(match, timezone) : match;
+    if (time < last) yield (last = time);
+  }
 }
-
-const sortTimes = (times: Date[]): Date[] =>
-  [...new Set(times.map((time) => time.getTime()))].toSorted((a, b) => a - b).map((ms) => new Date(ms));
-
-const read = (cron: string, timezone: string) =>
-  new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
 
 export function cronError(cron: string): string | undefined {
   const fields = cron.trim().split(/\s+/).length;
   if (fields !== CRON_FIELDS)
     return `a cron expression has ${CRON_FIELDS} fields, this has ${cron.trim() ? fields : 0}`;
   try {
-    getNextCronTimes(cron, 'UTC', new Date(0), 0);
+    readCron(cron, 'UTC');
     return undefined;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -94,94 +82,43 @@ export function dateTimeError(text: string): string | undefined {
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
 }
 
-/**
- * Converts a date and time to a moment in whole seconds. A time without an offset is a wall-clock time of `timezone`:
- * if a clock change skips it, the first moment after the change is returned; if it occurs twice, the first moment.
- * @returns `undefined` if the clock changes of the time zone cannot be computed for that year
- */
-export function toInstant(dateTime: string, timezone: string): Date | undefined {
+/** Converts a date and time, without an offset by the clock of `timezone` and in whole seconds, to a moment. */
+export function toInstant(dateTime: string, timezone: string): Date {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
-  const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
-  // The date is a cron pattern, because croner would shift a date that a clock change skips by the length of the
-  // change.
-  const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
-  const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
-  const before = new Date(midnight - 2 * DAY_MS);
-  const pattern = (zone: string) => new Cron(fields.join(' '), { timezone: zone, mode: '7-part', paused: true });
-  const next = pattern(timezone).nextRun(before);
-  if (next) return next;
-  const gaps = listMidnightGaps(timezone, before, new Date(midnight + 2 * DAY_MS));
-  return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
+  return fromWallClock(new Date(`${dateTime.replace(/\..*/, '')}Z`), timezone);
 }
 
-/** Clock change that skips midnight (Nuuk) or a whole day (Apia, 2011). Wall-clock times are written as if in UTC. */
-interface MidnightGap {
-  /** The first moment after the clock change. */
-  at: Date;
-  /** The first skipped wall-clock time. */
-  from: Date;
-  /** The wall-clock midnight that begins the first day with times that are not skipped. */
-  to: Date;
-}
-
-/** A week, because no zone changes clocks forward and back within one. The shortest known period is five weeks. */
-const STEP_MS = 7 * DAY_MS;
-const gapsByYear = new BoundedCache<MidnightGap[]>();
-
-/** Lists a time zone's clock changes that skip midnight, from `after` (exclusive) to `upTo` (inclusive), in order. */
-function listMidnightGaps(timezone: string, after: Date, upTo: Date): MidnightGap[] {
-  const years = upTo.getUTCFullYear() - after.getUTCFullYear() + 1;
-  return Array.from({ length: years }, (_, n) => findGaps(timezone, after.getUTCFullYear() + n))
-    .flat()
-    .filter(({ at }) => at > after && at <= upTo);
-}
-
-/** Caches a time zone's clock changes as long as the process runs. */
-function findGaps(timezone: string, year: number): MidnightGap[] {
-  const name = `${timezone} ${year}`;
-  const cached = gapsByYear.get(name);
-  if (cached) return cached;
-  const gaps: MidnightGap[] = [];
-  const wallAt = createWallClock(timezone);
-  const offsetAt = (ms: number) => wallAt(ms) - ms;
-  const end = Date.UTC(year + 1, 0, 1);
-  for (let start = Date.UTC(year, 0, 1), before = offsetAt(start); start < end; start += STEP_MS) {
-    const stop = Math.min(start + STEP_MS, end);
-    const offset = offsetAt(stop);
-    if (offset > before) {
-      const at = findFirst(start, stop, (ms) => offsetAt(ms) > before);
-      const from = at + before;
-      const to = Math.floor(wallAt(at) / DAY_MS) * DAY_MS;
-      if (from < to) gaps.push({ at: new Date(at), from: new Date(from), to: new Date(to) });
-    }
-    before = offset;
+/**
+ * Returns the first moment at which a zone's clock shows a wall-clock time, written as if in UTC, or a later one: of a
+ * repeated time its first occurrence, of a skipped time the end of the gap.
+ */
+function fromWallClock(wall: Date, timezone: string): Date {
+  const ms = wall.getTime();
+  // Offsets are shorter than a day, and no zone changes its clocks twice within two days.
+  const before = offsetAt(ms - DAY_MS, timezone);
+  const after = offsetAt(ms + DAY_MS, timezone);
+  const moment = [ms - before, ms - after].find((each) => each + offsetAt(each, timezone) === ms);
+  if (moment !== undefined) return new Date(moment);
+  let [low, high] = [ms - after, ms - before];
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (offsetAt(middle, timezone) === before) low = middle;
+    else high = middle;
   }
-  gapsByYear.set(name, gaps);
-  return gaps;
+  return new Date(high);
 }
 
-/** Binary search: returns the first whole second in (`low`, `high`] from which `holds` is true. */
-function findFirst(low: number, high: number, holds: (ms: number) => boolean): number {
-  if (high - low <= 1000) return high;
-  const middle = low + Math.floor((high - low) / 2000) * 1000;
-  return holds(middle) ? findFirst(low, middle, holds) : findFirst(middle, high, holds);
+const toWallClock = (moment: Date, timezone: string) =>
+  new Date(moment.getTime() + offsetAt(moment.getTime(), timezone));
+
+/** The latest wall-clock time that a zone's clock has shown until a moment: it may have gone back on the day before. */
+function latestWallClock(moment: Date, timezone: string): Date {
+  const ms = moment.getTime();
+  return new Date(ms + Math.max(offsetAt(ms, timezone), offsetAt(ms - DAY_MS, timezone)));
 }
 
-/** Returns a function that converts a moment to the wall-clock time of a zone, in whole seconds, as if it were UTC. */
-function createWallClock(timeZone: string): (ms: number) => number {
-  const format = new Intl.DateTimeFormat('en', {
-    timeZone,
-    hourCycle: 'h23',
-    year: 'numeric',
-    month: 'numeric',
-    day: 'numeric',
-    hour: 'numeric',
-    minute: 'numeric',
-    second: 'numeric',
-  });
-  return (ms) => {
-    const parts = Object.fromEntries(format.formatToParts(ms).map(({ type, value }) => [type, Number(value)]));
-    const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = parts;
-    return Date.UTC(year, month - 1, day, hour, minute, second);
-  };
+/** The milliseconds by which a zone's clock is ahead of UTC. */
+function offsetAt(ms: number, timezone: string): number {
+  const { year, month, day, hour, minute, second, ms: fraction } = new CronDate(new Date(ms), timezone);
+  return Date.UTC(year, month, day, hour, minute, second, fraction) - ms;
 }

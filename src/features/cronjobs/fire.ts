@@ -5,7 +5,7 @@ import type { Metrics } from '../../platform/metrics.ts';
 import type { CronjobRow } from './cronjob-store.ts';
 import { toSchedule } from './cronjob-view.ts';
 import { type Firing, fireCronjobs, listNextCronjobs, type NextCronjob, type PlannedRun } from './due-store.ts';
-import { getNextTimes, getTimesBetween } from './schedule.ts';
+import { getNextTime, getTimesBetween } from './schedule.ts';
 
 /** Maximum cronjobs per statement. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
@@ -62,7 +62,7 @@ function planFiring({ cronjob, now, openRuns }: NextCronjob, newId: () => string
     ...applyOverlapPolicy(fired, cronjob, openRuns),
   ];
   const isLast = fired.length >= remaining;
-  const [next] = isLast ? [] : getNextTimes(schedule, now, 1);
+  const next = isLast ? undefined : getNextTime(schedule, now);
   if (next && !(cronjob.until && next >= cronjob.until)) return { runs, next };
   const reason = isLast
     ? `It ran ${cronjob.maxRuns} times, as often as it should.`

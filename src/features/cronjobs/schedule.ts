@@ -3,8 +3,8 @@ import { textFormat } from '../../core/text-format.ts';
 import {
   toInstant,
   MAX_CRON_LENGTH,
-  getNextCronTimes,
-  getPreviousCronTimes,
+  cronTimesAfter,
+  cronTimesBefore,
   cronError,
   dateTimeError,
   timezoneError,
@@ -68,7 +68,7 @@ const cron = z.strictObject({
   type: z.literal('cron').describe('Kind of the schedule.'),
   cron: textFormat('cron', cronError, atMost(MAX_CRON_LENGTH)).describe(
     'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both ' +
-      'days are given, either of them matches.',
+      'days are given, either of them matches, but both have to where one begins with `*`.',
   ),
   timezone,
 });
@@ -90,75 +90,81 @@ export const scheduleSchema = z
 
 export type Schedule = z.infer<typeof scheduleSchema>;
 
-/** Next times in whole seconds, fewer than `count` if the schedule ends; intervals without anchor start at `after`. */
+/** The next times, fewer than `count` if the schedule ends. */
 export function getNextTimes(schedule: Schedule, after: Date, count: number): Date[] {
-  const zone = schedule.timezone ?? 'UTC';
-  if (schedule.type === 'once') {
-    const at = toInstant(schedule.onceAt, zone);
-    return at && at > after ? [at] : [];
-  }
-  if (schedule.type === 'interval') {
-    const anchor = schedule.anchorAt === undefined ? undefined : toInstant(schedule.anchorAt, zone);
-    return intervalTimes(anchor ?? after, schedule.intervalSeconds * 1000, after, count);
-  }
-  return getNextCronTimes(toCron(schedule), zone, after, count);
+  return take(timesAfter(schedule, after), count);
 }
+
+export const getNextTime = (schedule: Schedule, after: Date): Date | undefined => getNextTimes(schedule, after, 1)[0];
 
 /** Due times, oldest first; of more than `count` the newest. Includes `first`, even if time zone rules have changed. */
 export function getTimesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
-  const [second] = getNextTimes(schedule, first, 1);
-  if (!second || second > last) return [first];
-  const times = getLastTimes(schedule, first, last, count);
-  return times.length < count && (times[0] ?? last) > first ? [first, ...times] : times;
+  return take(timesBack(schedule, last, first), count).toReversed();
 }
 
-function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
-  if (schedule.type === 'once') return [];
+function take(times: Iterable<Date>, count: number): Date[] {
+  const taken: Date[] = [];
+  for (const time of times) {
+    taken.push(time);
+    if (taken.length === count) break;
+  }
+  return taken;
+}
+
+/** An interval counts elapsed time, regardless of clock changes: from its anchor, without one from `after`. */
+function* timesAfter(schedule: Schedule, after: Date): Generator<Date> {
+  const zone = schedule.timezone ?? 'UTC';
+  if (schedule.type === 'once') {
+    const at = toInstant(schedule.onceAt, zone);
+    if (at > after) yield at;
+  } else if (schedule.type === 'interval') {
+    const anchor = schedule.anchorAt === undefined ? after : toInstant(schedule.anchorAt, zone);
+    const stepMs = schedule.intervalSeconds * 1000;
+    const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
+    for (let n = Math.max(0, passed + 1); ; n++) yield new Date(anchor.getTime() + n * stepMs);
+  } else yield* cronTimesAfter(toCron(schedule), zone, after);
+}
+
+/** Yields the times from `last` back to `first`, both included. */
+function* timesBack(schedule: Schedule, last: Date, first: Date): Generator<Date> {
   if (schedule.type === 'interval') {
     const stepMs = schedule.intervalSeconds * 1000;
-    const steps = Math.floor((last.getTime() - first.getTime()) / stepMs);
-    const omitted = Math.max(0, steps + 1 - count);
-    return Array.from({ length: steps + 1 - omitted }, (_, n) => new Date(first.getTime() + (omitted + n) * stepMs));
+    const passed = Math.floor((last.getTime() - first.getTime()) / stepMs);
+    for (let n = passed; n > 0; n--) yield new Date(first.getTime() + n * stepMs);
+  } else if (schedule.type !== 'once') {
+    const afterLast = new Date(last.getTime() + 1);
+    for (const time of cronTimesBefore(toCron(schedule), schedule.timezone ?? 'UTC', afterLast)) {
+      if (time <= first) break;
+      yield time;
+    }
   }
-  // One second is added, because croner excludes the moment itself and truncates to seconds.
-  const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);
-  const times = getPreviousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
-  return times.filter((time) => time >= first).toReversed();
+  yield first;
 }
 
+/** The one form in which schedules by the clock are computed: minutes, hours and days as a cron expression. */
 function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): string {
   if (schedule.type === 'cron') return schedule.cron;
-  if (schedule.type === 'daily') return `${clock(schedule.time)} * * *`;
-  if (schedule.type === 'monthly') return `${clock(schedule.time)} ${schedule.monthDays.join(',')} * *`;
-  return `${clock(schedule.time)} * * ${(schedule.weekdays ?? [schedule.weekday]).join(',')}`;
-}
-
-/** Converts `08:05` to the minute and hour fields of a cron expression. */
-const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
-
-/** An interval schedule counts elapsed time, regardless of clock changes. */
-function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
-  const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
-  const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
-  return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
+  const time = schedule.time.split(':').map(Number).toReversed().join(' ');
+  if (schedule.type === 'daily') return `${time} * * *`;
+  if (schedule.type === 'monthly') return `${time} ${schedule.monthDays.join(',')} * *`;
+  return `${time} * * ${(schedule.weekdays ?? [schedule.weekday]).join(',')}`;
 }
 
 /** Stores the moment from which a schedule's intervals count, because later changes must not shift its due times. */
 export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
-  const [first = now] = getNextTimes(schedule, now, 1);
-  return { ...schedule, anchorAt: first.toISOString() };
+  return { ...schedule, anchorAt: new Date(now.getTime() + schedule.intervalSeconds * 1000).toISOString() };
 }
 
 /** Returns why a schedule never fires after `now` and before `until`, or `undefined` if it fires. */
 export function neverFiresReason(schedule: Schedule, now: Date, until?: Date): string | undefined {
-  const [first] = getNextTimes(schedule, now, 1);
+  const first = getNextTime(schedule, now);
   if (first && (!until || first < until)) return undefined;
   if (first && until) {
     const times = `its first time, ${first.toISOString()}, is not before its end, ${until.toISOString()}`;
     return `The schedule never fires: ${times}.`;
   }
   return schedule.type === 'once'
-    ? `The schedule never fires: ${schedule.onceAt} is over, or no such time exists.`
+    ? `The schedule never fires: ${schedule.onceAt} is over.`
     : 'The schedule never fires: no date matches it.';
 }

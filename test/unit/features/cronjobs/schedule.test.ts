@@ -96,6 +96,20 @@ describe('over the changes of the clocks of three years', () => {
     ]);
   });
 
+  test.each([
+    ['Africa/Cairo', '2026-04-22T22:15:00Z', ['2026-04-22T22:30', '2026-04-23T22:00', '2026-04-24T21:30']],
+    ['Asia/Beirut', '2026-03-27T22:15:00Z', ['2026-03-27T22:30', '2026-03-28T22:00', '2026-03-29T21:30']],
+    ['America/Santiago', '2026-09-05T04:15:00Z', ['2026-09-05T04:30', '2026-09-06T04:00', '2026-09-07T03:30']],
+    ['America/Havana', '2026-03-07T05:15:00Z', ['2026-03-07T05:30', '2026-03-08T05:00', '2026-03-09T04:30']],
+    ['America/Havana', '2026-10-31T04:15:00Z', ['2026-10-31T04:30', '2026-11-01T04:30', '2026-11-02T05:30']],
+  ])('half past midnight in %s after %s, where the clocks change at midnight', (timezone, after, expected) => {
+    const schedule = { type: 'daily', time: '00:30', timezone } as const;
+    const times = timesOf(schedule, after).map((time) => time.slice(0, 16));
+    expect(times).toEqual(expected);
+    const [first, last] = [new Date(`${times[0]}Z`), new Date(`${times[2]}Z`)];
+    expect(getTimesBetween(schedule, first, last, 10).map((time) => time.toISOString().slice(0, 16))).toEqual(expected);
+  });
+
   test('a list of minutes is a list of times of the day', () => {
     const quarterTo = { type: 'cron', cron: '0,30 2 * * *', timezone: 'Europe/Berlin' } as const;
     expect(timesOf(quarterTo, '2026-03-28T12:00:00Z')).toEqual([
@@ -143,6 +157,13 @@ describe('the time after a moment', () => {
     ['the last Friday', '0 8 * * FRI#L', ['2026-11-27', '2026-12-25', '2027-01-29']],
     ['names', '0 8 * JAN-FEB mon', ['2027-01-04', '2027-01-11', '2027-01-18']],
     ['either day', '0 8 1 * SUN', ['2026-11-22', '2026-11-29', '2026-12-01']],
+    ['either day, of several', '0 8 1,15 * 1-2', ['2026-11-23', '2026-11-24', '2026-11-30']],
+    ['both days: a step of dates and Monday', '0 8 */2 * 1', ['2026-11-23', '2026-12-07', '2026-12-21']],
+    ['both days: the first and a step of weekdays', '0 8 1 * */2', ['2026-12-01', '2027-04-01', '2027-05-01']],
+    ['both days: a list that begins with a wildcard', '0 8 *,1 * SUN', ['2026-11-22', '2026-11-29', '2026-12-06']],
+    ['both days: a question mark is a wildcard', '0 8 ?/10 * MON', ['2026-12-21', '2027-01-11', '2027-02-01']],
+    ['both days: a plus', '0 8 13 * +FRI', ['2027-08-13', '2028-10-13', '2029-04-13']],
+    ['either day, by a step of a range', '0 8 1-31/10 * MON', ['2026-11-23', '2026-11-30', '2026-12-01']],
     ['Sunday as 7', '0 8 * * 7', ['2026-11-22', '2026-11-29', '2026-12-06']],
     ['leap days', '0 8 29 2 *', ['2028-02-29', '2032-02-29', '2036-02-29']],
     ['more blanks', ' 0  8\t1 1 * ', ['2027-01-01', '2028-01-01', '2029-01-01']],
