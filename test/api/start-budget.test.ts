@@ -51,7 +51,6 @@ test.each([
   [/^@aws-sdk\/|^@smithy\//, 'the first object of a bucket'],
   [/^@modelcontextprotocol\//, 'the first MCP server'],
   [/^@opentelemetry\//, 'somebody who wants traces or metrics'],
-  [/^mathjs$/, 'the first calculation'],
   [/^(?:ajv|ajv-formats)$/, 'the first arguments of a call'],
   [/^express-openapi-validator$|^@apidevtools\//, 'the first body'],
   [/^(?:htmlparser2|entities)$/, 'the first page'],
