@@ -1,5 +1,5 @@
 # What runs is JavaScript and production packages only. The database is another container or a managed PostgreSQL, so the
-# optional packages (embedded PostgreSQL, Node itself) stay out.
+# optional package, the embedded PostgreSQL, stays out.
 FROM node:24-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -23,6 +23,7 @@ COPY LICENSE ./
 COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
+COPY --from=build /app/vendor ./vendor
 COPY migrations ./migrations
 
 # In a container the service is reached from outside, so it asks for a key: set RUNTIME_API_KEYS (or JWT_ISSUER).

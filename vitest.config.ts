@@ -20,6 +20,8 @@ export default defineConfig({
     ),
     globalSetup: ['test/support/global-setup.ts', 'test/support/front-ends.ts'],
     setupFiles: ['test/support/dialect-setup.ts', ...(isOnCluster ? ['test/support/citus-setup.ts'] : [])],
+    // Packages as they are, like those below node_modules.
+    server: { deps: { external: [/\/vendor\//] } },
     pool: 'forks',
     // More than cores: tests wait for the database, and for processes of their own, about a third of their time.
     maxWorkers: 3,

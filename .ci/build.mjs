@@ -1,14 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 // `npm run build`: dist/ is what the package and the container run. JavaScript with declarations, the OpenAPI document,
-// the committed build of the console, and the files of the development UI, so that its package with all that its server
-// needs stays out.
+// and the committed build of the console. Beside it, vendor/ has the files of the development UI.
 const root = fileURLToPath(new URL('..', import.meta.url));
-const require = createRequire(import.meta.url);
 const dist = join(root, 'dist');
 
 rmSync(dist, { recursive: true, force: true });
@@ -17,15 +14,8 @@ chmodSync(join(dist, 'main.js'), 0o755);
 // Without its white space, which is a third of it.
 const document = JSON.parse(readFileSync(join(root, 'src/platform/http/openapi/openapi.json'), 'utf8'));
 writeFileSync(join(dist, 'platform/http/openapi/openapi.json'), JSON.stringify(document));
-const ui = join(dirname(require.resolve('@google/adk-devtools')), '..');
-cpSync(join(ui, 'browser'), join(dist, 'features/doors/adk/browser'), { recursive: true });
 cpSync(join(root, 'console/dist'), join(dist, 'features/console/pages'), { recursive: true });
-copyFileSync(join(ui, '..', 'LICENSE'), join(dist, 'features/doors/adk/browser/LICENSE'));
-// One font of 5 MB of them.
-const font = join(root, 'node_modules/@fontsource/material-symbols-outlined');
-const weight = 'material-symbols-outlined-latin-400-normal.woff2';
-copyFileSync(join(font, 'files', weight), join(dist, 'features/doors/adk/icons.woff2'));
-copyFileSync(join(font, 'LICENSE'), join(dist, 'features/doors/adk/icons.LICENSE'));
+await import('./dev-ui.mjs');
 
 // Declarations that the entry points of the package do not reach describe nothing for its users.
 const reached = new Set();

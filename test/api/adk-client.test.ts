@@ -1,10 +1,12 @@
-import { createRequire, registerHooks } from 'node:module';
+import { registerHooks } from 'node:module';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ArtifactVersion } from '../../src/conversation/artifacts/artifact-version.ts';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, testApp } from '../support/app.ts';
+import { ADK_FILES } from '../support/front-ends.ts';
 
 /** The ADK JavaScript API client, unchanged, as its own users call it. Nobody here wrote it. */
 
@@ -34,14 +36,13 @@ interface AdkApiClient {
   deleteArtifact(params: ArtifactParams): Promise<void>;
 }
 
-/** Its one import of a package that is replaced by an empty one here (package.json, overrides). */
+/** Its one import of a package. */
 const GENAI = `data:text/javascript,${encodeURIComponent(
   "export const createUserContent = (text) => ({ role: 'user', parts: [{ text }] });",
 )}`;
 
 async function loadClient(backendUrl: string): Promise<AdkApiClient> {
-  const main = createRequire(import.meta.url).resolve('@google/adk-devtools');
-  const file = main.replace(/dist.cjs.index\.js$/, 'dist/esm/server/adk_api_client.js');
+  const file = join(ADK_FILES, 'dist/esm/server/adk_api_client.js');
   const hooks = registerHooks({
     resolve: (specifier, context, next) =>
       specifier === '@google/genai' ? { url: GENAI, shortCircuit: true } : next(specifier, context),

@@ -7,8 +7,14 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const directory = fileURLToPath(new URL('../../examples/front-ends/', import.meta.url));
 const lock = `${directory}node_modules/.package-lock.json`;
 
-/** Installs them where they are not there, before the first worker of the tests starts. */
+/** What `npm run dev-ui` fetches of the ADK's package. */
+export const ADK_FILES = fileURLToPath(new URL('../../vendor/adk-devtools/', import.meta.url));
+
+/** Installs them, and fetches the ADK Web UI, where they are not there, before the first worker of the tests starts. */
 export default function setup(): void {
+  execFileSync(process.execPath, [fileURLToPath(new URL('../../.ci/dev-ui.mjs', import.meta.url))], {
+    stdio: 'inherit',
+  });
   if (existsSync(lock)) return;
   execFileSync('npm', ['ci'], { cwd: directory, stdio: 'inherit', shell: process.platform === 'win32' });
 }

@@ -1,13 +1,16 @@
 import { existsSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
+import { NotFoundError } from '../../../core/errors.ts';
 import { createPages, type Pages } from '../../../platform/http/pages.ts';
 
 /** Path of the ADK Web UI, a single page with relative URLs. */
 const HOME = '/dev-ui/';
 const ICON_FONT = 'fonts/icons.woff2';
+/** What `npm run dev-ui` fetches; the npm package and the container have it. */
+const VENDOR = fileURLToPath(new URL('../../../../vendor/', import.meta.url));
+const BROWSER = `${VENDOR}adk-devtools/dist/browser`;
+const ICONS = `${VENDOR}material-symbols-outlined/files`;
 
 /**
  * Content security policy that allows only what the ADK Web UI needs: files and responses of this origin, a WebAssembly
@@ -43,7 +46,7 @@ const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
  */
 export function devUiPages(publicUrl?: string): Pages {
   const pages = createPages('Development UI', HOME, {
-    folder: findBrowserFolder(),
+    folder: BROWSER,
     policy: PAGE_POLICY,
     toPage: (html) => toOfflinePage(html, ICON_FONT),
     texts: {
@@ -54,34 +57,23 @@ export function devUiPages(publicUrl?: string): Pages {
     hashedName: HASHED_NAME,
   });
   const router = Router({ caseSensitive: true, strict: true });
-  router.get(HOME + ICON_FONT, sendIconFont());
+  // Before any file of the page, which may be fetched while the service runs.
+  router.use(HOME, (_request, _response, next) => {
+    if (existsSync(BROWSER)) return next();
+    throw new NotFoundError('The files of the ADK Web UI are not here: npm run dev-ui fetches them.');
+  });
+  router.get(HOME + ICON_FONT, sendIconFont);
   router.use(pages.handler);
   return { ...pages, handler: router };
 }
 
-/**
- * The Web UI's files are beside this file in the npm package and the container (`npm run build`). A clone uses
- * the development dependency `@google/adk-devtools`; `overrides` in package.json replace the 18 packages that its own
- * server needs by empty packages.
- */
-function findBrowserFolder(): string {
-  const built = fileURLToPath(new URL('browser', import.meta.url));
-  if (existsSync(built)) return built;
-  const server = createRequire(import.meta.url).resolve('@google/adk-devtools');
-  return join(dirname(server), '..', 'browser');
-}
-
-/**
- * Serves the icons' font, which the prebuilt page would load from another origin. Its file is found like the others.
- */
-function sendIconFont(): RequestHandler {
-  const built = fileURLToPath(new URL('icons.woff2', import.meta.url));
-  const name = '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2';
-  const path = existsSync(built) ? built : createRequire(import.meta.url).resolve(name);
+/** Serves the icons' font, which the prebuilt page would load from another origin. */
+const sendIconFont: RequestHandler = (_request, response) =>
   // The font by its name below `root`: Express gives 404 for a full path with a directory that starts with a dot.
-  const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
-  return (_request, response) => response.sendFile(basename(path), options);
-}
+  response.sendFile('material-symbols-outlined-latin-400-normal.woff2', {
+    root: ICONS,
+    headers: { 'cache-control': 'no-cache' },
+  });
 
 /** `@font-face` rules are removed from the prebuilt page, because they load fonts from another origin. */
 const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
