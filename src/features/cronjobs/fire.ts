@@ -30,7 +30,7 @@ export async function fireDueCronjobs(context: FireContext): Promise<{ fired: nu
   const due = listed.filter(({ dueMs }) => dueMs <= 0).map((one) => ({ ...one, firing: planFiring(one, newId) }));
   const fired = due.length === 0 ? new Set<string>() : await fireCronjobs(database.db, due);
   for (const { cronjob, firing, dueMs, openRuns } of due.filter((one) => fired.has(one.cronjob.id))) {
-    metrics?.fired(-dueMs / 1000);
+    metrics?.record('agent_runtime_cronjob_lateness_seconds', -dueMs / 1000, {});
     // After the fire, because the end of a run locks the run before the cronjob.
     if (cronjob.overlap === 'replace' && openRuns > 0 && firing.runs.some(({ skipped }) => skipped === undefined))
       await requestCancelOfRuns(context, cronjob, { before: firing.runs.map(({ id }) => id) });
