@@ -309,31 +309,7 @@ execute function insert_delivery_of_task();
 -- Before the row is written, because the end of the run is stored in it.
 create trigger invocations_run before update of status on invocations for each row
 when (new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running'))
-execute function end_run();
-create function insert_delivery_of_run(ended invocations) returns void language plpgsql as $$
-declare
-  address text := (select webhook_url from cronjobs
-                   where app_name = ended.app_name and user_id = ended.user_id and id = ended.cronjob_id);
-  has_begun constant boolean := ended.start_time is not null;
-begin
-  if address is null or exists (
-    select from invocations n where n.app_name = ended.app_name and n.user_id = ended.user_id
-      and n.cronjob_id = ended.cronjob_id and n.due_time = ended.due_time and n.try > ended.try)
-  then
-    return;  -- another try goes on
-  end if;
-  perform insert_webhook_delivery(
-    ended.app_name, ended.user_id, address, 'cronjob_run.ended',
-    jsonb_build_object(
-      'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
-      'scheduledAt', webhook_time(ended.due_time),
-      'status', case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
-      'sessionId', case when has_begun then ended.session_id end, 'invocationId', case when has_begun then ended.id end,
-      'errorCode', case when ended.status = 'paused' then 'paused' when has_begun then ended.error_code end,
-      'output', left(run_output(ended.status, ended.response_body), 4096),
-      'outputTruncated', case when length(run_output(ended.status, ended.response_body)) > 4096 then true end));
-end $$;
-comment on function insert_delivery_of_run is 'Inserts the webhook delivery of a cronjob''s run that has ended or paused.';
+execute function stamp_run_end();
 create function insert_delivery_of_skipped_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs
@@ -406,16 +382,16 @@ begin
       and t.invocation_id = new.id and t.state in ('open', 'answered');
   end if;
   if new.webhook_url is not null then perform insert_delivery_of_invocation(new); end if;
-  if new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null then
-    perform insert_delivery_of_run(new);
-  end if;
+  if new.cronjob_id is not null and old.first_end_time is null then perform end_run(new); end if;
   return null;
 end $$;
 comment on function follow_invocation is 'Trigger function: an invocation has ended or paused.';
 create trigger invocations_follow after update of status on invocations for each row execute function follow_invocation();
 create function follow_deleted_invocation() returns trigger language plpgsql as $$
 begin
-  if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
+  if old.status not in ('queued', 'running') then return null; end if;
+  if old.job is not null then perform continue_job(old); end if;
+  if old.cronjob_id is not null and old.first_end_time is null then perform leave_out_deleted_run(old); end if;
   return null;
 end $$;
 comment on function follow_deleted_invocation is 'Trigger function: an invocation was deleted.';

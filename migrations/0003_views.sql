@@ -1,8 +1,8 @@
 create schema inspect;
 comment on schema inspect is 'Views for people and reports; inspect.version states their compatibility.';
 --> statement-breakpoint
--- Runs of cronjobs. A run is its last try, an invocation; what that try has not yet comes from the try before. Statements
--- of one user see only that user's runs, whoever owns the view.
+-- Runs of cronjobs. A run is its last try, an invocation; what that try has not yet comes from the try before. The
+-- tables' policies hold for the view's owner; here they are repeated for the role that reads the view.
 create view cronjob_runs as
 select i.app_name, i.user_id, i.cronjob_id, i.run_id as id, i.due_time, i.is_manual,
        case when i.not_before is not null then case i.try when 1 then 'queued' else 'retrying' end
@@ -19,7 +19,8 @@ left join invocations b
   on b.app_name = i.app_name and b.user_id = i.user_id and b.cronjob_id = i.cronjob_id and b.due_time = i.due_time
      and b.try = i.try - (i.start_time is null)::int
 where i.cronjob_id is not null
-  and i.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), i.user_id)
+  and (i.user_id = current_setting('agent_runtime.user', true) or current_setting('agent_runtime.all_users', true) = 'on'
+       or not row_security_active('invocations'::regclass))
   -- Values, not `exists`, which would be a join that reads all runs of a cronjob for each of them.
   and i.try = (
     select max(n.try) from invocations n where n.app_name = i.app_name and n.user_id = i.user_id
@@ -33,7 +34,8 @@ from skipped_runs s
 left join invocations b
   on b.app_name = s.app_name and b.user_id = s.user_id and b.cronjob_id = s.cronjob_id and b.due_time = s.due_time
      and b.try = s.tries
-where s.user_id = coalesce(nullif(current_setting('agent_runtime.user', true), ''), s.user_id);
+where s.user_id = current_setting('agent_runtime.user', true) or current_setting('agent_runtime.all_users', true) = 'on'
+   or not row_security_active('skipped_runs'::regclass);
 comment on view cronjob_runs is 'Runs of cronjobs: invocations, and runs that were left out.';
 comment on column cronjob_runs.app_name is 'Application.';
 comment on column cronjob_runs.user_id is 'Owner.';

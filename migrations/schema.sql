@@ -1255,6 +1255,7 @@ declare
   v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
+  v_cronjob text;
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -1293,8 +1294,9 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null
-    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null,
+           i.cronjob_id
+    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run, v_cronjob from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
@@ -1302,11 +1304,7 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
-    if p_places is not null and v_is_new_run then
-      -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
-      perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
-      if begun_runs(p_user) >= p_places then return; end if;
-    end if;
+    if p_places is not null and v_is_new_run and not may_begin_run(p_app, p_user, v_cronjob, p_places) then return; end if;
   end if;
   -- 3
   if exists (
@@ -1704,61 +1702,65 @@ begin
   return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.end_run()
- RETURNS trigger
+CREATE OR REPLACE FUNCTION public.end_run(ended invocations)
+ RETURNS void
  LANGUAGE plpgsql
 AS $function$
 declare
   c record;
-  v_status constant text := case new.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end;
-  v_code constant text := case when new.status = 'paused' then 'paused' when new.start_time is not null then new.error_code end;
-  v_disabled boolean;
+  v_status constant text := case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end;
+  v_has_begun constant boolean := ended.start_time is not null;
+  v_code constant text := case when ended.status = 'paused' then 'paused' when v_has_begun then ended.error_code end;
+  v_output constant text := run_output(ended.status, ended.response_body);
   v_earliest timestamptz;
+  v_is_last boolean;  -- of the failures in a row that the cronjob may have
 begin
-  new.first_end_time := coalesce(new.end_time, statement_timestamp());
-  new.not_before := null;
   -- A cancelled run counts for nothing. Its cronjob is not locked, because it may have been cancelled before it began:
   -- who changes a cronjob locks these runs after it.
   if v_status <> 'cancelled' then
-    perform from cronjobs j where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id
+    perform from cronjobs j where j.app_name = ended.app_name and j.user_id = ended.user_id and j.id = ended.cronjob_id
     for no key update;
   end if;
-  select * into c from cronjobs j where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
-  if not found then return new; end if;
+  select * into c from cronjobs j where j.app_name = ended.app_name and j.user_id = ended.user_id and j.id = ended.cronjob_id;
+  if not found then return; end if;
   if v_code in ('model_rate_limited', 'model_unavailable', 'model_timeout', 'model_stream_cut')
-    and new.try < c.max_attempts and new.stop_requested_as is null then
+    and ended.try < c.max_attempts and ended.stop_requested_as is null then
     -- The jitter keeps runs that failed together from coming back together.
-    v_earliest := clock_timestamp() + least(c.retry_pause_seconds * 2 ^ (new.try - 1), c.max_retry_pause_seconds)
+    v_earliest := clock_timestamp() + least(c.retry_pause_seconds * 2 ^ (ended.try - 1), c.max_retry_pause_seconds)
       * (0.5 + random() / 2) * interval '1 second';
-    if queue_run(new.app_name, new.user_id, new.cronjob_id, new.run_id, new.due_time, new.is_manual, new.try + 1,
-                 new.create_time, v_earliest) then
-      return new;
+    if queue_run(ended.app_name, ended.user_id, ended.cronjob_id, ended.run_id, ended.due_time, ended.is_manual,
+                 ended.try + 1, ended.create_time, v_earliest) then
+      return;
     end if;
   end if;
+  if c.webhook_url is not null then
+    perform insert_webhook_delivery(
+      ended.app_name, ended.user_id, c.webhook_url, 'cronjob_run.ended',
+      jsonb_build_object(
+        'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
+        'scheduledAt', webhook_time(ended.due_time), 'status', v_status,
+        'sessionId', case when v_has_begun then ended.session_id end, 'invocationId', case when v_has_begun then ended.id end,
+        'errorCode', v_code, 'output', left(v_output, 4096),
+        'outputTruncated', case when length(v_output) > 4096 then true end));
+  end if;
   if v_status = 'failed' then
+    v_is_last := c.enabled and c.max_failures > 0 and c.failure_count + 1 >= c.max_failures;
     update cronjobs j set
-      failure_count = j.failure_count + 1,
-      enabled = j.enabled and not too_many.yes,
-      next_run_time = case when too_many.yes then null else j.next_run_time end,
-      disabled_reason = case when too_many.yes
-        then 'It failed ' || j.failure_count + 1 || ' times in a row; the last time: ' || run_error(new.status, new.error_message)
+      failure_count = c.failure_count + 1,
+      enabled = c.enabled and not v_is_last,
+      next_run_time = case when v_is_last then null else j.next_run_time end,
+      disabled_reason = case when v_is_last
+        then 'It failed ' || c.failure_count + 1 || ' times in a row; the last time: ' || run_error(ended.status, ended.error_message)
         else j.disabled_reason end
-    from (select c.enabled and c.max_failures > 0 and c.failure_count + 1 >= c.max_failures as yes) too_many
-    where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id
-    returning too_many.yes into v_disabled;
-    if v_disabled then
-      perform skip_runs(new.app_name, new.user_id, new.cronjob_id, 'The cronjob was disabled.');
+    where j.app_name = ended.app_name and j.user_id = ended.user_id and j.id = ended.cronjob_id;
+    if v_is_last then
+      perform skip_runs(ended.app_name, ended.user_id, ended.cronjob_id, 'The cronjob was disabled.');
     end if;
   elsif v_status = 'success' and c.failure_count > 0 then
     update cronjobs j set failure_count = 0
-    where j.app_name = new.app_name and j.user_id = new.user_id and j.id = new.cronjob_id;
+    where j.app_name = ended.app_name and j.user_id = ended.user_id and j.id = ended.cronjob_id;
   end if;
-  -- The next run of the cronjob, or another run of the user that waited for a place, can begin.
-  if exists (select from invocations i where i.user_id = new.user_id and i.cronjob_id is not null
-             and i.first_end_time is null and i.status = 'queued') then
-    perform pg_notify('agent_runtime', '["queue"]');
-  end if;
-  return new;
+  perform wake_runs(ended.user_id);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.end_turn(p_kind text, p_app text, p_user text, p_lane text)
@@ -1954,6 +1956,7 @@ AS $function$
 declare
   f record;
   r record;
+  v_overlap text;
   v_now timestamptz;
   v_fired text[] := '{}';
 begin
@@ -1961,11 +1964,11 @@ begin
     select * from jsonb_to_recordset(p_firings) as each(
       app text, owner text, id text, due timestamptz, revision integer, next timestamptz, reason text, runs jsonb)
   loop
-    perform from cronjobs c
+    select c.overlap into v_overlap from cronjobs c
     where c.app_name = f.app and c.user_id = f.owner and c.id = f.id and c.enabled and c.revision = f.revision
       and date_trunc('milliseconds', c.next_run_time) = f.due
     for no key update skip locked;
-    continue when not found;
+    continue when not found or v_overlap = 'replace' and not lock_open_runs(f.app, f.owner, f.id);
     v_now := clock_timestamp();
     for r in select * from jsonb_to_recordset(f.runs) as each(id text, due timestamptz, skipped text) loop
       if r.skipped is null then
@@ -1989,7 +1992,9 @@ CREATE OR REPLACE FUNCTION public.follow_deleted_invocation()
  LANGUAGE plpgsql
 AS $function$
 begin
-  if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
+  if old.status not in ('queued', 'running') then return null; end if;
+  if old.job is not null then perform continue_job(old); end if;
+  if old.cronjob_id is not null and old.first_end_time is null then perform leave_out_deleted_run(old); end if;
   return null;
 end $function$;
 
@@ -2010,33 +2015,47 @@ begin
       and t.invocation_id = new.id and t.state in ('open', 'answered');
   end if;
   if new.webhook_url is not null then perform insert_delivery_of_invocation(new); end if;
-  if new.cronjob_id is not null and old.first_end_time is null and new.first_end_time is not null then
-    perform insert_delivery_of_run(new);
-  end if;
+  if new.cronjob_id is not null and old.first_end_time is null then perform end_run(new); end if;
   return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.forget_runs(p_days integer, p_count integer, p_limit integer)
  RETURNS void
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 declare
+  c record;
   r record;
+  v_old constant timestamptz := clock_timestamp() - p_days * interval '1 day';
+  v_place timestamptz;  -- due time of the last of the newest runs
+  v_left integer := p_limit;
 begin
-  for r in
-    select * from (
-      select app_name, user_id, cronjob_id, due_time, session_id, end_time,
-             row_number() over (partition by app_name, user_id, cronjob_id order by due_time desc) as place
-      from cronjob_runs) counted
-    where (end_time < clock_timestamp() - p_days * interval '1 day' or (place > p_count and end_time is not null))
-      and not exists (select from legal_holds h where h.app_name = counted.app_name and h.user_id = counted.user_id
-                      and h.session_id in ('', counted.session_id))
-    limit p_limit
-  loop
-    update invocations i set cronjob_id = null
-    where i.app_name = r.app_name and i.user_id = r.user_id and i.cronjob_id = r.cronjob_id and i.due_time = r.due_time;
-    delete from skipped_runs s
-    where s.app_name = r.app_name and s.user_id = r.user_id and s.cronjob_id = r.cronjob_id and s.due_time = r.due_time;
+  for c in select j.app_name, j.user_id, j.id from cronjobs j loop
+    select due.due_time into v_place from (
+      (select distinct i.due_time from invocations i
+       where i.app_name = c.app_name and i.user_id = c.user_id and i.cronjob_id = c.id
+       order by i.due_time desc limit p_count)
+      union
+      (select s.due_time from skipped_runs s
+       where s.app_name = c.app_name and s.user_id = c.user_id and s.cronjob_id = c.id
+       order by s.due_time desc limit p_count)) due
+    order by due.due_time desc offset p_count - 1 limit 1;
+    for r in
+      select n.due_time from cronjob_runs n
+      where n.app_name = c.app_name and n.user_id = c.user_id and n.cronjob_id = c.id
+        and n.due_time < greatest(v_old, v_place) and (n.end_time < v_old or n.due_time < v_place and n.end_time is not null)
+        and not exists (select from legal_holds h where h.app_name = n.app_name and h.user_id = n.user_id
+                        and h.session_id in ('', n.session_id))
+      limit v_left
+    loop
+      update invocations i set cronjob_id = null
+      where i.app_name = c.app_name and i.user_id = c.user_id and i.cronjob_id = c.id and i.due_time = r.due_time;
+      delete from skipped_runs s
+      where s.app_name = c.app_name and s.user_id = c.user_id and s.cronjob_id = c.id and s.due_time = r.due_time;
+      v_left := v_left - 1;
+    end loop;
+    exit when v_left <= 0;
   end loop;
 end $function$;
 
@@ -2061,33 +2080,6 @@ begin
       'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
       'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
       'outputTruncated', case when length(ended.response_body) > 4096 then true end));
-end $function$;
-
-CREATE OR REPLACE FUNCTION public.insert_delivery_of_run(ended invocations)
- RETURNS void
- LANGUAGE plpgsql
-AS $function$
-declare
-  address text := (select webhook_url from cronjobs
-                   where app_name = ended.app_name and user_id = ended.user_id and id = ended.cronjob_id);
-  has_begun constant boolean := ended.start_time is not null;
-begin
-  if address is null or exists (
-    select from invocations n where n.app_name = ended.app_name and n.user_id = ended.user_id
-      and n.cronjob_id = ended.cronjob_id and n.due_time = ended.due_time and n.try > ended.try)
-  then
-    return;  -- another try goes on
-  end if;
-  perform insert_webhook_delivery(
-    ended.app_name, ended.user_id, address, 'cronjob_run.ended',
-    jsonb_build_object(
-      'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
-      'scheduledAt', webhook_time(ended.due_time),
-      'status', case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end,
-      'sessionId', case when has_begun then ended.session_id end, 'invocationId', case when has_begun then ended.id end,
-      'errorCode', case when ended.status = 'paused' then 'paused' when has_begun then ended.error_code end,
-      'output', left(run_output(ended.status, ended.response_body), 4096),
-      'outputTruncated', case when length(run_output(ended.status, ended.response_body)) > 4096 then true end));
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_skipped_run()
@@ -2344,6 +2336,25 @@ begin
   return v_job;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.leave_out_deleted_run(deleted invocations)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if exists (select from sessions s
+             where s.app_name = deleted.app_name and s.user_id = deleted.user_id and s.id = deleted.session_id)
+    or exists (select from user_erasures e where e.app_name = deleted.app_name and e.user_id = deleted.user_id)
+  then
+    return;
+  end if;
+  insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, tries, reason, create_time, end_time)
+  select deleted.app_name, deleted.user_id, deleted.cronjob_id, deleted.run_id, deleted.due_time,
+         deleted.try - (deleted.start_time is null)::int, 'Its session was deleted.', deleted.create_time, clock_timestamp()
+  from cronjobs c where c.app_name = deleted.app_name and c.user_id = deleted.user_id and c.id = deleted.cronjob_id
+  on conflict do nothing;
+  perform wake_runs(deleted.user_id);
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.limited_size(p_event_bytes bigint, p_limits jsonb)
  RETURNS bigint
  LANGUAGE sql
@@ -2395,6 +2406,21 @@ begin
     select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.lock_open_runs(p_app text, p_user text, p_cronjob text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_locked integer;
+begin
+  select count(*) into v_locked from (
+    select from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.first_end_time is null
+      and i.status in ('queued', 'running')
+    for no key update skip locked) locked;
+  return v_locked >= count_open_runs(p_app, p_user, p_cronjob);
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.may_answer(p_user text, p_rules jsonb, p_assigned_users text[], p_assigned_groups text[], p_by text, p_groups text[])
  RETURNS boolean
  LANGUAGE sql
@@ -2404,6 +2430,18 @@ AS $function$
      and case when p_assigned_users = '{}' and p_assigned_groups = '{}' then p_by = p_user
               else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $function$;
+
+CREATE OR REPLACE FUNCTION public.may_begin_run(p_app text, p_user text, p_cronjob text, p_places integer)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
+  return begun_runs(p_user) < p_places and not exists (
+    select from invocations i
+    where i.user_id = p_user and i.app_name = p_app and i.cronjob_id = p_cronjob and i.first_end_time is null
+      and i.status in ('queued', 'running') and i.not_before is null);
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.memory_pieces(p_text text, p_singles boolean)
  RETURNS text
@@ -2619,22 +2657,26 @@ AS $function$
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
 $function$;
 
-CREATE OR REPLACE FUNCTION public.queue_manual_run(p_app text, p_user text, p_cronjob text, p_run text, p_most integer)
- RETURNS text
+CREATE OR REPLACE FUNCTION public.queue_manual_run(p_user text, p_cronjob text, p_run text, p_most integer, OUT refusal text, OUT run jsonb)
+ RETURNS record
  LANGUAGE plpgsql
 AS $function$
 declare
-  v_enabled boolean;
+  c record;
   v_due timestamptz;
 begin
-  select c.enabled into v_enabled from cronjobs c
-  where c.app_name = p_app and c.user_id = p_user and c.id = p_cronjob for no key update;
-  if not found then return 'absent'; end if;
-  if not v_enabled then return 'disabled'; end if;
-  if count_open_runs(p_app, p_user, p_cronjob) >= p_most then return 'full'; end if;
+  select j.app_name, j.user_id, j.enabled into c from cronjobs j
+  where j.id = p_cronjob and (p_user is null or j.user_id = p_user) for no key update;
+  refusal := case when not found then 'absent' when not c.enabled then 'disabled'
+                  when count_open_runs(c.app_name, c.user_id, p_cronjob) >= p_most then 'full' end;
+  if refusal is not null then return; end if;
   v_due := date_trunc('milliseconds', clock_timestamp());
-  if queue_run(p_app, p_user, p_cronjob, p_run, v_due, true, 1, clock_timestamp(), v_due) then return 'queued'; end if;
-  return 'taken';
+  if not queue_run(c.app_name, c.user_id, p_cronjob, p_run, v_due, true, 1, clock_timestamp(), v_due) then
+    refusal := 'taken';
+    return;
+  end if;
+  select to_jsonb(r) into run from cronjob_runs r
+  where r.app_name = c.app_name and r.user_id = c.user_id and r.cronjob_id = p_cronjob and r.due_time = v_due;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.queue_run(p_app text, p_user text, p_cronjob text, p_run text, p_due timestamp with time zone, p_is_manual boolean, p_try integer, p_since timestamp with time zone, p_not_before timestamp with time zone)
@@ -2932,6 +2974,16 @@ begin
   over := over_budget(p_app, p_user, 0, 0);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.stamp_run_end()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  new.first_end_time := coalesce(new.end_time, statement_timestamp());
+  new.not_before := null;
+  return new;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.start_eval_cases()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -3029,11 +3081,18 @@ declare
   r record;
 begin
   for r in
-    delete from invocations i
+    select * from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.status = 'queued'
       and i.not_before is not null
-    returning i.*
+    order by i.create_time, i.due_time
   loop
+    -- Before the invocation, because a deletion of the session locks it first.
+    perform from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id for key share;
+    delete from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = r.session_id and i.id = r.id
+      and i.status = 'queued' and i.not_before is not null;
+    continue when not found;
     delete from sessions s
     where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id and s.id in (r.run_id, r.run_id || '-' || r.try)
       and s.last_sequence = 0 and s.state = '{}' and s.lease_token is null
@@ -3116,6 +3175,17 @@ CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
  LANGUAGE sql
  IMMUTABLE
 RETURN hashtextextended(((app || ''::text) || owner), (7240014)::bigint);
+
+CREATE OR REPLACE FUNCTION public.wake_runs(p_user text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if exists (select from invocations i where i.user_id = p_user and i.cronjob_id is not null
+             and i.first_end_time is null and i.status = 'queued') then
+    perform pg_notify('agent_runtime', '["queue"]');
+  end if;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.wake_task(p_app text, p_user text, p_session text, p_id text, OUT woke boolean)
  RETURNS boolean
@@ -3599,7 +3669,7 @@ CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
-CREATE TRIGGER invocations_run BEFORE UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION end_run();
+CREATE TRIGGER invocations_run BEFORE UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.cronjob_id IS NOT NULL) AND (old.first_end_time IS NULL) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION stamp_run_end();
 
 CREATE TRIGGER invocations_storage AFTER INSERT OR DELETE OR UPDATE OF request, status, not_before ON public.invocations FOR EACH ROW EXECUTE FUNCTION count_request_bytes();
 
@@ -3679,21 +3749,21 @@ create policy of_user on cronjobs using (((user_id = ( SELECT current_setting('a
 
 alter table eval_case_versions enable row level security;
 alter table eval_case_versions force row level security;
-create policy of_user on eval_case_versions using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR ((payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+create policy of_user on eval_case_versions using (((owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR ((payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_cases enable row level security;
 alter table eval_cases force row level security;
-create policy of_user on eval_cases using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (source_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+create policy of_user on eval_cases using (((owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (source_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_run_cases enable row level security;
 alter table eval_run_cases force row level security;
-create policy of_user on eval_run_cases using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (session_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (EXISTS ( SELECT
+create policy of_user on eval_run_cases using (((owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (session_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (EXISTS ( SELECT
    FROM eval_case_versions v
-  WHERE ((v.app_name = eval_run_cases.app_name) AND (v.eval_set_id = eval_run_cases.eval_set_id) AND (v.eval_id = eval_run_cases.eval_id) AND (v.version = eval_run_cases.case_version) AND ((v.payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)))))));
+  WHERE ((v.app_name = eval_run_cases.app_name) AND (v.eval_set_id = eval_run_cases.eval_set_id) AND (v.eval_id = eval_run_cases.eval_id) AND (v.version = eval_run_cases.case_version) AND ((v.payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))))) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_runs enable row level security;
 alter table eval_runs force row level security;
-create policy of_user on eval_runs using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (requested_by = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+create policy of_user on eval_runs using (((requested_by = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_session_scores enable row level security;
 alter table eval_session_scores force row level security;
@@ -3701,7 +3771,7 @@ create policy of_user on eval_session_scores using (((user_id = ( SELECT current
 
 alter table eval_sets enable row level security;
 alter table eval_sets force row level security;
-create policy of_user on eval_sets using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+create policy of_user on eval_sets using (((owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table eval_verdicts enable row level security;
 alter table eval_verdicts force row level security;
@@ -3765,7 +3835,7 @@ create policy of_user on spans using (((user_id = ( SELECT current_setting('agen
 
 alter table tasks enable row level security;
 alter table tasks force row level security;
-create policy of_user on tasks using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (assigned_users @> ARRAY[( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)]) OR (assigned_groups && ( SELECT string_to_array(current_setting('agent_runtime.groups'::text, true), ''::text) AS string_to_array))));
+create policy of_user on tasks using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (assigned_users @> ARRAY[( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)]) OR (assigned_groups && ( SELECT string_to_array(current_setting('agent_runtime.groups'::text, true), ''::text) AS string_to_array)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table tool_calls enable row level security;
 alter table tool_calls force row level security;
@@ -3832,7 +3902,7 @@ create view cronjob_runs as
         END AS end_time
    FROM invocations i
      LEFT JOIN invocations b ON b.app_name = i.app_name AND b.user_id = i.user_id AND b.cronjob_id = i.cronjob_id AND b.due_time = i.due_time AND b.try = (i.try - (i.start_time IS NULL)::integer)
-  WHERE i.cronjob_id IS NOT NULL AND i.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), i.user_id) AND i.try = (( SELECT max(n.try) AS max
+  WHERE i.cronjob_id IS NOT NULL AND (i.user_id = current_setting('agent_runtime.user'::text, true) OR current_setting('agent_runtime.all_users'::text, true) = 'on'::text OR NOT row_security_active('invocations'::regclass::oid)) AND i.try = (( SELECT max(n.try) AS max
            FROM invocations n
           WHERE n.app_name = i.app_name AND n.user_id = i.user_id AND n.cronjob_id = i.cronjob_id AND n.due_time = i.due_time)) AND (( SELECT s.id
            FROM skipped_runs s
@@ -3858,7 +3928,7 @@ UNION ALL
     s.end_time
    FROM skipped_runs s
      LEFT JOIN invocations b ON b.app_name = s.app_name AND b.user_id = s.user_id AND b.cronjob_id = s.cronjob_id AND b.due_time = s.due_time AND b.try = s.tries
-  WHERE s.user_id = COALESCE(NULLIF(current_setting('agent_runtime.user'::text, true), ''::text), s.user_id);
+  WHERE s.user_id = current_setting('agent_runtime.user'::text, true) OR current_setting('agent_runtime.all_users'::text, true) = 'on'::text OR NOT row_security_active('skipped_runs'::regclass::oid);
 
 create view inspect.artifacts as
  SELECT a.app_name,
@@ -4667,7 +4737,7 @@ create view inspect_outline.webhook_deliveries as
     duration
    FROM inspect.webhook_deliveries;
 
-comment on column agent_prompts.app_name is 'The application.';
+comment on column agent_prompts.app_name is 'Application.';
 comment on column agent_prompts.hash is 'SHA-256 of the whole prompt, hexadecimal; invocation_tapes refer to it.';
 comment on column agent_prompts.payload is 'Agent, instruction template, declared tools, model and sampling. The instruction is absent if a request overrode it; then it is in the invocation_tapes.';
 comment on column agent_prompts.use_time is 'Day of the last use.';
@@ -4765,7 +4835,7 @@ comment on column cronjob_runs.session_id is 'Session of its last attempt.';
 comment on column cronjob_runs.start_time is 'Start of the last attempt.';
 comment on column cronjob_runs.status is 'queued, running, retrying (waits for another attempt), success, failed, cancelled or skipped.';
 comment on column cronjob_runs.user_id is 'Owner.';
-comment on column cronjobs.app_name is 'Application that runs.';
+comment on column cronjobs.app_name is 'Application.';
 comment on column cronjobs.create_time is 'When it was created.';
 comment on column cronjobs.disabled_reason is 'Why the runtime disabled it; null if the owner did.';
 comment on column cronjobs.enabled is 'False if the owner or the runtime disabled it.';
@@ -4871,15 +4941,15 @@ comment on column eval_verdicts.metric_name is 'Metric that the verdict is compa
 comment on column eval_verdicts.passed is 'Whether the turn is good.';
 comment on column eval_verdicts.session_id is 'Session of the case.';
 comment on column eval_verdicts.turn is 'Turn of the session, from 0.';
-comment on column eval_verdicts.user_id is 'User of the session.';
-comment on column event_deltas.app_name is 'Application of the session.';
+comment on column eval_verdicts.user_id is 'Owner of the session.';
+comment on column event_deltas.app_name is 'Application.';
 comment on column event_deltas.event_id is 'Id of the complete event to come.';
 comment on column event_deltas.lease_token is 'Lease under which it was written. Valid while it equals sessions.lease_token.';
 comment on column event_deltas.number is 'Order of a session''s chunks: microseconds since 1970, or the previous number plus one. Never reused.';
 comment on column event_deltas.payload is 'The chunk in the API''s format: a partial event, JSON.';
-comment on column event_deltas.session_id is 'Session of the event.';
+comment on column event_deltas.session_id is 'Session.';
 comment on column event_deltas.user_id is 'Owner of the session.';
-comment on column events.app_name is 'Application of the session.';
+comment on column events.app_name is 'Application.';
 comment on column events.author is 'user, or the name of the agent.';
 comment on column events.bytes is 'Size of the payload as text, bytes.';
 comment on column events.event_time is 'The timestamp of the payload; imported events keep their own.';
@@ -4888,7 +4958,7 @@ comment on column events.invocation_id is 'Invocation that wrote the event.';
 comment on column events.is_from_runtime is 'True if the runtime made the event; false if a request sent it, whatever author it names. False for events older than this column.';
 comment on column events.payload is 'The event in the API''s format. U+E000 and four hex digits encode a code unit that jsonb refuses.';
 comment on column events.sequence is '1, 2, 3 … per session, without gap or tie.';
-comment on column events.session_id is 'Session that the event belongs to.';
+comment on column events.session_id is 'Session.';
 comment on column events.user_id is 'Owner of the session.';
 comment on column idempotency_keys.app_name is 'Application of the request; empty if none.';
 comment on column idempotency_keys.create_time is 'When the request was answered.';
@@ -5453,14 +5523,14 @@ comment on column inspect_outline.webhook_deliveries.status is 'pending, deliver
 comment on column inspect_outline.webhook_deliveries.type is 'Type of the event.';
 comment on column inspect_outline.webhook_deliveries.user_id is 'Owner.';
 comment on column inspect_outline.webhook_deliveries.webhook_id is 'Webhook.';
-comment on column invocation_tapes.app_name is 'The application.';
+comment on column invocation_tapes.app_name is 'Application.';
 comment on column invocation_tapes.invocation_id is 'The invocation.';
 comment on column invocation_tapes.payload is 'Agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input.';
-comment on column invocation_tapes.session_id is 'The session.';
+comment on column invocation_tapes.session_id is 'Session.';
 comment on column invocation_tapes.start is 'Number of events in the session at the start of the run, including the prompt.';
 comment on column invocation_tapes.user_id is 'Owner of the session.';
 comment on column invocations.agent_version is 'Digest of the application version that ran it (the last one if resumed), with +overrides if the request changed the agent. Null until it starts.';
-comment on column invocations.app_name is 'Application of the session.';
+comment on column invocations.app_name is 'Application.';
 comment on column invocations.attempt is 'Number of processes that ran it; increases with each take-over after a crash.';
 comment on column invocations.create_time is 'When it was requested; the order of the queue.';
 comment on column invocations.cronjob_id is 'Cronjob whose run it is; null for all others, and once the run is older than runs are kept.';
@@ -5483,7 +5553,7 @@ comment on column invocations.request is 'JSON that lets another process start o
 comment on column invocations.request_hash is 'SHA-256 of the request; distinguishes a retry from another request with the same key.';
 comment on column invocations.response_body is 'The response as sent; a retry receives the same bytes.';
 comment on column invocations.run_id is 'Run of the cronjob; the tries of a run share it.';
-comment on column invocations.session_id is 'Session that the invocation belongs to.';
+comment on column invocations.session_id is 'Session.';
 comment on column invocations.start_time is 'When it started running.';
 comment on column invocations.status is 'queued, running, paused (waits for an answer), succeeded, failed, interrupted or cancelled.';
 comment on column invocations.stop_request_time is 'When a stop was requested first.';
@@ -5510,11 +5580,11 @@ comment on column jobs.lease_expire_time is 'Lease expiry.';
 comment on column jobs.lease_token is 'Lease token of the process that runs it; null while it waits.';
 comment on column jobs.losses is 'Number of processes that crashed while holding it; given up after two.';
 comment on column jobs.user_id is 'User.';
-comment on column legal_holds.app_name is 'The application.';
+comment on column legal_holds.app_name is 'Application.';
 comment on column legal_holds.create_time is 'When it was set.';
 comment on column legal_holds.reason is 'Reason, a free text.';
 comment on column legal_holds.session_id is 'The session; empty for all data of the user.';
-comment on column legal_holds.user_id is 'The user.';
+comment on column legal_holds.user_id is 'User.';
 comment on column memories.app_name is 'Application.';
 comment on column memories.author is 'Author of the event.';
 comment on column memories.content is 'The content of the event.';
@@ -5566,15 +5636,15 @@ comment on column sessions.lease_token is 'Lease (fencing token) of the running 
 comment on column sessions.state is 'Keys of this session only; app: and user: keys are in app_states and user_states.';
 comment on column sessions.update_time is 'Last change, by the database''s clock; never decreases.';
 comment on column sessions.user_id is 'Owner; other users never see the session.';
-comment on column signals.app_name is 'Application of the session.';
+comment on column signals.app_name is 'Application.';
 comment on column signals.create_time is 'When it was received.';
 comment on column signals.id is 'Row id.';
 comment on column signals.name is 'Name of the signal.';
 comment on column signals.payload is 'Payload of the signal.';
 comment on column signals.sender_groups is 'Groups of the sender, the owner of the session; null if sent with an operator''s credential.';
-comment on column signals.session_id is 'The session.';
+comment on column signals.session_id is 'Session.';
 comment on column signals.user_id is 'Owner of the session.';
-comment on column skipped_runs.app_name is 'Application of the cronjob.';
+comment on column skipped_runs.app_name is 'Application.';
 comment on column skipped_runs.create_time is 'When it was queued.';
 comment on column skipped_runs.cronjob_id is 'Cronjob of the run.';
 comment on column skipped_runs.due_time is 'When it was due.';
@@ -5591,12 +5661,12 @@ comment on column spans.event_id is 'Event that the step produced.';
 comment on column spans.id is 'Span identifier.';
 comment on column spans.name is 'invocation, invoke_agent, call_llm or execute_tool, with a name.';
 comment on column spans.parent_id is 'Parent span.';
-comment on column spans.session_id is 'Session that the invocation belongs to.';
+comment on column spans.session_id is 'Session.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
 comment on column tasks.answer is 'Answer to the call; null if a message of the session contained it, except for confirmations.';
-comment on column tasks.app_name is 'Application of the session.';
+comment on column tasks.app_name is 'Application.';
 comment on column tasks.approvals is 'Approvals so far, with times.';
 comment on column tasks.assigned_groups is 'Groups whose members may see and answer it.';
 comment on column tasks.assigned_users is 'Users who may see and answer it. Without assigned users and groups, the session''s owner may.';
@@ -5615,14 +5685,14 @@ comment on column tasks.invocation_id is 'The invocation that waits.';
 comment on column tasks.kind is 'confirmation (of a call); effect (of a call that may have had effects); question; call (answered later by its tool); sleep; signal; budget.';
 comment on column tasks.reminders is 'Number of reminders sent.';
 comment on column tasks.rules is 'Who must answer, and what happens otherwise: approvals, excludesRequester, remindAfter, escalateTo, defaultAnswer.';
-comment on column tasks.session_id is 'The session.';
+comment on column tasks.session_id is 'Session.';
 comment on column tasks.signal_name is 'Name of the signal that answers it; null for other kinds.';
 comment on column tasks.state is 'open; answered: the invocation is not resumed yet; done: the invocation has the answer; cancelled.';
 comment on column tasks.token_expire_time is 'When the public address expires.';
 comment on column tasks.token_hash is 'SHA-256 of the token in its public address; null if it has none.';
 comment on column tasks.user_id is 'Owner of the session.';
 comment on column tasks.version is 'Change counter; used as ETag.';
-comment on column tool_calls.app_name is 'Application of the session.';
+comment on column tool_calls.app_name is 'Application.';
 comment on column tool_calls.attempt is 'Number of attempts started.';
 comment on column tool_calls.call_id is 'Id of the function call in the events.';
 comment on column tool_calls.create_time is 'When it started.';
@@ -5630,7 +5700,7 @@ comment on column tool_calls.effect is 'Effect of a call: none, idempotent, once
 comment on column tool_calls.invocation_id is 'The invocation.';
 comment on column tool_calls.operation_id is 'Id of the operation for the tool; the same for every attempt, so that it can be idempotent.';
 comment on column tool_calls.response is 'Response with actions and attachments, until the step''s event contains it; null otherwise.';
-comment on column tool_calls.session_id is 'The session.';
+comment on column tool_calls.session_id is 'Session.';
 comment on column tool_calls.state is 'started; done; unknown (interrupted, may have had effects); settled (a check or a person determined the outcome).';
 comment on column tool_calls.tool is 'Name of the tool.';
 comment on column tool_calls.update_time is 'Last change.';
@@ -5645,11 +5715,11 @@ comment on column user_credentials.lease_expire_time is 'End of the lease of the
 comment on column user_credentials.resource is 'Address of the resource, an MCP server.';
 comment on column user_credentials.update_time is 'Last change.';
 comment on column user_credentials.user_id is 'User who granted it.';
-comment on column user_erasures.app_name is 'The application.';
+comment on column user_erasures.app_name is 'Application.';
 comment on column user_erasures.counts is 'Rows deleted so far, by table.';
 comment on column user_erasures.create_time is 'First request.';
 comment on column user_erasures.update_time is 'Last progress; the sweeper resumes abandoned erasures.';
-comment on column user_erasures.user_id is 'The user.';
+comment on column user_erasures.user_id is 'User.';
 comment on column user_erasures.webhook_id is 'Webhook to notify when done; null for none.';
 comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
@@ -5728,7 +5798,7 @@ comment on function delete_delivery_job() is 'Trigger function: a pending delive
 comment on function delete_old_audit_entries() is 'Deletes a batch of audit entries that exceed audit_retention: those that are too old, or the oldest of the callers with the most entries. Entries of the last day are kept if there are too many. Returns true if there may be more. SECURITY DEFINER, so that the service needs no privilege to delete.';
 comment on function end_eval_case() is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
 comment on function end_job(text,text,text,text,uuid) is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
-comment on function end_run() is 'Trigger function: a try of a cronjob''s run has ended or paused.';
+comment on function end_run(invocations) is 'Queues the next try of a cronjob''s run, or ends the run.';
 comment on function end_turn(text,text,text,text) is 'Gives a lane that had a turn its next one, or deletes it if it is empty.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Adds an invocation to its session''s queue.';
 comment on function eval_case_job(uuid,integer,integer) is 'Returns the id of the job of a case in an evaluation run.';
@@ -5743,7 +5813,6 @@ comment on function follow_invocation() is 'Trigger function: an invocation has 
 comment on function forget_runs(integer,integer,integer) is 'Forgets old runs of cronjobs, in a batch.';
 comment on function has_no_rules(jsonb,text[],text[]) is 'True if the task''s rules name nobody who has to answer.';
 comment on function insert_delivery_of_invocation(invocations) is 'Inserts the webhook delivery of an invocation that has ended or paused.';
-comment on function insert_delivery_of_run(invocations) is 'Inserts the webhook delivery of a cronjob''s run that has ended or paused.';
 comment on function insert_delivery_of_skipped_run() is 'Trigger function: a cronjob''s run was left out.';
 comment on function insert_delivery_of_task() is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Inserts a webhook delivery into the outbox and notifies the senders at commit; does nothing if the webhook was deleted.';
@@ -5761,11 +5830,14 @@ comment on function keep_signal(text,text,text,text,jsonb,text[],integer) is 'St
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
 comment on function latest_run_time(text,text,text) is 'Returns when the newest run of a cronjob was due.';
 comment on function lease_job(text,text,text,text,integer,integer) is 'Gives a job, whose row is locked, a new lease; returns the claimed job.';
+comment on function leave_out_deleted_run(invocations) is 'Records a cronjob''s open run whose session was deleted.';
 comment on function limited_size(bigint,jsonb) is 'Returns a session''s size; fails if it exceeds the limits.';
 comment on function limited_state(jsonb,jsonb) is 'Returns the state; fails if it exceeds the limits.';
 comment on function list_audit(json) is 'Returns a page of the audit log, the newest entry first.';
 comment on function lock_budgets(text,text) is 'Serialises charges to a user''s budgets until the transaction ends.';
+comment on function lock_open_runs(text,text,text) is 'Locks the open runs of a cronjob; false if another transaction has locked one.';
 comment on function may_answer(text,jsonb,text[],text[],text,text[]) is 'True if a person may answer a task.';
+comment on function may_begin_run(text,text,text,integer) is 'True if a run of a cronjob may begin; locks the user''s runs.';
 comment on function memory_pieces(text,boolean) is 'Splits text in scripts without blanks into pieces of one and two characters.';
 comment on function memory_words(text,boolean) is 'Returns the words by which full-text search finds a memory.';
 comment on function memory_words_asked(text) is 'Converts a text to a full-text query for any of its words.';
@@ -5780,7 +5852,7 @@ comment on function over_budget(text,text,bigint,numeric) is 'Returns, as JSON, 
 comment on function push_payload(jsonb,jsonb,timestamp with time zone) is 'Payload for an A2A push client: a status update; in version 0.3 the task.';
 comment on function put_back_job(text,text,text,text,uuid,bigint,boolean,boolean) is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
 comment on function queue_in_session(text,text,text,text) is 'Gives a cronjob''s run its place in the queue of its session, by the time when it was queued.';
-comment on function queue_manual_run(text,text,text,text,integer) is 'Queues a run of a cronjob that is due now; returns queued, or why not.';
+comment on function queue_manual_run(text,text,text,integer) is 'Queues a run of a cronjob that is due now; returns the run, or why there is none.';
 comment on function queue_run(text,text,text,text,timestamp with time zone,boolean,integer,timestamp with time zone,timestamp with time zone) is 'Queues a try of a cronjob''s run; false if the run exists.';
 comment on function record_calls(text,text,text,text,jsonb) is 'Writes started tool calls and their outcomes into the ledger (table tool_calls).';
 comment on function refuse_audit_change() is 'Trigger function: audit entries are immutable, and only delete_old_audit_entries deletes them.';
@@ -5799,6 +5871,7 @@ comment on function service_state() is 'Returns the connected replicas of the se
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'Returns the ETag of a session: the versions of its row, of the application''s state and of the user''s state.';
 comment on function skip_runs(text,text,text,text) is 'Leaves out the scheduled runs of a cronjob that have not begun.';
 comment on function spend_budget(text,text,jsonb,text) is 'Charges model usage that is not part of stored events; returns a budget that is exhausted afterwards.';
+comment on function stamp_run_end() is 'Trigger function: a try of a cronjob''s run ends or pauses; stores when.';
 comment on function start_eval_cases() is 'Trigger function: cases of evaluation runs were inserted; starts the first ones.';
 comment on function state_size(jsonb,jsonb) is 'Returns the size of a session''s states that counts for its user''s storage.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts events, after the caller has locked and advanced the session''s row.';
@@ -5807,6 +5880,7 @@ comment on function total_size(integer[]) is 'Returns the sum of sizes.';
 comment on function unqueue_runs(text,text,text) is 'Deletes the runs of a cronjob that have not begun, with their sessions.';
 comment on function usage_report(text,text,timestamp with time zone,timestamp with time zone,text[],text[],integer) is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';
 comment on function user_data_lock(text,text) is 'Advisory lock of a user''s data: shared by statements that add or delete data, exclusive for starting an erasure or setting a hold.';
+comment on function wake_runs(text) is 'Notifies the queues if a run of the user waits.';
 comment on function wake_task(text,text,text,text) is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';
 comment on function webhook_time(timestamp with time zone) is 'Formats a time for deliveries.';
 comment on schema inspect is 'Views for people and reports; inspect.version states their compatibility.';

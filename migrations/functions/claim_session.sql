@@ -6,8 +6,9 @@
 --   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
 --      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
 --      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
---      A cronjob's run begins only while fewer than p_places runs of its user go on. If its session is busy or others
---      wait for it, the run takes its place in the queue of the session, which counts as one of its user's places.
+--      A cronjob's run begins only while no other one of the cronjob goes on, and fewer than p_places of its user. If its
+--      session is busy or others wait for it, the run takes its place in the queue of the session, which counts as one
+--      of its user's places.
 --   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
 --      lease has expired do not count, nor do runs of cronjobs, which may have to wait for more. A resumed invocation goes before all waiting requests, even if its own lease had
 --      expired.
@@ -62,6 +63,7 @@ declare
   v_has_begun boolean := false;
   v_was_woken boolean := false;
   v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
+  v_cronjob text;
   v_last integer;
   v_changed timestamptz;
   v_now constant numeric := extract(epoch from clock_timestamp());
@@ -100,8 +102,9 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null
-    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run from invocations i
+    select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null,
+           i.cronjob_id
+    into v_queued_since, v_goes_on, v_was_woken, v_is_new_run, v_cronjob from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and i.lease_token in (p_token, p_read)
     for update of i;
@@ -109,11 +112,7 @@ begin
       claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
       return;
     end if;
-    if p_places is not null and v_is_new_run then
-      -- Serialised by a lock, because concurrent claims would all count the same runs and pass.
-      perform pg_advisory_xact_lock(hashtextextended('cronjob runs of ' || p_user, 0));
-      if begun_runs(p_user) >= p_places then return; end if;
-    end if;
+    if p_places is not null and v_is_new_run and not may_begin_run(p_app, p_user, v_cronjob, p_places) then return; end if;
   end if;
   -- 3
   if exists (

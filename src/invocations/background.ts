@@ -4,7 +4,7 @@ import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { AgentError, AppError, isPassingFailure, RepeatedInvocationError, sizeRefusal } from '../core/errors.ts';
 import { runWith } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
-import type { Labels } from '../platform/metrics.ts';
+import type { TurnRefusal } from '../platform/metrics.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -37,8 +37,6 @@ import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-req
 import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
-
-type Refusal = Required<Labels<'agent_runtime_queue_refusals_total'>>['reason'];
 
 /** Maximum pause between polls of the queues: the database's notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
@@ -97,19 +95,18 @@ async function startInBackground(
 
 /** Runs a claimed invocation, whose steps `localRun` takes. */
 async function runFollowed(
-  claimed: Parameters<typeof runClaimed>[0],
+  claimed: Omit<Parameters<typeof runClaimed>[0], 'listener'>,
   localRun: LocalRun | undefined,
   outside: AbortSignal,
 ): Promise<void> {
-  if (!localRun) return void (await runClaimed(claimed, outside));
+  if (!localRun) return void (await runClaimed({ ...claimed, listener: () => undefined }, outside));
   const { addFrame: listener, addDelta: onDelta } = localRun;
   const request = { ...claimed.request, onDelta, onPrompt: listener };
   try {
     const { invocation } = await runClaimed({ ...claimed, request, listener }, outside);
     localRun.end(invocation);
-  } catch (error) {
+  } finally {
     localRun.leave();
-    throw error;
   }
 }
 
@@ -257,10 +254,10 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
 function reportRefusal(
   { log, metrics }: Pick<InvocationContext, 'log' | 'metrics'>,
   { key: { appName }, invocationId }: Pick<Lease, 'key' | 'invocationId'>,
-  reason: Refusal,
+  reason: TurnRefusal,
   error: unknown,
 ): void {
-  metrics?.count('agent_runtime_queue_refusals_total', { reason });
+  metrics?.turnRefused(reason);
   const why = error instanceof AppError ? error.message : undefined;
   log.warn({ appName, invocationId, reason, why }, 'the turn of a waiting invocation was refused');
 }
@@ -320,7 +317,7 @@ async function begin(
     return refuse(context, request, queued, 'request', reason);
   }
   onUsed();
-  context.metrics?.record('agent_runtime_queue_wait_seconds', waitSeconds, { outcome: 'claimed' });
+  context.metrics?.queued('claimed', waitSeconds);
   await runHere(context, request, lease, context.stopping);
   return true;
 }
@@ -359,7 +356,7 @@ async function refuse(
   context: InvocationContext,
   request: InvocationRequest,
   queued: Queued,
-  reason: Refusal,
+  reason: TurnRefusal,
   error: AgentError,
 ): Promise<boolean> {
   const isEnded = await endQueued(context, request, queued, error);
@@ -443,7 +440,7 @@ async function recover(
 }
 
 const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
-  runClaimed({ context, request, agent: findAgent(context, request), lease }, outside);
+  runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
 
 /** Logs a failure unless it is an `AppError`, which is stored with the invocation or only reports a full process. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {

@@ -4,7 +4,7 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
-import { requestStop, requestStopOfRuns } from './invocation-store.ts';
+import { requestStop, requestStopOfRuns, type StoppingInvocation } from './invocation-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
 /** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
@@ -14,25 +14,29 @@ export async function requestCancel(
   invocationId: string,
 ): Promise<boolean> {
   if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
-  publishStop(notifications, key, invocationId);
+  publishStops(notifications, [{ ...key, invocationId }]);
   return true;
 }
 
-function publishStop(notifications: Pick<Notifications, 'publish'>, key: SessionKey, invocationId: string): void {
-  const topics = [stopTopic(invocationId), sessionTopic(key), freeTopic(key), QUEUE_TOPIC];
-  for (const topic of topics) notifications.publish(topic);
+/** Tells the processes that run these invocations, and their followers, that they were asked to stop. */
+export function publishStops(
+  notifications: Pick<Notifications, 'publish'>,
+  stopping: readonly StoppingInvocation[],
+): void {
+  for (const { invocationId, ...key } of stopping)
+    for (const topic of [stopTopic(invocationId), sessionTopic(key), freeTopic(key), QUEUE_TOPIC])
+      notifications.publish(topic);
 }
 
-/** Cancels open runs of a cronjob, whichever processes run them: one of them, or all that were queued before some. */
-export async function requestCancelOfRuns(
+/** Cancels an open run of a cronjob, whichever process runs it. */
+export async function requestCancelOfRun(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   cronjob: { appName: string; userId: string; id: string },
-  runs: { only: string } | { before: readonly string[] },
+  runId: string,
 ): Promise<void> {
+  const stop = () => requestStopOfRuns(database.db, cronjob, { only: runId });
   // Twice, because the end of a try, for which the first statement waits, may have queued the next try.
-  const first = await requestStopOfRuns(database.db, cronjob, runs);
-  for (const { sessionId, invocationId } of [...first, ...(await requestStopOfRuns(database.db, cronjob, runs))])
-    publishStop(notifications, { ...cronjob, sessionId }, invocationId);
+  publishStops(notifications, [...(await stop()), ...(await stop())]);
 }
 
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */

@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, inArray, isNotNull, isNull, lt, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
@@ -233,11 +233,17 @@ export async function enableOutbox(
   return row?.status;
 }
 
-/** An invocation of a user that was asked to stop. */
-interface StoppingInvocation {
-  sessionId: string;
+/** An invocation that was asked to stop. */
+export interface StoppingInvocation extends SessionKey {
   invocationId: string;
 }
+
+const stoppingFields = {
+  appName: invocations.appName,
+  userId: invocations.userId,
+  sessionId: invocations.sessionId,
+  invocationId: invocations.id,
+};
 
 /** Cancels a user's active invocations as {@link requestStop} does. @returns their ids */
 export function requestStopOfUser(
@@ -249,7 +255,7 @@ export function requestStopOfUser(
     .set(toStopped('cancelled'))
     .from(NOW)
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
-    .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
+    .returning(stoppingFields);
 }
 
 /** For statements about jobs: the join with the invocations of a session that are steps of a job. */
@@ -293,29 +299,21 @@ export async function requestStopOfSteps(
   return rows.map(({ id }) => id);
 }
 
-/** Asks open runs of a cronjob to stop, one of them or all that were queued before some, as {@link requestStop} does. */
-export async function requestStopOfRuns(
+/** Asks open runs of a cronjob to stop, one of them or all but some, as {@link requestStop} does. */
+export function requestStopOfRuns(
   db: Database,
   { appName, userId, id }: { appName: string; userId: string; id: string },
-  runs: { only: string } | { before: readonly string[] },
+  runs: { only: string } | { except: readonly string[] },
 ): Promise<StoppingInvocation[]> {
-  const { runId, createTime, dueTime } = invocations;
-  const isRun = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(invocations.cronjobId, id));
-  let isMeant = 'only' in runs ? eq(runId, runs.only) : sql`false`;
-  if ('before' in runs) {
-    // A statement of its own, because a distributed database does not route the update with it.
-    const [first] = await db
-      .select({ created: sql<string | null>`min(${createTime})::text`, due: sql<string | null>`min(${dueTime})::text` })
-      .from(invocations)
-      .where(and(isRun, inArray(runId, [...runs.before])));
-    isMeant = sql`(${createTime}, ${dueTime}) < (${first?.created}::timestamptz, ${first?.due}::timestamptz)`;
-  }
+  const { runId, cronjobId, firstEndTime } = invocations;
+  const isMeant = 'only' in runs ? eq(runId, runs.only) : notInArray(runId, [...runs.except]);
+  const isOfCronjob = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(cronjobId, id));
   return db
     .update(invocations)
     .set(toStopped('cancelled'))
     .from(NOW)
-    .where(and(isRun, isMeant, isNull(invocations.firstEndTime), isActive))
-    .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
+    .where(and(isOfCronjob, isMeant, isNull(firstEndTime), isActive))
+    .returning(stoppingFields);
 }
 
 /** Counts the running invocations of a user whose process is alive. */

@@ -59,7 +59,7 @@ import { listTaskAnswers } from './waits/task-store.ts';
 export async function invoke(
   context: InvocationContext,
   request: InvocationRequest,
-  listener?: EventListener,
+  listener: EventListener = () => undefined,
 ): Promise<InvocationEnd> {
   const agent = findAgent(context, request);
   return await context.admission.admit(request.key.userId, async () => {
@@ -78,8 +78,7 @@ interface ClaimedInvocation {
   request: InvocationRequest;
   agent: HostedAgent;
   lease: Lease;
-  /** Absent if nobody reads the events as they come. */
-  listener?: EventListener | undefined;
+  listener: EventListener;
 }
 
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
@@ -120,8 +119,8 @@ async function toLossError({ context, request, lease }: ClaimedInvocation, error
 
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
-  const topic = sessionTopic(lease.key);
-  context.notifications.publish(topic);
+  const publish = () => context.notifications.publish(sessionTopic(lease.key));
+  publish();
   const { limits, leaseTimes } = context;
   const { recovery, overrides, isRun } = claimed.request;
   const { timeAtMostMs = Infinity } = overrides;
@@ -155,7 +154,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     report(undefined);
     void deltas?.end();
     fence.release();
-    context.notifications.publish(topic);
+    publish();
     context.notifications.publish(freeTopic(lease.key));
   }
 }
@@ -205,7 +204,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       log: context.log,
       newId: context.newId,
       observer: observeAll([...running.observers, running.recorder]),
-      onUse: running.usage.add,
+      onUse: (use) => running.usage.add(use),
       onUnstoredEvent: (event) => countUnstoredEvent(running, event),
       reserve: (modelRequest) => reserve(running, modelRequest),
     });
@@ -249,14 +248,13 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
     running.deltas?.add(event);
     // All partial events of an event share its id internally. ADK clients expect a different id for each.
     const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
-    listener?.({ text, event, sequence: undefined });
-    return;
+    return listener({ text, event, sequence: undefined });
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) {
     const stored = await appendOnce(context.database.db, lease, userEvent);
-    notifyListener(running.request.onPrompt, stored, [userEvent]);
+    if (running.request.onPrompt) notifyListener(running.request.onPrompt, stored, [userEvent]);
   }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
@@ -307,7 +305,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { output, error, paused, value } = ending;
-  const events = ending.events.flatMap((event) => (running.stored?.has(event) ? [] : withNotes(request, event)));
+  const newEvents = ending.events.filter((event) => running.stored?.has(event) !== true);
+  const events = newEvents.map((event) => withNotes(request, event));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
@@ -330,7 +329,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
-  notifyListener(request.onPrompt, stored, userEvents);
+  if (request.onPrompt) notifyListener(request.onPrompt, stored, userEvents);
   notifyListener(listener, stored.slice(userEvents.length), events);
   return end;
 }

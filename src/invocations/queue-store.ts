@@ -135,7 +135,8 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
   const size = 4 * choice.limit + SPARE_ROWS;
   const { attempt, leaseExpireTime, notBefore, createTime } = invocations;
   const isLast = sql`(${attempt} > 0 and ${attempt} + 1 >= ${maxAttempts})`;
-  // The first open run of each cronjob, read once: runs of a cronjob go one after another.
+  // The next open run of each cronjob, read once: runs of a cronjob go one after another. One that goes on comes before
+  // those that wait, and has no `not_before`; one that is due before those that wait for their next try.
   const mayRun =
     choice.runs > 0
       ? sql`(${invocations.userId}, ${invocations.appName}, ${invocations.sessionId}, ${invocations.id}) in (
@@ -143,7 +144,8 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
             select distinct on (r.user_id, r.app_name, r.cronjob_id) r.user_id, r.app_name, r.session_id, r.id, r.not_before
             from ${invocations} r
             where r.cronjob_id is not null and r.first_end_time is null and r.status in ('queued', 'running')
-            order by r.user_id, r.app_name, r.cronjob_id, r.create_time, r.due_time) n
+            order by r.user_id, r.app_name, r.cronjob_id, r.not_before is not null,
+                     greatest(r.not_before, statement_timestamp()), r.create_time, r.due_time) n
           where n.not_before < clock_timestamp() + ${choice.aheadMs} * interval '1 millisecond'
             and begun_runs(n.user_id) < ${choice.runsPerUser})`
       : sql`false`;

@@ -346,6 +346,18 @@ test('who leaves a plain call of 2026 cancels what it began, and nothing else', 
   await expect.poll(() => statusOf(session, id)).toBe('cancelled');
 });
 
+test('a call whose session is deleted says so', async () => {
+  const before = new Set(await sessions());
+  const result = rpc(url(), 'tools/call', call('speak'), { capabilities: {} });
+  await called(1);
+  const [session = ''] = (await sessions()).filter((id) => !before.has(id));
+  await app.send('DELETE', `/apps/${APP}/users/user/sessions/${session}`);
+  expect((await result).result).toMatchObject({
+    isError: true,
+    content: [{ text: expect.stringMatching(`^Session ${session} was deleted, and with it invocation e-`) as string }],
+  });
+});
+
 test('the same key gives the same answer, in a header or in `_meta`', async () => {
   const meta = { _meta: { 'agent-runtime/idempotency-key': 'meta-1' } };
   const plain = { capabilities: {} };

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
+import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
-import { forgetRuns, listRuns, requeueRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
+import { forgetRuns, listRuns, queueManualRun, requeueRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
 import {
   type NewCronjob,
   deleteCronjob,
@@ -10,7 +11,7 @@ import {
 } from '../../src/features/cronjobs/cronjob-store.ts';
 import { listNextCronjobs } from '../../src/features/cronjobs/due-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
-import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
+import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { claimQueued, claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
 import { readStoredRequest } from '../../src/invocations/stored-request.ts';
@@ -18,6 +19,7 @@ import { findQueued } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
+import { deleteSession } from '../../src/conversation/sessions/session-store.ts';
 import { beginRuns, endRun, fireAll } from '../support/cronjobs.ts';
 import { takerOn, testPool } from '../support/store.ts';
 
@@ -176,6 +178,18 @@ describe('a waiting run', () => {
     expect(begun.filter(({ key }) => key.userId === userId)).toHaveLength(2);
   });
 
+  test('of a request is shown as it waits; of nothing is refused', async () => {
+    const job = await newCronjob(-100);
+    const run = (userId?: string, most = 2) => queueManualRun(store.pool.db, job.id, userId, randomUUID(), most);
+    expect(await run()).toMatchObject({ refusal: null, run: { cronjobId: job.id, status: 'queued', isManual: true } });
+    const second = await run(job.userId);
+    expect(second.run).toEqual({ ...(await runsOf(job))[0], fits: undefined, place: undefined });
+    expect((await run()).refusal).toBe('full');
+    expect((await run('somebody')).refusal).toBe('absent');
+    await store.pool.db.execute(sql`update cronjobs set enabled = false, next_run_time = null where id = ${job.id}`);
+    expect((await run()).refusal).toBe('disabled');
+  });
+
   test('holds no place in the queue of its session', async () => {
     const job = await newCronjob(1, { sessionPolicy: 'fixed', sessionId: 'busy' });
     await fire();
@@ -242,7 +256,7 @@ describe('a waiting run', () => {
   test('that is cancelled ends; one that runs is asked to', async () => {
     const job = await newCronjob(1);
     await fire();
-    const cancel = (id = '') => requestCancelOfRuns({ database: store.pool, notifications }, keyOf(job), { only: id });
+    const cancel = (id = '') => requestCancelOfRun({ database: store.pool, notifications }, keyOf(job), id);
     const [begun] = await ofCronjob(job, await begin());
     if (!begun) throw new Error('the run was not begun');
     await cancel((await runOf(job, begun))?.id);
@@ -328,6 +342,84 @@ describe('a running run', () => {
     expect(await runsOf(job)).toMatchObject([{ id: run?.id, status: 'failed', attempt: 2 }]);
   });
 
+  test('that waits to be tried again holds up no other; then it goes on, one at a time', async () => {
+    const { job, lease } = await started({ maxAttempts: 2, retryPauseSeconds: 60, overlap: 'queue' });
+    await endRun(store.pool, lease, { status: 'failed', error: { code: 'model_unavailable', message: 'away' } });
+    const manual = await queueManual(job);
+    const [next, ...others] = await ofCronjob(job, await begin());
+    if (!next) throw new Error('the run was not begun');
+    expect([next.key.sessionId, others]).toEqual([manual, []]);
+    await store.pool.db.execute(
+      sql`update invocations set not_before = clock_timestamp() where cronjob_id = ${job.id} and try = 2`,
+    );
+    expect(await ofCronjob(job, await begin())).toEqual([]);
+    await endRun(store.pool, next, { status: 'succeeded', answer: 'done' });
+    const [second] = await ofCronjob(job, await begin());
+    expect(second?.key.sessionId).toBe(`${lease.key.sessionId}-2`);
+  });
+
+  test('is alone even if another process has seen another one first', async () => {
+    const { job, lease } = await started({ overlap: 'queue' });
+    const other = await queueManual(job);
+    const { rows } = await store.pool.db.execute<{ id: string }>(
+      sql`select id from invocations where session_id = ${other}`,
+    );
+    const key = { ...lease.key, sessionId: other };
+    const claim = async () => {
+      const queued = await findQueued(store.pool.db, { key, invocationId: rows[0]?.id ?? '' });
+      const claimed = { key, invocationId: rows[0]?.id ?? '', token: randomUUID(), durationMs: 60_000, places: 100 };
+      return claimQueued(store.pool.db, { ...claimed, readToken: queued?.token ?? '' }, []);
+    };
+    expect(await claim()).toBe(false);
+    await endRun(store.pool, lease, { status: 'succeeded', answer: 'done' });
+    expect(await claim()).toBe(true);
+  });
+
+  test('is asked to stop in the transaction that fires the one that replaces it, or neither happens', async () => {
+    const { job, lease } = await started({ overlap: 'replace' });
+    const due = () =>
+      store.pool.db.execute(sql`
+        update cronjobs set next_run_time = date_trunc('milliseconds', clock_timestamp()) where id = ${job.id}`);
+    await due();
+    await store.pool.db.execute(sql`
+      create function refuse_stop() returns trigger language plpgsql as $$ begin raise 'no stop'; end $$`);
+    await store.pool.db.execute(sql`
+      create trigger refuse_stop before update of stop_requested_as on invocations for each row
+      when (new.stop_requested_as is not null) execute function refuse_stop()`);
+    await expect(fire()).rejects.toThrow();
+    expect(await statusesOf(job)).toEqual(['running']);
+    await store.pool.db.execute(sql`drop function refuse_stop cascade`);
+    await fire();
+    expect(await statusesOf(job)).toEqual(['queued', 'running']);
+    expect((await runOf(job, lease))?.cancelRequestTime).toBeInstanceOf(Date);
+  });
+
+  test('whose row is locked, as by its end, leaves the cronjob due that replaces it', async () => {
+    const { job, lease } = await started({ overlap: 'replace' });
+    await store.pool.db.execute(sql`
+      update cronjobs set next_run_time = date_trunc('milliseconds', clock_timestamp()) where id = ${job.id}`);
+    await store.pool.transaction(async (tx) => {
+      await tx.execute(sql`select from invocations where id = ${lease.invocationId} for update`);
+      expect(await fireDueCronjobs({ database: store.pool, newId: randomUUID, notifications })).toMatchObject({
+        fired: 0,
+        nextMs: 100,
+      });
+    });
+    await fire();
+    expect(await statusesOf(job)).toEqual(['queued', 'running']);
+  });
+
+  test('whose session is deleted is left out, and the next one of its cronjob begins', async () => {
+    const { job, lease } = await started({ overlap: 'queue' });
+    const manual = await queueManual(job);
+    await deleteSession(store.pool.db, lease.key);
+    expect((await runsOf(job)).map(({ id, status, errorMessage }) => [id, status, errorMessage])).toEqual([
+      [manual, 'queued', null],
+      [lease.key.sessionId, 'skipped', 'Its session was deleted.'],
+    ]);
+    expect(await ofCronjob(job, await begin())).toHaveLength(1);
+  });
+
   test('that waits to be tried again is left out with the session of its last try', async () => {
     const { job, lease } = await started({ maxAttempts: 2 });
     await endRun(store.pool, lease, { status: 'failed', error: { code: 'model_timeout', message: 'slow' } });
@@ -371,11 +463,44 @@ test('old runs are forgotten by age and by count, those that go on are not; thei
   expect(await runsOf(job)).toHaveLength(101);
   await forgetRuns(store.pool.db, 30, 10, 1000);
   expect((await statusesOf(job)).toSorted()).toEqual(['queued', ...Array.from({ length: 9 }, () => 'skipped')]);
-  await store.pool.db.execute(sql`update skipped_runs set end_time = end_time - interval '31 days'`);
+  await store.pool.db.execute(sql`
+    update skipped_runs set due_time = due_time - interval '31 days', end_time = end_time - interval '31 days'`);
   await forgetRuns(store.pool.db, 30, 10, 1000);
   expect((await runsOf(job)).map(({ id }) => id)).toEqual([waiting]);
   const { rows } = await store.pool.db.execute(sql`select 1 as one from sessions where id = ${oldest?.id}`);
   expect(rows).toEqual([{ one: 1 }]);
+});
+
+test('what is forgotten is found in indexes: runs that are kept are not read', async () => {
+  const job = await newCronjob(-100);
+  await store.pool.db.execute(sql`
+    insert into sessions (app_name, user_id, id) values (${job.appName}, ${job.userId}, 'all')`);
+  await store.pool.db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, create_time,
+                             start_time, end_time, first_end_time, cronjob_id, run_id, due_time, is_manual, try)
+    select ${job.appName}, ${job.userId}, 'all', 'e' || n, 'succeeded', gen_random_uuid(), now(), due, due, due, due,
+           ${job.id}, 'r' || n, due, false, 1
+    from generate_series(1, 3000) n, lateral (select now() - (n + 0.5) * interval '1 hour' as due) d`);
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  await client.query('vacuum analyze invocations');
+  await client.end();
+  const read = await store.pool.transaction(async (tx) => {
+    const count = async () => {
+      const { rows } = await tx.execute<{ n: number }>(sql`
+        select (pg_stat_get_xact_tuples_fetched('invocations'::regclass)
+                + pg_stat_get_xact_tuples_returned('invocations'::regclass))::int as n`);
+      return rows[0]?.n ?? 0;
+    };
+    const before = await count();
+    await forgetRuns(tx, 124, 2990, 1000);
+    return (await count()) - before;
+  });
+  const { rows } = await store.pool.db.execute<{ n: number }>(
+    sql`select count(*)::int as n from invocations where cronjob_id = ${job.id}`,
+  );
+  expect(rows).toEqual([{ n: 2975 }]);
+  expect(read).toBeLessThan(300);
 });
 
 test('a user has so many cronjobs at most, also of requests at once', async () => {

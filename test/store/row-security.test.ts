@@ -131,6 +131,35 @@ test.each(roles)('a statement that forgets its user reads no row of another (%s)
   expect((await runAsUser('nobody', () => db.execute(everybody))).rows).toEqual([]);
 });
 
+test('the view of runs shows all to a superuser alone; to others those of the user, or all, that a setting names', async () => {
+  await client.query(`
+    insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap,
+                          max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures)
+    select 'a', u, 'job of ' || u, 'n', 'p', '{}', false, 'new', 'once', 'skip', 1, 1, 1, 0 from unnest(array['alice', 'bob']) u`);
+  await client.query(`
+    insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, reason)
+    select 'a', user_id, id, 'left out', now(), 'r' from cronjobs`);
+  await client.query(`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, cronjob_id, run_id,
+                             due_time, is_manual, try)
+    select 'a', user_id, 's', 'i', 'queued', gen_random_uuid(), now(), id, 'run', now() - interval '1 day', true, 1
+    from cronjobs`);
+  const seen = async (settings: string) => {
+    await client.query(`begin; ${settings}`);
+    const { rows } = await client.query<{ user_id: string }>('select user_id from cronjob_runs order by 1');
+    await client.query('rollback');
+    return rows.map(({ user_id: user }) => user);
+  };
+  const all = ['alice', 'alice', 'bob', 'bob'];
+  const asServer = `set local role ${SERVER};`;
+  expect(await seen('')).toEqual(all);
+  expect(await seen(asServer)).toEqual([]);
+  expect(await seen(`${asServer} set local agent_runtime.all_users = 'on'`)).toEqual(all);
+  for (const role of [SERVER, 'agent_runtime_user'])
+    expect(await seen(`set local role ${role}; set local agent_runtime."user" = 'bob'`)).toEqual(['bob', 'bob']);
+  await client.query('delete from invocations; delete from cronjobs');
+});
+
 test.each(roles)('and changes none, and writes none in the name of another (%s)', async (role) => {
   const { db, ...rest } = pool(role);
   const change = sql`update sessions set state = '{"changed": true}'`;

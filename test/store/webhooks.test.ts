@@ -5,7 +5,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
 import { listRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
-import { requestCancelOfRuns } from '../../src/invocations/cancel.ts';
+import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
 import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
@@ -217,7 +217,7 @@ describe('a run with a webhook leaves one delivery when it', () => {
     const first = await fire(job);
     await fire(job);
     const context = { database: store.pool, notifications: { publish: () => undefined } };
-    for (let n = 0; n < 2; n++) await requestCancelOfRuns(context, job, { only: first.id });
+    for (let n = 0; n < 2; n++) await requestCancelOfRun(context, job, first.id);
     await fire(job);
     await store.pool.transaction((tx) => skipRuns(tx, job, 'The schedule was changed.'));
     expect(await deliveriesOf(webhook)).toEqual([

@@ -84,13 +84,16 @@ export async function findCronjob(
   return cronjob;
 }
 
-/** Locks a cronjob until the transaction ends; otherwise like {@link findCronjob}. */
+/**
+ * Locks a cronjob until the transaction ends; otherwise like {@link findCronjob}. Not against the foreign key of skipped
+ * runs, because a deletion of a session may insert one while it holds what this transaction locks next.
+ */
 export async function lockCronjob(
   tx: Database,
   id: string,
   userId: string | undefined,
 ): Promise<CronjobRow | undefined> {
-  const [cronjob] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('update');
+  const [cronjob] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('no key update');
   return cronjob;
 }
 

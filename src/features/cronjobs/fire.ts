@@ -1,5 +1,6 @@
-import { requestCancelOfRuns } from '../../invocations/cancel.ts';
-import type { DatabasePool } from '../../platform/db/database.ts';
+import { publishStops } from '../../invocations/cancel.ts';
+import { requestStopOfRuns, type StoppingInvocation } from '../../invocations/invocation-store.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Metrics } from '../../platform/metrics.ts';
 import type { CronjobRow } from './cronjob-store.ts';
@@ -9,7 +10,7 @@ import { getNextTime, getTimesBetween } from './schedule.ts';
 
 /** Maximum cronjobs per statement. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
-/** Pause in milliseconds while another transaction has locked a due cronjob. */
+/** Pause in milliseconds while another transaction has locked a due cronjob, or a run that it replaces. */
 const LOCKED_PAUSE_MS = 100;
 
 export interface FireContext {
@@ -20,27 +21,37 @@ export interface FireContext {
 }
 
 /**
- * Queues the runs of due cronjobs and stores the next due times in one statement, so that the cronjobs stay due if the
- * process dies.
+ * Queues the runs of due cronjobs, stops those that they replace and stores the next due times in one transaction, so
+ * that the cronjobs stay due if the process dies.
  * @returns the number of fired cronjobs, and the milliseconds until a cronjob may be due
  */
 export async function fireDueCronjobs(context: FireContext): Promise<{ fired: number; nextMs: number }> {
-  const { database, newId, metrics } = context;
+  const { database, newId, metrics, notifications } = context;
   const listed = await listNextCronjobs(database.db, BATCH);
   const due = listed.filter(({ dueMs }) => dueMs <= 0).map((one) => ({ ...one, firing: planFiring(one, newId) }));
-  const fired = due.length === 0 ? new Set<string>() : await fireCronjobs(database.db, due);
-  for (const { cronjob, firing, dueMs, openRuns } of due.filter((one) => fired.has(one.cronjob.id))) {
-    metrics?.record('agent_runtime_cronjob_lateness_seconds', -dueMs / 1000, {});
-    // After the fire, because the end of a run locks the run before the cronjob.
-    if (cronjob.overlap === 'replace' && openRuns > 0 && firing.runs.some(({ skipped }) => skipped === undefined))
-      await requestCancelOfRuns(context, cronjob, { before: firing.runs.map(({ id }) => id) });
-  }
+  const { fired, stopped } =
+    due.length === 0
+      ? { fired: new Set<string>(), stopped: [] }
+      : await database.transaction((tx) => fireAndReplace(tx, due));
+  publishStops(notifications, stopped);
+  for (const { dueMs } of due.filter(({ cronjob }) => fired.has(cronjob.id))) metrics?.fired(-dueMs / 1000);
   const waits = due.map(({ cronjob, firing: { next }, now }) =>
     fired.has(cronjob.id) ? (next ? next.getTime() - now.getTime() : Infinity) : LOCKED_PAUSE_MS,
   );
   const others = listed.filter(({ dueMs }) => dueMs > 0).map(({ dueMs }) => dueMs);
   const mayMore = due.length === BATCH && fired.size > 0;
   return { fired: fired.size, nextMs: mayMore ? 0 : Math.min(...waits, ...others) };
+}
+
+async function fireAndReplace(tx: Database, due: (NextCronjob & { firing: Firing })[]) {
+  const fired = await fireCronjobs(tx, due);
+  const stopped: StoppingInvocation[] = [];
+  for (const { cronjob, firing } of due) {
+    const queues = firing.runs.some(({ skipped }) => skipped === undefined);
+    if (cronjob.overlap === 'replace' && queues && fired.has(cronjob.id))
+      stopped.push(...(await requestStopOfRuns(tx, cronjob, { except: firing.runs.map(({ id }) => id) })));
+  }
+  return { fired, stopped };
 }
 
 /** Delay after which a due time counts as missed, and the cronjob's policy for missed runs applies. */

@@ -2,9 +2,10 @@ import { ConflictError } from '../../core/errors.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/parameters.ts';
+import { visibleTo } from '../../platform/http/operation/principal.ts';
 import { CRONJOB_EXAMPLE, cronjobRunPageSchema, cronjobRunSchema, cronjobSchema, RUN_EXAMPLE } from './cronjob.ts';
 import { type CronjobContext, cronjobNotFound, getCronjob, toRunWire } from './cronjob-view.ts';
-import { requestCancelOfRuns } from '../../invocations/cancel.ts';
+import { requestCancelOfRun } from '../../invocations/cancel.ts';
 import { findRun, listRuns, queueManualRun } from './run-store.ts';
 
 /** Number of open runs of a cronjob at which a manual run is refused. */
@@ -52,14 +53,13 @@ export const cronjobRunOperations = [
     success: { schema: cronjobRunSchema, description: 'The run.', example: RUN_EXAMPLE, status: 202 },
     errors: { 409: 'It is disabled, or too many of its runs wait.' },
     run: async ({ database: { db }, newId }, { path, principal }) => {
-      const { cronjob: row } = await getCronjob(db, principal, path.jobId);
-      const runId = newId();
-      const how = await queueManualRun(db, row, runId, MAX_OPEN_RUNS);
-      if (how === 'disabled') throw new ConflictError('Enable this cronjob before running it.');
-      if (how === 'full') throw new ConflictError(`${MAX_OPEN_RUNS} runs of this cronjob wait already.`);
-      if (how === 'taken') throw new ConflictError('Another run was requested in this very millisecond. Try again.');
-      const manualRun = await findRun(db, row, runId);
-      if (!manualRun) throw cronjobNotFound(path.jobId);
+      const userId = visibleTo(principal);
+      const { refusal, run: manualRun } = await queueManualRun(db, path.jobId, userId, newId(), MAX_OPEN_RUNS);
+      if (refusal === 'absent') throw cronjobNotFound(path.jobId);
+      if (refusal === 'disabled') throw new ConflictError('Enable this cronjob before running it.');
+      if (refusal === 'full') throw new ConflictError(`${MAX_OPEN_RUNS} runs of this cronjob wait already.`);
+      if (refusal === 'taken')
+        throw new ConflictError('Another run was requested in this very millisecond. Try again.');
       return toRunWire(manualRun);
     },
   }),
@@ -95,7 +95,7 @@ export const cronjobRunOperations = [
     errors,
     run: async ({ database, notifications }, { path, principal, notFound }) => {
       const { cronjob: row } = await getCronjob(database.db, principal, path.jobId);
-      await requestCancelOfRuns({ database, notifications }, row, { only: path.runId });
+      await requestCancelOfRun({ database, notifications }, row, path.runId);
       const cancelled = await findRun(database.db, row, path.runId);
       if (!cancelled) throw notFound();
       return toRunWire(cancelled);

@@ -10,20 +10,29 @@ export type RunRow = typeof cronjobRuns.$inferSelect;
 
 const toParameters = ({ appName, userId, id }: CronjobKey) => sql`${appName}, ${userId}, ${id}`;
 
+/** Why a manual run was not queued. `taken`: another run was requested in the same millisecond. */
+type Refusal = 'absent' | 'disabled' | 'full' | 'taken';
+
 /**
- * Queues a run that is due now, unless the cronjob is absent or disabled, `most` of its runs are open, or another run was
- * requested in the same millisecond.
+ * Queues a run that is due now, unless `most` runs of the cronjob are open. If `userId` is given, cronjobs of other users
+ * are absent.
  */
 export async function queueManualRun(
   db: Database,
-  key: CronjobKey,
-  id: string,
+  cronjobId: string,
+  userId: string | undefined,
+  runId: string,
   most: number,
-): Promise<'queued' | 'absent' | 'disabled' | 'full' | 'taken'> {
-  type Queued = Awaited<ReturnType<typeof queueManualRun>>;
-  const { rows } = await db.execute<{ how: Queued }>(sql`
-    select queue_manual_run(${toParameters(key)}, ${id}, ${most}) as how`);
-  return rows[0]?.how ?? 'absent';
+): Promise<{ refusal: Refusal | null; run: RunRow }> {
+  const queued = sql`queue_manual_run(${userId ?? null}, ${cronjobId}, ${runId}, ${most}) q
+    cross join lateral jsonb_populate_record(null::${cronjobRuns}, q.run) ${cronjobRuns}`;
+  const columns = getViewSelectedFields(cronjobRuns);
+  // As SQL, because the query builder does not know that the function's row has the view's columns.
+  const run = Object.entries(columns).map(([name, column]) => [name, sql`${column}`.mapWith(column)]);
+  const fields = { refusal: sql<Refusal | null>`q.refusal`, run: Object.fromEntries(run) as typeof columns };
+  const [row] = await db.select(fields).from(queued);
+  if (!row) throw new TypeError('queue_manual_run returned no row');
+  return row;
 }
 
 /** Gives the runs that have not begun the present settings of their cronjob, whose row the caller has locked. */

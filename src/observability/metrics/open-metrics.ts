@@ -13,10 +13,9 @@ import {
 import type { Config } from '../../config/config.ts';
 import { pairs, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
-import type { Metrics } from '../../platform/metrics.ts';
 import { listenAt } from '../../platform/net/network.ts';
-import { createMetrics, toPrometheusName } from './instruments.ts';
-import { observeProcess } from './measure.ts';
+import { toPrometheusName } from './instruments.ts';
+import { createMeasures, type Measures } from './measure.ts';
 
 const TIMEOUT_MS = 5_000;
 /** Maximum wait for the collector when the process stops, in milliseconds. */
@@ -25,7 +24,7 @@ const CLOSE_MS = 2_000;
 const SUCCESS = 0;
 
 export interface OpenMetrics {
-  metrics: Metrics;
+  measures: Measures;
   /** URL of `/metrics`; `undefined` if metrics are not served. */
   url: string | undefined;
   /** Stops serving and pushing metrics. Never throws. */
@@ -50,17 +49,16 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
           exporter.getMetricsRequestHandler(request, response),
         )
       : undefined;
-  const metrics = createMetrics(provider.getMeter('agent-runtime', version));
-  const stopObserving = observeProcess(metrics);
+  const measures = createMeasures(provider.getMeter('agent-runtime', version));
   return {
-    metrics,
+    measures,
     url: server && `${server.url}/metrics`,
     async close() {
       await server?.close();
       // The error is ignored, because an unreachable collector must not delay the stop.
       const ended = provider.shutdown().catch(() => undefined);
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
-      stopObserving();
+      measures.close();
     },
   };
 }
@@ -71,7 +69,7 @@ function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): Col
     ...each,
     metrics: each.metrics.map((metric) => ({
       ...metric,
-      descriptor: { ...metric.descriptor, name: toPrometheusName(metric.descriptor.name, metric.descriptor.unit) },
+      descriptor: { ...metric.descriptor, name: toPrometheusName(metric.descriptor) },
     })),
   }));
   return { errors, resourceMetrics: { ...resourceMetrics, scopeMetrics } };

@@ -94,8 +94,7 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
   settings: settingsFor(options),
   preparesStatements: options.preparesStatements,
   onIdleError: name ? options.onIdleError : () => undefined,
-  name,
-  onLent: options.onLent,
+  onLent: (seconds) => name && options.onLent?.(name, seconds),
 });
 
 /**

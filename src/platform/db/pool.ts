@@ -15,10 +15,7 @@ export interface PrimaryPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
   preparesStatements: boolean;
-  /** Absent for connections that no metric counts. */
-  name?: 'main' | 'reads' | undefined;
-  /** Called with the seconds that a caller waited for a connection of a named pool. */
-  onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
+  onLent: (seconds: number) => void;
   /** If set, no caller may exceed its share of the pool; the text is the error message after the time-out. */
   busyText?: string;
   /** True: discard session state, such as locks and temporary tables, after each transaction. */
@@ -75,8 +72,7 @@ export class PrimaryPool {
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
     try {
       const client = await this.#connect();
-      const { name, onLent } = this.#options;
-      if (name) onLent?.(name, (performance.now() - startedAt) / 1000);
+      this.#options.onLent((performance.now() - startedAt) / 1000);
       const release = (mustEnd: boolean) => {
         client.release(mustEnd);
         leave();

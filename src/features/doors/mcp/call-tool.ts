@@ -129,7 +129,8 @@ function wait(
       const isQuestion = task.invocation.status === 'paused' && listQuestions(task.events).length > 0;
       return isQuestion && call.isModern && hasForms(request) ? toInputRequired(task) : toResult(task);
     },
-    left: () => {
+    left: (isGone) => {
+      if (isGone) return toErrorResult(`Session ${key.sessionId} was deleted, and with it invocation ${invocationId}.`);
       const advice = isRepeatable
         ? 'The same call with its idempotency key waits for the answer.'
         : 'Do not call again: its answer will be in that session.';
