@@ -3,7 +3,8 @@ import { CALLBACK_PATH } from '../conversation/credentials/routes.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { AgentDefinition, AgentSource, HarnessFile, PreparedAgent } from '../agent/definition/agent.ts';
+import type { AgentDefinition, AgentSource, PreparedAgent } from '../agent/definition/agent.ts';
+import type { HarnessFile } from '../agent/definition/agent-schema.ts';
 import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
 import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '../agent/definition/agent-module.ts';
@@ -205,7 +206,7 @@ export const modelText = ({ provider, name }: ModelChoice): string =>
 function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? OFFLINE;
   const name = config.MODEL_NAME ?? (file.model?.name || undefined) ?? (provider === OFFLINE ? OFFLINE : undefined);
-  const baseUrl = config.MODEL_BASE_URL ?? file.model?.base_url;
+  const baseUrl = config.MODEL_BASE_URL ?? file.model?.baseUrl;
   if (name === undefined)
     throw new ConfigError(`MODEL_NAME: found nothing; the provider ${provider} needs the name of a model.`);
   const known = findProvider(provider);

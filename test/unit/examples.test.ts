@@ -73,7 +73,7 @@ describe('the examples', () => {
     const whole = text.replaceAll(/^# (skills:|mcp_servers:|openapi:|  )/gm, '$1');
     expect(parseHarnessFile(whole, 'harness.yaml')).toMatchObject({
       skills: ['refunds'],
-      mcp_servers: [{ name: 'orders', headers: { authorization: 'Bearer ${ORDERS_TOKEN}' } }],
+      mcpServers: [{ name: 'orders', headers: { authorization: 'Bearer ${ORDERS_TOKEN}' } }],
       openapi: [{ name: 'shop', operations: ['getOrder', 'cancelOrder'] }],
     });
     const listed = /# Built-in tools: ([^.]*)\./.exec(text)?.[1]?.split(/[,\s#]+/);
@@ -84,7 +84,7 @@ describe('the examples', () => {
 test('the harness.yaml of docs/agents.md is valid', () => {
   const { text: written = '' } = findListings().find(({ name }) => name.startsWith('docs/agents.md: model:')) ?? {};
   expect(parseHarnessFile(written, 'agents.md')).toMatchObject({
-    sub_agents: [{ name: 'poet' }, { name: 'complaint' }],
+    subAgents: [{ name: 'poet' }, { name: 'complaint' }],
   });
 });
 

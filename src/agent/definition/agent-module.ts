@@ -6,7 +6,7 @@ import { parseTyped, toJsonSchema } from './typed-arguments.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
-import { checkSource, isTool } from './agent-source.ts';
+import { checkSource, isTool } from './agent-schema.ts';
 import { importFile } from './import-file.ts';
 import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
@@ -115,24 +115,33 @@ function checkName(name: string, place: string): void {
 
 function toModule(name: string, source: AgentSource, path: string): AgentModule {
   checkSource(source, path);
+  checkNames({ ...source, name }, path, new Set());
   const tools = new Map<string, Tool>();
-  const names = new Set<string>();
-  const toDefinition = (agent: AgentSource & { name: string }): AgentDefinition => {
-    if (names.has(agent.name)) throw new ConfigError(`${path}: the agent \`${agent.name}\` is there twice.`);
-    names.add(agent.name);
-    const { subAgents, outputSchema, ...plain } = agent;
-    return {
-      description: '',
-      instruction: '',
-      skills: [],
-      mcpServers: [],
-      ...plain,
-      tools: (agent.tools ?? []).map((tool) => addTool(tool, tools, path)),
-      ...(outputSchema === undefined ? {} : { outputSchema: toOutputSchema(outputSchema) }),
-      ...(subAgents === undefined ? {} : { subAgents: subAgents.map(toDefinition) }),
-    };
+  return { definition: toDefinition({ ...source, name }, (tool) => addTool(tool, tools, path)), tools };
+}
+
+function checkNames({ name, subAgents = [] }: AgentSource & { name: string }, path: string, seen: Set<string>): void {
+  if (seen.has(name)) throw new ConfigError(`${path}: the agent \`${name}\` is there twice.`);
+  seen.add(name);
+  for (const agent of subAgents) checkNames(agent, path, seen);
+}
+
+/** @param nameOf returns the name of a tool. Default: the agent has tools by name only. */
+export function toDefinition(
+  agent: AgentSource & { name: string },
+  nameOf = (tool: string | Tool) => (typeof tool === 'string' ? tool : tool.name),
+): AgentDefinition {
+  const { subAgents, outputSchema, ...plain } = agent;
+  return {
+    description: '',
+    instruction: '',
+    skills: [],
+    mcpServers: [],
+    ...plain,
+    tools: (agent.tools ?? []).map(nameOf),
+    ...(outputSchema === undefined ? {} : { outputSchema: toOutputSchema(outputSchema) }),
+    ...(subAgents === undefined ? {} : { subAgents: subAgents.map((each) => toDefinition(each, nameOf)) }),
   };
-  return { definition: toDefinition({ ...source, name }), tools };
 }
 
 /** Returns the tool's name. Adds a tool object to the application's tools (`own`); a name is that of a built-in one. */

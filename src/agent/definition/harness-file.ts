@@ -1,15 +1,14 @@
+import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
-import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type HarnessFile, type McpServer } from './agent.ts';
-import { mcpServersSchema } from './harness-schema.ts';
-import { toOutputSchema } from './output-schema.ts';
-import { toSampling, withoutAbsent } from './snake-case.ts';
+import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type AgentSource, type McpServer } from './agent.ts';
+import { type HarnessFile, mcpServerSchema, type SubAgentInFile } from './agent-schema.ts';
+import { toDefinition } from './agent-module.ts';
+import { fromWritten, toWritten, toWrittenPath, withoutAbsent } from './snake-case.ts';
 
 /** Tools of the agent if its `harness.yaml` lists none. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
-
-type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
 
 /** Settings from environment variables; they override the `harness.yaml`. */
 type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
@@ -27,88 +26,60 @@ export function toAgentDefinition(
   variables: Variables,
   inCode?: AgentDefinition,
 ): AgentDefinition {
-  const { model, limits, max_llm_calls, ...agent } = file;
+  const { model, limits, maxLlmCalls, ...agent } = file;
   const [second] = Object.keys(agent);
   if (inCode && second !== undefined) {
     throw new ConfigError(
-      `harness.yaml: ${second}: agents/harness_agent/agent.ts describes the agent; keep one of them.`,
+      `harness.yaml: ${toWritten(second)}: agents/harness_agent/agent.ts describes the agent; keep one of them.`,
     );
   }
-  const inFile = toDefinition({ ...agent, name: HARNESS_APP, model: model?.name || undefined }, variables);
+  const source = toSource({ ...agent, name: HARNESS_APP, ...(model?.name && { model: model.name }) });
+  const defaults = { instruction: file.instruction || DEFAULT_PROMPT, tools: file.tools ?? DEFAULT_TOOLS };
   const name = settings.modelName ?? model?.name ?? '';
-  const { provider: _, base_url: __, ...chain } = { ...model, name };
-  const defaults = { instruction: file.system_prompt || DEFAULT_PROMPT, tools: file.tools ?? DEFAULT_TOOLS };
-  const maxLlmCalls = limits?.max_llm_calls ?? max_llm_calls;
-  const tokenBudget = limits?.compact_above_tokens;
+  const { provider: _, baseUrl: __, ...chain } = { ...model, name };
+  const calls = limits?.maxLlmCalls ?? maxLlmCalls;
+  const tokenBudget = limits?.compactAboveTokens;
   return {
     maxLlmCalls: DEFAULT_MAX_LLM_CALLS,
-    ...(inCode ?? { ...inFile, ...defaults }),
-    ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
+    ...(inCode ?? { ...toDefinition(fillIn(source, HARNESS_APP, variables)), ...defaults }),
+    ...(calls === undefined ? {} : { maxLlmCalls: calls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
-    ...(file.memory && { memory: toWords(file.memory, variables, HARNESS_APP) }),
-    ...((model?.fallbacks || model?.first_token_ms) && { model: toWords(chain, variables, name) }),
+    ...((model?.fallbacks || model?.firstTokenMs) && { model: fillIn(chain, name, variables) }),
   };
 }
 
-function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
-  return withoutAbsent({
-    name: agent.name,
-    description: agent.description ?? '',
-    instruction: agent.system_prompt ?? '',
-    tools: agent.tools ?? [],
-    skills: agent.skills ?? [],
-    mcpServers: toWords(agent.mcp_servers ?? [], variables, agent.name),
-    confirmTools: agent.confirm_tools,
-    toolEffects: agent.tool_effects,
-    toolLimits: toWords(agent.tool_limits, variables, agent.name, 'tool_limits'),
-    openapi: toWords(agent.openapi, variables, agent.name),
-    askWhenUnknown: agent.ask_when_unknown,
-    kind: agent.type,
-    modelName: typeof agent.model === 'string' ? agent.model : undefined,
-    model: typeof agent.model === 'object' ? toWords(agent.model, variables, agent.name) : undefined,
-    sampling: agent.sampling && toSampling(agent.sampling),
-    subAgents: agent.sub_agents?.map((each) => toDefinition(each, variables)),
-    asTool: agent.as_tool,
-    remote: toWords(agent.remote, variables, agent.name),
-    outputSchema: agent.output_schema && toOutputSchema(agent.output_schema),
-    outputKey: agent.output_key,
-    maxIterations: agent.max_iterations,
-  });
+/** Converts an agent of the file to what it would be in code. */
+function toSource({
+  model,
+  subAgents,
+  ...agent
+}: SubAgentInFile & Pick<HarnessFile, 'memory'>): AgentSource & { name: string } {
+  return {
+    ...agent,
+    ...(typeof model === 'string' && { modelName: model }),
+    ...(typeof model === 'object' && { model }),
+    ...(subAgents && { subAgents: subAgents.map(toSource) }),
+  };
 }
 
-type Camel<Name> = Name extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail> & string>}` : Name;
-/** Converts snake_case member names to camelCase. */
-type InWords<Value> = Value extends (infer Each)[]
-  ? InWords<Each>[]
-  : Value extends object
-    ? { [Name in keyof Value as Camel<Name>]: InWords<Exclude<Value[Name], undefined>> }
-    : Value;
-
-/** Members whose keys are chosen by the author, such as header names, and are therefore not converted to camelCase. */
-const RECORDS = new Set(['headers', 'env', 'tool_limits']);
 /** Members in whose values `${NAME}` is replaced by an environment variable. */
-const FILLED = new Set(['headers', 'env', 'api_key', 'client_secret']);
+const FILLED = new Set(['headers', 'env', 'apiKey', 'clientSecret']);
 
 /**
- * Converts a value of the `harness.yaml`: its keys to camelCase, and `${NAME}` to the value of the variable. `owner` is
- * the name of the agent or server in errors.
+ * Replaces `${NAME}` in the secrets of a value. `owner` is the name of the agent or server in errors. JSON Schema is
+ * left as it is.
  */
-function toWords<Value>(value: Value, variables: Variables, owner: string, member = ''): InWords<Value> {
-  const convert = (): unknown => {
-    if (typeof value === 'string') return FILLED.has(member) ? fill(value, owner, variables) : value;
-    if (Array.isArray(value)) return value.map((each: unknown) => toWords(each, variables, owner, member));
-    if (typeof value !== 'object' || value === null) return value;
-    const isRecord = RECORDS.has(member);
-    const name = !isRecord && 'name' in value && typeof value.name === 'string' ? value.name : owner;
-    const toName = (key: string) => key.replaceAll(/_(.)/g, (_whole, letter: string) => letter.toUpperCase());
-    const entries = Object.entries(withoutAbsent(value)).map(([key, each]) => [
-      isRecord ? key : toName(key),
-      toWords(each, variables, name, isRecord && FILLED.has(member) ? member : key),
-    ]);
-    return Object.fromEntries(entries);
-  };
-  return convert() as InWords<Value>;
+function fillIn<Value>(value: Value, owner: string, variables: Variables, isFilled = false): Value {
+  if (typeof value === 'string') return (isFilled ? fill(value, owner, variables) : value) as Value;
+  if (Array.isArray(value)) return value.map((each: unknown) => fillIn(each, owner, variables, isFilled)) as Value;
+  if (typeof value !== 'object' || value === null) return value;
+  const name = !isFilled && 'name' in value && typeof value.name === 'string' ? value.name : owner;
+  const entries = Object.entries(value).map(([key, each]: [string, unknown]) => [
+    key,
+    key === 'outputSchema' ? each : fillIn(each, name, variables, isFilled || FILLED.has(key)),
+  ]);
+  return Object.fromEntries(entries) as Value;
 }
 
 /** Replaces `${NAME}` by the value of the environment variable, so that no secret needs to be in the file. */
@@ -119,6 +90,8 @@ const fill = (value: string, server: string, variables: Variables) =>
     throw new ConfigError(`\`${server}\` needs the variable ${name}, which is not set.`);
   });
 
+const mcpServersSchema = z.array(mcpServerSchema);
+
 /**
  * Reads the setting `MCP_SERVERS`: a JSON array with the structure of `mcp_servers` in `harness.yaml`, or
  * comma-separated URLs. A server given as a URL has its host as name.
@@ -126,11 +99,14 @@ const fill = (value: string, server: string, variables: Variables) =>
  */
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {
   const servers = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);
-  const parsed = mcpServersSchema.safeParse(servers);
-  if (parsed.success) return toWords(parsed.data, variables, 'MCP_SERVERS');
-  const [issue] = parsed.error.issues;
-  const place = issue?.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('') ?? '';
-  throw new ConfigError(`MCP_SERVERS${place}: found a wrong value; allowed: ${issue?.message ?? 'a list'}.`);
+  const { value, unknown } = fromWritten(mcpServersSchema, servers);
+  const parsed = mcpServersSchema.safeParse(value);
+  if (parsed.success && unknown.length === 0) return fillIn(parsed.data, 'MCP_SERVERS', variables);
+  const issue = parsed.error?.issues[0] ?? { path: [], message: 'a list' };
+  const path = unknown[0] ?? toWrittenPath(issue.path, servers);
+  const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
+  const what = unknown[0] ? 'there is no such member' : `found a wrong value; allowed: ${issue.message}`;
+  throw new ConfigError(`MCP_SERVERS${place}: ${what}.`);
 }
 
 function toNamedUrl(text: string) {

@@ -1,13 +1,29 @@
 import { type Document, isMap, isNode, isScalar, LineCounter, parseDocument, stringify } from 'yaml';
 import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
-import type { AgentDefinition, HarnessFile } from './agent.ts';
-import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
+import type { AgentDefinition } from './agent.ts';
+import { type HarnessFile, harnessSchema, type SubAgentInFile } from './agent-schema.ts';
 import type { OutputSchema } from './output-schema.ts';
+import { fromWritten, toWrittenPath } from './snake-case.ts';
 
 const MAX_PROBLEMS = 20;
 
-type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
+/**
+ * Members that VeADK's commands `veadk harness create` and `add` write (veadk-python 1.1.19). They configure services
+ * of VeADK's cloud, which this runtime does not use. A file with such members is accepted, with a warning.
+ */
+const FOREIGN_MEMBERS = new Set([
+  'harness_name',
+  'runtime',
+  'structured_tool_calls',
+  'include_tools_every_turn',
+  'harness_enhance',
+  'knowledgebase',
+  'long_term_memory',
+  'short_term_memory',
+  'auth',
+  'registry',
+]);
 
 /**
  * Reads a `harness.yaml`; `path` is used in errors only. `warn` receives one message if the file has members that only
@@ -23,9 +39,14 @@ export function parseHarnessFile(text: string, path: string, warn: (text: string
   const written = toPlain(document, path);
   const foreign = isMap(document.contents) ? Object.keys(written).filter((name) => FOREIGN_MEMBERS.has(name)) : [];
   for (const name of foreign) delete written[name];
-  const parsed = harnessSchema.safeParse(written);
-  if (!parsed.success) {
-    const problems = parsed.error.issues.map((issue) => describe(document, issue, at));
+  const { value, unknown } = fromWritten(harnessSchema, written);
+  const parsed = harnessSchema.safeParse(value);
+  if (!parsed.success || unknown.length > 0) {
+    const issues = parsed.error?.issues ?? [];
+    const problems = [
+      ...issues.map((issue) => describe(document, toWrittenPath(issue.path, written), toAllowed(issue), at)),
+      ...unknown.map((member) => describe(document, member, 'there is no such member', at)),
+    ];
     problems.sort((one, other) => one.offset - other.offset);
     const listed = problems.slice(0, MAX_PROBLEMS).map((problem) => problem.text);
     throw new ConfigError(listed.join('\n'));
@@ -43,12 +64,11 @@ function toPlain(document: Document, path: string): Record<string, unknown> {
   }
 }
 
-function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: number) => string) {
-  const key = issue.code === 'unrecognized_keys' ? issue.keys[0] : undefined;
-  const path = key === undefined ? issue.path : [...issue.path, key];
+const toAllowed = ({ message }: z.core.$ZodIssue) =>
+  `allowed: ${message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing')}`;
+
+function describe(document: Document, path: PropertyKey[], what: string, at: (offset: number) => string) {
   const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
-  const allowed = issue.message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing');
-  const what = key === undefined ? `allowed: ${allowed}` : 'there is no such member';
   const offset = findOffset(document, path);
   return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
 }
@@ -67,14 +87,14 @@ function findOffset(document: Document, path: PropertyKey[]): number {
 
 function checkNames(file: HarnessFile, path: string): void {
   const seen = new Set(['harness_agent']);
-  const visit = (agents: SubAgent[] = []): void => {
-    for (const { name, sub_agents } of agents) {
+  const visit = (agents: SubAgentInFile[] = []): void => {
+    for (const { name, subAgents } of agents) {
       if (seen.has(name)) throw new ConfigError(`${path}: sub_agents: the name \`${name}\` is there twice.`);
       seen.add(name);
-      visit(sub_agents);
+      visit(subAgents);
     }
   };
-  visit(file.sub_agents);
+  visit(file.subAgents);
 }
 
 /** Returns the effective agent definition as YAML for `harness:check`, without header values and credentials. */

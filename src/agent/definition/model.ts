@@ -1,8 +1,10 @@
+import { z } from 'zod';
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { LiveModel } from './live.ts';
+import { names, type Of, optional, positive } from './members.ts';
 
 /** A tool for the model. `parameters` is a JSON Schema; keywords that the provider does not support are not sent. */
 export interface ToolDeclaration {
@@ -11,28 +13,31 @@ export interface ToolDeclaration {
   parameters: JsonObject;
 }
 
-/** The provider's default applies to an omitted parameter; one that the provider does not support is not sent. */
-export interface Sampling {
-  temperature?: number;
-  topP?: number;
-  maxOutputTokens?: number;
-  presencePenalty?: number;
-  frequencyPenalty?: number;
-  seed?: number;
+const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
+
+const samplingShape = {
+  temperature: optional(z.number().min(0).max(2)),
+  topP: optional(z.number().min(0).max(1)),
+  maxOutputTokens: optional(positive),
+  presencePenalty: optional(z.number().min(-2).max(2)),
+  frequencyPenalty: optional(z.number().min(-2).max(2)),
+  seed: optional(z.int()),
   /** Texts at which the model stops. OpenAI supports neither stop sequences nor a seed. */
-  stopSequences?: string[];
-  reasoningEffort?: (typeof EFFORTS)[number];
+  stopSequences: optional(names.max(16)),
+  reasoningEffort: optional(z.enum(EFFORTS, EFFORTS.join(', '))),
   /**
    * True: asks the provider to cache the instruction and the history for the session's next model call. Has no effect
    * on providers that always cache. Default: false.
    */
-  promptCaching?: boolean;
-}
+  promptCaching: optional(z.boolean()),
+};
+export const samplingSchema = z.strictObject(samplingShape);
+
+/** The provider's default applies to an omitted parameter; one that the provider does not support is not sent. */
+export interface Sampling extends Of<typeof samplingShape> {}
 
 /** What the model must call: any tool (`required`), or the named tool. */
 export type ToolChoice = 'required' | { name: string };
-
-export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
 /** Start of a content that reports other agents' messages, because its role is `user` as for the user's messages. */
 export const CONTEXT_PREFIX = 'For context:';

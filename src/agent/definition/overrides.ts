@@ -3,7 +3,8 @@ import { jsonObject } from '../../core/content.ts';
 import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
 import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
-import { toSampling, withoutAbsent } from './snake-case.ts';
+import { type Sampling, samplingSchema } from './model.ts';
+import { fromWritten, withoutAbsent } from './snake-case.ts';
 
 /** Limits of a request's overrides: number of tools and of skills, and length of a name with the blanks around it. */
 const MAX_NAMES = 64;
@@ -100,7 +101,7 @@ type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
 /** Converts the overrides of a request. Absent and null members are omitted. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
   if (!harness) return {};
-  const sampling = toSampling(harness);
+  const sampling = withoutAbsent(fromWritten(samplingSchema, harness).value as Sampling);
   return withoutAbsent({
     tools: joined(
       toNames(harness.tools),

@@ -1,9 +1,11 @@
+import { z } from 'zod';
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import type { Log } from '../../platform/log.ts';
 import type { AgentNode } from './agent.ts';
+import { type Of, optional, positive } from './members.ts';
 import type { ToolDeclaration } from './model.ts';
 
 /** Artifacts and memories for tools, of the session's user only. */
@@ -115,19 +117,22 @@ export interface Wait {
   signal?: string;
 }
 
-export interface ToolLimits {
+const toolLimitsShape = {
   /**
    * Time limit of one attempt of a call, in milliseconds. After a timeout it is unknown whether a call with the effect
    * `once` took effect. Default: only the tool's own limit.
    */
-  timeoutMs?: number;
+  timeoutMs: optional(positive),
   /** Number of retries after a failure, with back-off; only for the effects `none` and `idempotent`. Default: 0. */
-  retries?: number;
+  retries: optional(z.int().min(0).max(10)),
   /** Maximum number of concurrent calls of the tool in this process; users take turns. Default: no maximum. */
-  concurrency?: number;
+  concurrency: optional(positive),
   /** Maximum length of a result as JSON; a longer one is replaced by an error for the model. Default: 500,000. */
-  maxResultCharacters?: number;
-}
+  maxResultCharacters: optional(positive),
+};
+export const toolLimitsSchema = z.strictObject(toolLimitsShape);
+
+export interface ToolLimits extends Of<typeof toolLimitsShape> {}
 
 export interface Tool extends ToolDeclaration {
   /** True: the invocation pauses until a person has confirmed the call. */
