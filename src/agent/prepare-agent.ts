@@ -97,16 +97,11 @@ export async function prepareAgent(
   const unconnected: UnconnectedNode[] = [];
   const inherited = { model: { name: environment.modelName }, sampling: {}, plugins: effective.plugins ?? [] };
   const root = await toNode(source, inherited, environment, unconnected);
-  const servers = unconnected.reduce((sum, node) => sum + node.servers.length, 0);
-  if (servers > MAX_MCP_SERVERS) {
-    throw new AgentError(
-      'mcp_failed',
-      `${servers} MCP servers are more than one invocation may have: ${MAX_MCP_SERVERS}.`,
-    );
-  }
   if (overrides.instruction !== undefined) root.isBrought = { instruction: true };
-  if (overrides.mcpServers !== undefined) for (const node of unconnected) node.isBrought = true;
-  const close = await connectAll(unconnected, { environment, signal, userId, serverTools });
+  // Stored tools may belong to an agent whose servers are not known any more.
+  const nodes = serverTools ? unconnected : unconnected.filter(({ servers }) => servers.length > 0);
+  const isBrought = overrides.mcpServers !== undefined;
+  const close = await connectAll(nodes, { environment, signal, userId, serverTools, isBrought });
   try {
     if (overrides.clientTools) addClientTools(root, overrides.clientTools);
     if (overrides.outputSchema) await setOutputSchema(root, overrides.outputSchema, signal);
@@ -156,9 +151,7 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  /** True: the MCP servers come from a request and are untrusted. */
-  isBrought?: boolean | undefined;
-  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
+  definition: ToolSettings;
 }
 
 /** Finds the model: of the environment's provider, unless the target has its own provider, address or API key. */
@@ -210,7 +203,7 @@ async function toNode(
       ...tools,
       ...skillTools(skills),
       ...children.flatMap((child) => (child.isTool ? [agentTool(child.node)] : [])),
-    ],
+    ].map((tool) => withSettings(tool, definition)),
     subAgents: children.flatMap((child) => (child.isTool ? [] : [child.node])),
     ...(hooks.length > 0 && { hooks }),
     ...(outputSchema === undefined ? {} : { outputSchema }),
@@ -226,48 +219,59 @@ async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }
   return { model: remoteModel(name, remote, mcp), modelName: name, isRemote: true };
 }
 
+type ToolSettings = Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'toolLimits' | 'askWhenUnknown'>;
+
+/** Gives a tool what the definition of its agent says about the tool. */
+function withSettings(
+  tool: Tool,
+  { confirmTools = [], toolEffects = {}, toolLimits = {}, askWhenUnknown = [] }: ToolSettings,
+): Tool {
+  const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
+  const limits = Object.hasOwn(toolLimits, tool.name) ? toolLimits[tool.name] : tool.limits;
+  const prepared = {
+    ...tool,
+    needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
+    ...(effect && { effect }),
+    ...(askWhenUnknown.includes(tool.name) && { onUnknown: 'ask' as const }),
+  };
+  return limits ? limitTool(prepared, limits) : prepared;
+}
+
 /** How the tools of MCP servers are found: by connections to the servers, unless `serverTools` supplies them. */
 interface Connecting {
   environment: AgentEnvironment;
   signal: AbortSignal;
   userId: string | undefined;
   serverTools: ServerTools | undefined;
+  /** True: the MCP servers come from a request and are untrusted. */
+  isBrought: boolean;
 }
 
 /** Adds the tools of one agent's MCP servers to it. Returns a function that closes the connections, if there are any. */
 async function connectNode(
-  unconnected: UnconnectedNode,
-  { environment: { mcp = PUBLIC_ONLY, warn }, signal, userId, serverTools }: Connecting,
+  { node, servers, definition }: UnconnectedNode,
+  { environment: { mcp = PUBLIC_ONLY, warn }, signal, userId, serverTools, isBrought }: Connecting,
 ): Promise<(() => Promise<void>) | undefined> {
-  const { node, servers } = unconnected;
-  if (servers.length === 0 || serverTools) {
-    addTools(unconnected, serverTools?.(node.name, servers) ?? []);
-    return undefined;
-  }
   const taken = node.tools.map((tool) => tool.name);
-  const { tools, close } = await connectMcpServers(servers, { ...mcp, warn }, taken, signal, userId);
-  addTools(unconnected, tools);
+  const { tools, close } = serverTools
+    ? { tools: serverTools(node.name, servers), close: undefined }
+    : await connectMcpServers(servers, { ...mcp, warn }, taken, signal, userId);
+  const added = tools.map((tool) => withSettings(isBrought ? { ...tool, isBrought } : tool, definition));
+  node.tools = [...node.tools, ...added];
   return close;
 }
 
-function addTools({ node, definition, isBrought = false }: Omit<UnconnectedNode, 'servers'>, tools: Tool[]): void {
-  const { confirmTools = [], toolEffects = {}, toolLimits = {}, askWhenUnknown = [] } = definition;
-  const serverTools = isBrought ? tools.map((tool) => ({ ...tool, isBrought })) : tools;
-  node.tools = [...node.tools, ...serverTools].map((tool) => {
-    const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
-    const limits = Object.hasOwn(toolLimits, tool.name) ? toolLimits[tool.name] : tool.limits;
-    const prepared = {
-      ...tool,
-      needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
-      ...(effect && { effect }),
-      ...(askWhenUnknown.includes(tool.name) && { onUnknown: 'ask' as const }),
-    };
-    return limits ? limitTool(prepared, limits) : prepared;
-  });
-}
-
-/** Connects in parallel. If one connection fails, all others are closed. */
+/**
+ * Connects in parallel. If one connection fails, all others are closed.
+ * @throws {AgentError} if there are too many servers
+ */
 async function connectAll(nodes: UnconnectedNode[], connecting: Connecting): Promise<() => Promise<void>> {
+  const servers = nodes.reduce((sum, node) => sum + node.servers.length, 0);
+  if (servers > MAX_MCP_SERVERS)
+    throw new AgentError(
+      'mcp_failed',
+      `${servers} MCP servers are more than one invocation may have: ${MAX_MCP_SERVERS}.`,
+    );
   const results = await Promise.allSettled(nodes.map((node) => connectNode(node, connecting)));
   const closers = results.flatMap((result) => (result.status === 'fulfilled' && result.value) || []);
   const close = async () => void (await Promise.all(closers.map((each) => each())));

@@ -108,12 +108,8 @@ export interface SessionKey {
 /** A session of another user gets the same message, so that the response does not reveal it. */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
 
-/** The changes of a state by scope. Keys keep their prefix, so that stored states can be merged without renaming. */
-export interface ScopedDelta {
-  session: JsonObject;
-  user: JsonObject;
-  app: JsonObject;
-}
+/** The changes of a state by scope; a scope without changes is absent. Keys keep their prefix, as in stored states. */
+type ScopedDelta = Partial<Record<'session' | 'user' | 'app', JsonObject>>;
 
 const isTemporary = (key: string) => key.startsWith('temp:');
 
@@ -124,11 +120,11 @@ const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
  * Separates a state's changes by prefix: `app:` is shared by all users, `user:` by one user's sessions. Drops `temp:`.
  */
 export function splitDelta(delta: JsonObject): ScopedDelta {
-  const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };
+  const scoped: ScopedDelta = {};
   for (const [key, value] of Object.entries(delta)) {
     if (isTemporary(key)) continue;
-    const scope = key.startsWith('app:') ? scoped.app : key.startsWith('user:') ? scoped.user : scoped.session;
-    scope[key] = value;
+    const scope = key.startsWith('app:') ? 'app' : key.startsWith('user:') ? 'user' : 'session';
+    (scoped[scope] ??= emptyObject())[key] = value;
   }
   return scoped;
 }

@@ -95,18 +95,19 @@ async function startInBackground(
 
 /** Runs a claimed invocation, whose steps `localRun` takes. */
 async function runFollowed(
-  claimed: Omit<Parameters<typeof runClaimed>[0], 'listener'>,
+  claimed: Parameters<typeof runClaimed>[0],
   localRun: LocalRun | undefined,
   outside: AbortSignal,
 ): Promise<void> {
-  if (!localRun) return void (await runClaimed({ ...claimed, listener: () => undefined }, outside));
+  if (!localRun) return void (await runClaimed(claimed, outside));
   const { addFrame: listener, addDelta: onDelta } = localRun;
   const request = { ...claimed.request, onDelta, onPrompt: listener };
   try {
     const { invocation } = await runClaimed({ ...claimed, request, listener }, outside);
     localRun.end(invocation);
-  } finally {
+  } catch (error) {
     localRun.leave();
+    throw error;
   }
 }
 
@@ -440,7 +441,7 @@ async function recover(
 }
 
 const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
-  runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
+  runClaimed({ context, request, agent: findAgent(context, request), lease }, outside);
 
 /** Logs a failure unless it is an `AppError`, which is stored with the invocation or only reports a full process. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {

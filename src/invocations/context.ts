@@ -160,13 +160,14 @@ export interface EventFrame {
 /** Called with each event of the agent. Complete events are passed after they were stored, partial events at once. */
 export type EventListener = (frame: EventFrame) => void;
 
-/** Passes stored events to a listener. `delta` has the same meaning as {@link EventFrame.delta}. */
+/** Passes stored events to a listener, if there is one. `delta` has the same meaning as {@link EventFrame.delta}. */
 export function notifyListener(
-  listener: EventListener,
+  listener: EventListener | undefined,
   stored: StoredEvent[],
   events: NewEvent[],
   delta?: number,
 ): void {
+  if (!listener) return;
   for (const [position, { sequence, text }] of stored.entries()) {
     const event = events[position];
     if (event) listener({ text, event, sequence, delta });

@@ -48,8 +48,11 @@ export class InvocationLedger implements CallLedger {
 
   /** Removes and returns the records of tool calls that must be stored in the statement that stores these events. */
   take(eventIds: (string | undefined)[]): CallRecord[] {
-    const calls = eventIds.flatMap((id) => this.#waiting.get(id) ?? []);
-    for (const id of eventIds) this.#waiting.delete(id);
+    const calls: CallRecord[] = [];
+    for (const id of eventIds) {
+      calls.push(...(this.#waiting.get(id) ?? []));
+      this.#waiting.delete(id);
+    }
     this.#metrics?.unknownCalls(calls.filter(({ state }) => state === 'unknown').length);
     return calls;
   }

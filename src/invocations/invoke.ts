@@ -59,7 +59,7 @@ import { listTaskAnswers } from './waits/task-store.ts';
 export async function invoke(
   context: InvocationContext,
   request: InvocationRequest,
-  listener: EventListener = () => undefined,
+  listener?: EventListener,
 ): Promise<InvocationEnd> {
   const agent = findAgent(context, request);
   return await context.admission.admit(request.key.userId, async () => {
@@ -78,7 +78,8 @@ interface ClaimedInvocation {
   request: InvocationRequest;
   agent: HostedAgent;
   lease: Lease;
-  listener: EventListener;
+  /** Absent if nobody reads the events as they come. */
+  listener?: EventListener | undefined;
 }
 
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
@@ -119,8 +120,8 @@ async function toLossError({ context, request, lease }: ClaimedInvocation, error
 
 async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
-  const publish = () => context.notifications.publish(sessionTopic(lease.key));
-  publish();
+  const topic = sessionTopic(lease.key);
+  context.notifications.publish(topic);
   const { limits, leaseTimes } = context;
   const { recovery, overrides, isRun } = claimed.request;
   const { timeAtMostMs = Infinity } = overrides;
@@ -154,7 +155,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     report(undefined);
     void deltas?.end();
     fence.release();
-    publish();
+    context.notifications.publish(topic);
     context.notifications.publish(freeTopic(lease.key));
   }
 }
@@ -204,7 +205,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       log: context.log,
       newId: context.newId,
       observer: observeAll([...running.observers, running.recorder]),
-      onUse: (use) => running.usage.add(use),
+      onUse: running.usage.add,
       onUnstoredEvent: (event) => countUnstoredEvent(running, event),
       reserve: (modelRequest) => reserve(running, modelRequest),
     });
@@ -248,13 +249,14 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
     running.deltas?.add(event);
     // All partial events of an event share its id internally. ADK clients expect a different id for each.
     const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
-    return listener({ text, event, sequence: undefined });
+    listener?.({ text, event, sequence: undefined });
+    return;
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) {
     const stored = await appendOnce(context.database.db, lease, userEvent);
-    if (running.request.onPrompt) notifyListener(running.request.onPrompt, stored, [userEvent]);
+    notifyListener(running.request.onPrompt, stored, [userEvent]);
   }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
@@ -305,8 +307,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { output, error, paused, value } = ending;
-  const newEvents = ending.events.filter((event) => running.stored?.has(event) !== true);
-  const events = newEvents.map((event) => withNotes(request, event));
+  const events = ending.events.flatMap((event) => (running.stored?.has(event) ? [] : withNotes(request, event)));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
@@ -329,7 +330,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
   if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
-  if (request.onPrompt) notifyListener(request.onPrompt, stored, userEvents);
+  notifyListener(request.onPrompt, stored, userEvents);
   notifyListener(listener, stored.slice(userEvents.length), events);
   return end;
 }

@@ -59,9 +59,8 @@ export class LocalRun {
     this.#wake?.();
   }
 
-  /** Does nothing after {@link end}. */
   leave(): void {
-    if (this.#state === 'running') this.#state = 'left';
+    this.#state = 'left';
     this.#wake?.();
   }
 

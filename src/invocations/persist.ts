@@ -93,7 +93,7 @@ export function finishOnce(
 /** Model and tool usage of an invocation, and how much of it is not stored yet. */
 export interface Usage {
   readonly used: InvocationCounts;
-  add(use: ModelUse): void;
+  add: (use: ModelUse) => void;
   /** Removes and returns the model usage that must be charged to the budgets now. */
   take(): ModelUse[];
   /** Removes and returns the counts that must be added to the invocation's row now. */

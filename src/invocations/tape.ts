@@ -71,7 +71,7 @@ const MAX_ADDED = 400;
  * comes from stored events and each model call needs a digest. Starts from the cached hash of the frozen contents.
  */
 export function contentsDigest(contents: Content[]): string {
-  const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;
+  const frozen = contents.findLastIndex(Object.isFrozen) + 1;
   const cached = findKnownDigest(contents, frozen);
   const hash = cached ? cached.hash.copy() : createHash('sha256').update('[');
   const add = (from: number, to: number) => {

@@ -33,7 +33,7 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   const cached = cachedContents(history, audience);
   const rest = cached && toContents(history.slice(cached.length), audience);
   if (cached && rest?.isAppendable === true) return [...cached.contents, ...rest.contents];
-  return buildAnew(history, audience);
+  return toContents(history, audience).contents;
 }
 
 /** {@link buildContents} without the cache, for a history in which some events were replaced. */
@@ -68,7 +68,7 @@ const MAX_ADDED = 200;
 
 /** Contents of the leading frozen events; `undefined` if there are few, or one rewinds or summarises earlier ones. */
 function cachedContents(history: Event[], { agentName, branch, isOutside }: Audience): CachedContents | undefined {
-  const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
+  const length = history.findLastIndex(Object.isFrozen) + 1;
   const last = history[length - 1];
   if (length < MIN_CACHED_EVENTS || !last) return undefined;
   const previous = findCached(history, length, { agentName, branch });

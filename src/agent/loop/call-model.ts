@@ -16,11 +16,9 @@ export interface ModelNotes {
   answeredBy?: { provider: string; model: string };
 }
 
-export const noteTry =
-  ({ failedTries }: ModelNotes) =>
-  (failed: FailedTry) => {
-    if (failedTries.length < MAX_FAILED_TRIES) failedTries.push(failed);
-  };
+export function noteTry({ failedTries }: ModelNotes, failed: FailedTry): void {
+  if (failedTries.length < MAX_FAILED_TRIES) failedTries.push(failed);
+}
 
 export const withNotes = (event: NewEvent, notes: ModelNotes): NewEvent =>
   notes.failedTries.length === 0 ? event : { ...event, customMetadata: { ...event.customMetadata, model: notes } };

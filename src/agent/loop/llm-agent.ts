@@ -8,7 +8,7 @@ import { beginRemoteCall, type RemoteCall } from './remote-call.ts';
 import { callWithFallbacks, type ModelNotes, noteTry, withNotes } from './call-model.ts';
 import type { Decisions, OpenCall } from './call-ledger.ts';
 import { callTools, withError } from './call-tools.ts';
-import { beginWith, noteWaits, toOpenCalls } from './record-calls.ts';
+import { beginWith, findTool, noteWaits, toOpenCalls } from './record-calls.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { guardRequest } from './guard.ts';
@@ -155,13 +155,17 @@ async function* callProvider(
     remote = agent.isRemote ? await beginRemoteCall(invocation, turn) : undefined;
     const caller = remote && { caller: remote.caller };
     const { made, pieces } = await toRequest(invocation, turn, bound);
-    const onPassedOver = (what: string) => {
-      step?.passOver?.();
-      invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
+    const request: ModelRequest = {
+      ...made,
+      ...(toolChoice && made.tools.length > 0 && { toolChoice }),
+      ...caller,
+      onFailedTry: (failed) => noteTry(notes, failed),
+      onLeftOut: (omitted) => logLeftOut(invocation, agent.name, omitted),
+      onPassedOver: (what) => {
+        step?.passOver?.();
+        invocation.input.log?.debug({ agent: agent.name, what }, 'a part of an answer was passed over');
+      },
     };
-    const onLeftOut = logLeftOut(invocation, agent.name);
-    const choice = toolChoice && made.tools.length > 0 && { toolChoice };
-    const request = { ...made, ...choice, ...caller, onFailedTry: noteTry(notes), onLeftOut, onPassedOver };
     const outgoing = marks ? forHooks(request) : request;
     call.request = outgoing;
     observer?.request?.(agent, request, outgoing);
@@ -211,14 +215,16 @@ const forHooks = (request: ModelRequest): ModelRequest => ({
 const loggedOmissions = new Set<string>();
 const MAX_LOGGED_OMISSIONS = 1_000;
 
-const logLeftOut =
-  ({ input }: InvocationState, agent: string) =>
-  ({ tool, reason }: { tool: string; reason: string }) => {
-    const words = JSON.stringify([agent, tool, reason]);
-    if (loggedOmissions.has(words) || loggedOmissions.size >= MAX_LOGGED_OMISSIONS) return;
-    loggedOmissions.add(words);
-    input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
-  };
+function logLeftOut(
+  { input }: InvocationState,
+  agent: string,
+  { tool, reason }: { tool: string; reason: string },
+): void {
+  const words = JSON.stringify([agent, tool, reason]);
+  if (loggedOmissions.has(words) || loggedOmissions.size >= MAX_LOGGED_OMISSIONS) return;
+  loggedOmissions.add(words);
+  input.log?.warn({ agent, tool, reason }, 'a tool is left out: the provider of the model would refuse it');
+}
 
 interface OpenModelCall {
   marks: HookMarks | undefined;
@@ -306,12 +312,12 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
 }
 
 /** Gives function calls unique ids, and marks the calls of tools that the client runs. */
-const withCallIds = (invocation: InvocationState, { agent }: AgentTurn, content: Content): Content => ({
+const withCallIds = (invocation: InvocationState, turn: AgentTurn, content: Content): Content => ({
   ...content,
   parts: getParts(content).map((part) => {
     const call = part.functionCall;
     if (!call) return part;
-    const isOfClient = agent.tools.some(({ name, isOfClient: is }) => is === true && name === call.name);
+    const isOfClient = findTool(turn, call)?.isOfClient === true;
     const notes = isOfClient ? { partMetadata: { ...part.partMetadata, clientTool: true } } : {};
     return { ...part, functionCall: { ...call, id: uniqueCallId(invocation, call.id) }, ...notes };
   }),
@@ -331,11 +337,10 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
 }
 
 /** As in ADK: an event with function calls always has the list of long-running calls, even if it is empty. */
-export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
+export function longRunning(turn: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const calls = toOpenCalls(event);
   if (calls.length === 0) return {};
-  const names = new Set(agent.tools.filter(({ longRunning: is }) => is === true).map(({ name }) => name));
-  return { longRunningToolIds: calls.filter(({ name }) => names.has(name)).map(({ id }) => id) };
+  return { longRunningToolIds: calls.flatMap((call) => (findTool(turn, call)?.longRunning === true ? call.id : [])) };
 }
 
 function toAgentError(invocation: InvocationState, { agent, signal }: AgentTurn, error: unknown): AgentError {

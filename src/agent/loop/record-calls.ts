@@ -1,4 +1,4 @@
-import { getFunctionCalls, getFunctionResponses } from '../../core/content.ts';
+import { type FunctionCall, getFunctionCalls, getFunctionResponses } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { getEffect, type Tool } from '../definition/tool.ts';
 import type { CallRecord, Decisions, EarlierCalls, OpenCall } from './call-ledger.ts';
@@ -14,7 +14,7 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-export const findTool = ({ agent }: AgentTurn, { name }: OpenCall): Tool | undefined =>
+export const findTool = ({ agent }: AgentTurn, { name }: Pick<FunctionCall, 'name'>): Tool | undefined =>
   agent.tools.find((tool) => tool.name === name);
 
 /** Finds the tool of a call that the ledger records: calls with the effect `none`, which can be repeated, are not. */

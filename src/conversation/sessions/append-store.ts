@@ -3,13 +3,7 @@ import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { type Content, getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
 import { ConflictError, LeaseLostError, NotFoundError, throwRefusal } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
-import {
-  type ScopedDelta,
-  type SessionKey,
-  sessionNotFound,
-  splitDelta,
-  withoutTemporary,
-} from '../../core/session.ts';
+import { type SessionKey, sessionNotFound, splitDelta, withoutTemporary } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
@@ -143,28 +137,24 @@ export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
   return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
 }
 
-/** Merges events' state deltas, later values winning, without `temp:` keys. @param toState - adjusts the result */
+/** Merges events' state deltas, later values winning, without `temp:` keys. @param toState - adjusts the merged delta */
 export function toEventParameters(
   { limits }: Database,
   { appName, userId, sessionId }: SessionKey,
   events: NewEvent[],
-  toState?: (delta: ScopedDelta) => ScopedDelta,
+  toState?: (delta: JsonObject) => JsonObject,
 ): Record<string, unknown> {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
   for (const event of stored) {
     for (const [name, value] of Object.entries(event.actions?.stateDelta ?? {})) merged[name] = value;
   }
-  const delta = splitDelta(merged);
-  const scopes = Object.entries(toState?.(delta) ?? delta);
   return {
     p_app: appName,
     p_user: userId,
     p_session: sessionId,
     p_events: escapeJson(stored),
-    p_delta: escapeJson(
-      Object.fromEntries(scopes.filter(([, changes]) => Object.keys(changes as JsonObject).length > 0)),
-    ),
+    p_delta: escapeJson(splitDelta(toState?.(merged) ?? merged)),
     p_first_text: findFirstText(events),
     p_limits: JSON.stringify({
       stateBytes: limits.maxStateBytes,

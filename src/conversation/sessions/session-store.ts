@@ -146,17 +146,13 @@ export async function insertSession(
   state: JsonObject,
   events: NewEvent[],
 ): Promise<SessionJson | undefined> {
-  const initial = splitDelta(state);
-  const parameters = toEventParameters(db, key, events, (delta) => ({
-    session: { ...initial.session, ...delta.session },
-    // An imported state is newer than the imported events, so the state's `user:` and `app:` values win.
-    user: Object.assign(delta.user, initial.user),
-    app: Object.assign(delta.app, initial.app),
-  }));
+  const { session = {}, user, app } = splitDelta(state);
+  // An imported state is newer than the imported events, so the state's `user:` and `app:` values win.
+  const parameters = toEventParameters(db, key, events, (delta) => ({ ...session, ...delta, ...user, ...app }));
   const call = callFunction<CreatedRow>(db, 'create_session', {
     ...parameters,
     p_is_eval: isEvalSession(key.sessionId),
-    p_initial_state: escapeJson(withoutChanged(initial.session, events)),
+    p_initial_state: escapeJson(withoutChanged(session, events)),
   });
   const created = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (!created.created) throw new SessionExistsError(key.sessionId);

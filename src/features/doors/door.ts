@@ -1,9 +1,14 @@
 import type { Response } from 'express';
 import type { Part } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { startOnce } from '../../invocations/background.ts';
+import { requestCancel } from '../../invocations/cancel.ts';
 import type { InvocationContext } from '../../invocations/context.ts';
+import { LocalRun } from '../../invocations/local-run.ts';
+import { disconnectSignal } from '../../invocations/wire-request.ts';
+import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
 import type { InvocationRef } from './handle.ts';
-import { startTurn, type TurnCall, type TurnRequest } from './start-turn.ts';
+import { toRun, type TurnCall, type TurnRequest } from './start-turn.ts';
 import { readTurn, type TurnStep, type WholeTurn } from './turn.ts';
 
 /**
@@ -18,10 +23,33 @@ export interface DoorCall extends TurnCall {
 /** What a request asks for: a turn to start or resume, or the invocation that an earlier request started. */
 export type Asked = { key: SessionKey; turn: TurnRequest; headers?: TurnCall['headers'] } | InvocationRef;
 
-export async function begin(call: DoorCall, asked: Asked): Promise<InvocationRef> {
+/**
+ * Starts an invocation that continues if this process ends, and also if the client disconnects, unless `leavingCancels`
+ * or the setting `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first invocation.
+ */
+export async function begin(
+  { context, headers, request, response, leavingCancels = false }: DoorCall,
+  asked: Asked,
+): Promise<InvocationRef> {
   if (!('turn' in asked)) return asked;
-  const { key, turn, headers = call.headers } = asked;
-  return startTurn(call.context, key, turn, { ...call, headers });
+  const { key, turn } = asked;
+  const run = toRun(context, key, turn, asked.headers ?? headers);
+  const { cancelOnDisconnect } = context;
+  const signal = disconnectSignal({ cancelOnDisconnect: cancelOnDisconnect || leavingCancels }, response);
+  const localRun = new LocalRun(run.resumes === true);
+  response.once('close', () => localRun.drop());
+  const invocationId = await startOnce(context, run, getBodyBytes(request), localRun);
+  const cancel = () =>
+    requestCancel(context, key, invocationId).catch((err: unknown) =>
+      context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
+    );
+  const isOwn = invocationId === run.invocationId;
+  if (cancelOnDisconnect || isOwn) {
+    if (signal?.aborted) await cancel();
+    else signal?.addEventListener('abort', () => void cancel(), { once: true });
+  }
+  if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
+  return { key, invocationId, run: localRun.before === undefined ? undefined : localRun };
 }
 
 /** A reply has no idempotency key, because the paused invocation's row keeps that of the request that started it. */

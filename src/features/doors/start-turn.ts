@@ -3,17 +3,12 @@ import { z } from 'zod';
 import type { Content } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
-import type { InvocationRef } from './handle.ts';
 import { type ExternalCall, listExternalCalls } from './open-calls.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
-import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
-import { startOnce } from '../../invocations/background.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
-import { requestCancel } from '../../invocations/cancel.ts';
-import { LocalRun } from '../../invocations/local-run.ts';
-import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
+import { type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 
 /** The ADK Web UI's default user: in the mode `local`, and for API keys for all users if the request names none. */
 const LOCAL_USER = 'user';
@@ -95,10 +90,9 @@ export async function findPaused(
   key: SessionKey,
   history: SessionHistory | null | undefined,
 ): Promise<{ invocationId: string; calls: ExternalCall[] } | undefined> {
-  const isOwn = ({ id, author }: Event) => author !== 'user' && history?.runtimeEventIds.has(id ?? '') === true;
-  const waiting = listExternalCalls(withoutRewound(history?.events ?? []), isOwn).filter(
-    ({ answeredBy }) => !answeredBy,
-  );
+  if (!history) return undefined;
+  const isOwn = ({ id, author }: Event) => author !== 'user' && history.runtimeEventIds.has(id ?? '');
+  const waiting = listExternalCalls(withoutRewound(history.events), isOwn).filter(({ answeredBy }) => !answeredBy);
   const invocationId = waiting.at(-1)?.invocationId;
   const invocation = invocationId && (await feeds.readInvocation(key, invocationId));
   if (!invocation || invocation.status !== 'paused') return undefined;
@@ -125,33 +119,4 @@ export function toRun(
     inBackground: true,
     ...toInvocationOptions(headers, identity ?? [key, content, resumedId, overrides]),
   };
-}
-
-/**
- * Starts an invocation that continues if this process ends, and also if the client disconnects, unless `leavingCancels`
- * or the setting `ON_DISCONNECT` cancels it. A retry with the same idempotency key attaches to the first invocation.
- */
-export async function startTurn(
-  context: InvocationContext,
-  key: SessionKey,
-  turn: TurnRequest,
-  { headers, request, response, leavingCancels = false }: TurnCall,
-): Promise<InvocationRef> {
-  const run = toRun(context, key, turn, headers);
-  const { cancelOnDisconnect } = context;
-  const signal = disconnectSignal({ cancelOnDisconnect: cancelOnDisconnect || leavingCancels }, response);
-  const localRun = new LocalRun(run.resumes === true);
-  response.once('close', () => localRun.drop());
-  const invocationId = await startOnce(context, run, getBodyBytes(request), localRun);
-  const cancel = () =>
-    requestCancel(context, key, invocationId).catch((err: unknown) =>
-      context.log.error({ err, invocationId }, 'an invocation whose client left could not be cancelled'),
-    );
-  const isOwn = invocationId === run.invocationId;
-  if (cancelOnDisconnect || isOwn) {
-    if (signal?.aborted) await cancel();
-    else signal?.addEventListener('abort', () => void cancel(), { once: true });
-  }
-  if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
-  return { key, invocationId, run: localRun.before === undefined ? undefined : localRun };
 }

@@ -91,7 +91,7 @@ export async function* readTurn(
   const local = isSoFar ? undefined : run;
   // The status is read before the events, because all events of an invocation are stored before its end.
   if (!local && ((await isOver()) || isSoFar)) {
-    yield* readStored(reads, { key, invocationId, after: after ?? 0 }, signal);
+    yield* readStored(reads, { key, invocationId, after: after ?? 0, withText }, signal);
     if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
     return;
   }
@@ -99,7 +99,7 @@ export async function* readTurn(
   if (local?.before !== undefined) {
     // Only a resumed invocation has events before its run.
     if (local.isResumed && sequence < local.before)
-      sequence = yield* readStored(reads, { key, invocationId, after: sequence }, signal, local.before);
+      sequence = yield* readStored(reads, { key, invocationId, after: sequence, withText }, signal, local.before);
     sequence = Math.max(sequence, local.before);
   }
   const options = { withText, until: { invocationId, isOver, run: local } };
@@ -120,7 +120,7 @@ export async function* readTurn(
         for (const piece of open.cutter.add(event.content))
           yield { kind: 'text', eventId, author, after: open.after, ...piece };
       } else {
-        yield* takeEvent(event, position.sequence, open);
+        yield* takeEvent(event, position.sequence, withText, open);
         if (open?.eventId === event.id) open = undefined;
       }
     }
@@ -135,7 +135,12 @@ export async function* readTurn(
  */
 async function* readStored(
   db: Database,
-  { key, invocationId, after }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number },
+  {
+    key,
+    invocationId,
+    after,
+    withText,
+  }: Pick<InvocationRef, 'key' | 'invocationId'> & { after: number; withText: boolean },
   signal: AbortSignal,
   upTo = Infinity,
 ): AsyncGenerator<TurnStep, number> {
@@ -143,7 +148,7 @@ async function* readStored(
   while (!signal.aborted && place < upTo) {
     const page = await listNextInvocationEvents(db, key, invocationId, place);
     if (page.length === 0) break;
-    for (const { sequence, text } of page) yield* takeEvent(parseExactJson(text) as Event, sequence);
+    for (const { sequence, text } of page) yield* takeEvent(parseExactJson(text) as Event, sequence, withText);
     place = page.at(-1)?.sequence ?? place;
   }
   return place;
@@ -156,7 +161,7 @@ interface OpenEvent {
   after: number;
 }
 
-function* takeEvent(event: Event, sequence: number, open?: OpenEvent): Generator<TurnStep> {
+function* takeEvent(event: Event, sequence: number, withText: boolean, open?: OpenEvent): Generator<TurnStep> {
   const { author, content } = event;
   const eventId = event.id ?? '';
   const isOpen = open?.eventId === eventId;
@@ -164,9 +169,9 @@ function* takeEvent(event: Event, sequence: number, open?: OpenEvent): Generator
   const isBeginning = isOpen && open.cutter.isBeginningOf(content);
   if (isOpen && !isBeginning) yield { kind: 'void', eventId, after };
   const cutter = isBeginning ? open.cutter : new TextCutter();
-  if (author !== 'user')
+  if (withText && author !== 'user')
     for (const piece of cutter.finish(content)) yield { kind: 'text', eventId, author: author ?? '', after, ...piece };
   yield { kind: 'event', event, sequence };
 }
 
-export const readWhole = (event: Event, sequence = 0): Generator<TurnStep> => takeEvent(event, sequence);
+export const readWhole = (event: Event, sequence = 0): Generator<TurnStep> => takeEvent(event, sequence, true);

@@ -139,15 +139,13 @@ export const readOnlyServer = (): Error =>
 
 /** The servers of a `DATABASE_URL`, starting with the server that was used last. */
 export class ServerChoice {
+  readonly count: number;
   readonly #servers: [ServerAddress, ...ServerAddress[]];
   #at = 0;
 
   constructor(servers: [ServerAddress, ...ServerAddress[]]) {
+    this.count = servers.length;
     this.#servers = servers;
-  }
-
-  get count(): number {
-    return this.#servers.length;
   }
 
   get current(): ServerAddress {

@@ -94,7 +94,8 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
   settings: settingsFor(options),
   preparesStatements: options.preparesStatements,
   onIdleError: name ? options.onIdleError : () => undefined,
-  onLent: (seconds) => name && options.onLent?.(name, seconds),
+  name,
+  onLent: options.onLent,
 });
 
 /**

@@ -15,7 +15,10 @@ export interface PrimaryPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
   preparesStatements: boolean;
-  onLent: (seconds: number) => void;
+  /** Absent for connections that no metric counts. */
+  name?: 'main' | 'reads' | undefined;
+  /** Called with the seconds that a caller waited for a connection of a named pool. */
+  onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
   /** If set, no caller may exceed its share of the pool; the text is the error message after the time-out. */
   busyText?: string;
   /** True: discard session state, such as locks and temporary tables, after each transaction. */
@@ -72,7 +75,8 @@ export class PrimaryPool {
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
     try {
       const client = await this.#connect();
-      this.#options.onLent((performance.now() - startedAt) / 1000);
+      const { name, onLent } = this.#options;
+      if (name) onLent?.(name, (performance.now() - startedAt) / 1000);
       const release = (mustEnd: boolean) => {
         client.release(mustEnd);
         leave();

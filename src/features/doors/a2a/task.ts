@@ -63,8 +63,9 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
 export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
 
-export const listQuestions = ({ invocation, events }: Task): ExternalCall[] =>
-  invocation.status === 'paused' ? listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined) : [];
+/** Lists the open calls of a paused task. */
+export const listQuestions = ({ events }: Task): ExternalCall[] =>
+  listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined);
 
 /** Converts an agent's event to A2A artifacts: the event's text, structured output, media and saved artifacts. */
 function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
@@ -141,7 +142,7 @@ function toMedia({ inlineData, fileData }: Part): JsonObject[] {
 function toStatus(task: Task): JsonObject {
   const { status, error, createTime, startTime, endTime, id } = task.invocation;
   const timestamp = new Date((endTime ?? startTime ?? createTime) * 1000).toISOString();
-  const questions = toQuestions(task);
+  const questions = status === 'paused' ? toQuestions(task) : [];
   const isLogin = questions.length > 0 && questions.every((question) => question.isLogin);
   const state = isLogin ? 'TASK_STATE_AUTH_REQUIRED' : STATES[status];
   const parts = error ? [{ text: error.message }] : questions.flatMap((question) => question.parts);

@@ -58,9 +58,10 @@ export function readAnswers(task: Task, responses: JsonObject): { asked: Asked; 
 }
 
 export function toResult({ key, invocationId, invocation: { status, error }, events }: Task): CallToolResult {
-  const texts = events.filter(({ author }) => author !== 'user').map(({ content }) => getAnswerText(content));
+  const answers = events.filter(({ author }) => author !== 'user');
+  const texts = answers.map(({ content }) => getAnswerText(content));
   const text = error?.message ?? (status === 'paused' ? toPausedText(key, events) : (texts.findLast(Boolean) ?? ''));
-  const output = error ? undefined : events.findLast(({ author }) => author !== 'user')?.output;
+  const output = error ? undefined : answers.at(-1)?.output;
   const value = output == null ? {} : { output };
   const artifacts = new Map(events.flatMap(({ actions }) => Object.entries(actions?.artifactDelta ?? {})));
   const links = [...artifacts].map(([name, version]) => ({

@@ -139,7 +139,7 @@ async function prepareAnswer(
   const key = place?.key ?? { appName: body.model, userId, sessionId: context.newId() };
   const paused = await findPaused(context, key, place?.history);
   const responses = new Map(getFunctionResponses(last).map(({ id, response }) => [id, response ?? {}]));
-  const answers = answerAll(paused?.calls ?? [], ({ id }) => responses.get(id));
+  const answers = paused ? answerAll(paused.calls, ({ id }) => responses.get(id)) : [];
   const resumedId = answers.length > 0 ? paused?.invocationId : undefined;
   const parts = resumedId
     ? [...answers, ...last.parts.filter(({ functionResponse }) => !functionResponse)]

@@ -35,8 +35,12 @@ export interface Slots {
   take(caller: string, count?: number): () => void;
 }
 
+const NOTHING_TO_RELEASE = () => undefined;
+const UNLIMITED_SLOTS: Slots = { take: () => NOTHING_TO_RELEASE };
+
 /** @param limit name of the setting for `max` @param things noun in the error message, e.g. "streams open" */
 export function createSlots(limit: string, max: number, things: string): Slots {
+  if (max === Infinity) return UNLIMITED_SLOTS;
   const counts = new CallerCounts(max);
   const refusal = `You may have ${max} ${things} at once: ${limit}. Try again when one has ended.`;
   return {
@@ -53,8 +57,8 @@ const BODIES_PER_CALLER = 8;
 
 /** Limits the total bytes of large bodies that each caller has in flight. @param maxBytes maximum size of one body */
 export function createBodySlots({ MAX_REQUESTS_PER_USER }: UserLimits, maxBytes: number): Slots {
-  const max = MAX_REQUESTS_PER_USER < Infinity ? BODIES_PER_CALLER * maxBytes : Infinity;
-  const slots = createSlots('MAX_BODY_BYTES', max, 'bytes of bodies under way');
+  if (MAX_REQUESTS_PER_USER === Infinity) return UNLIMITED_SLOTS;
+  const slots = createSlots('MAX_BODY_BYTES', BODIES_PER_CALLER * maxBytes, 'bytes of bodies under way');
   return { take: (caller, bytes = 0) => slots.take(caller, bytes > LARGE_BYTES ? Math.min(bytes, maxBytes) : 0) };
 }
 

@@ -17,17 +17,17 @@ export type ReadBody = (request: Request, response: Response) => Promise<void>;
 export const readJsonBody = (maxBytes: number): ReadBody => readBody(maxBytes, requireJson, parseBody);
 
 /** Reads a body of any media type into `request.body` as a string; `undefined` if there is none. */
-export const readTextBody = (maxBytes: number): ReadBody => readBody(maxBytes, () => undefined, toText);
+export const readTextBody = (maxBytes: number): ReadBody => readBody(maxBytes, undefined, toText);
 
 function readBody(
   maxBytes: number,
-  check: (request: Request) => void,
+  check: ((request: Request) => void) | undefined,
   parseBytes: (bytes: Buffer) => unknown,
 ): ReadBody {
   const toBytes = express.raw({ type: () => true, limit: maxBytes });
   return async (request, response) => {
     if (getBodyBytes(request) === 0) return;
-    check(request);
+    check?.(request);
     await runHandler(toBytes, request, response);
     const sent: unknown = request.body;
     const bytes = Buffer.isBuffer(sent) && sent.length > 0 ? sent : undefined;

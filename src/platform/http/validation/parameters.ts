@@ -62,10 +62,9 @@ export interface RefusedParameter {
 /**
  * Returns the declared parameters' values, and appends the invalid ones to `refused`, in the schema's order. Of a
  * repeated parameter the last value counts, as in FastAPI, unless it is an array. Undeclared parameters are ignored.
- * @param sentAs returns what was sent under a name: a text, several texts in order, or an object (`a[b]=1`), which
- *   counts as missing
+ * @param sent what was sent, by name: a text, several texts in order, or an object (`a[b]=1`), which counts as missing
  */
-type ReadParameters = (sentAs: (spelling: string) => unknown, refused: RefusedParameter[]) => Record<string, unknown>;
+type ReadParameters = (sent: Record<string, unknown>, refused: RefusedParameter[]) => Record<string, unknown>;
 
 interface Parameter {
   name: string;
@@ -106,11 +105,11 @@ export function parameterReader(
       synonyms: spelling === 'app_name' ? appAliases : undefined,
     };
   });
-  return (sentAs, refused) => {
+  return (sent, refused) => {
     const values: Record<string, unknown> = {};
     for (const parameter of parameters) {
       const { name, absent, isArray, loc, synonyms } = parameter;
-      const texts = toTexts(sentAs(parameter.spelling));
+      const texts = toTexts(sent[parameter.spelling]);
       if (texts.length === 0 && (isArray || absent)) {
         if (absent?.value !== undefined) values[name] = absent.value;
         continue;

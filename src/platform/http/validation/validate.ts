@@ -53,12 +53,12 @@ export function createValidation(
     return async (request, response) => {
       const { params, headers: sentHeaders } = request;
       const refused: RefusedParameter[] = [];
-      const path = readPath((name) => params[name], refused);
+      const path = readPath(params, refused);
       if (isChange && refused.length === 0) refused.push(...refusedNames(params));
       // The query is read once, because Express parses it at each access.
       const { values, spellings, unknown: inQuery } = readNames(request.query);
-      const query = readQuery((name) => values[name], refused);
-      const headers = readHeaders((name) => sentHeaders[name], refused);
+      const query = readQuery(values, refused);
+      const headers = readHeaders(sentHeaders, refused);
       const { value, details: inBody, unknown: unknownInBody } = await checkBody(request.body);
       const isUnread = !body && wire !== undefined && getBodyBytes(request) > 0;
       const unknown = [...inQuery, ...(isUnread ? [{ loc: ['body'], input: undefined, known: [] }] : unknownInBody)];
