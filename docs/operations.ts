@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { INSTRUMENTS, type Instrument, toPrometheusName } from '../src/observability/metrics/instruments.ts';
+import { listMetrics, toPrometheusLabel, toPrometheusName } from '../src/observability/metrics/instruments.ts';
 
 const PAGE = fileURLToPath(new URL('operations.md', import.meta.url));
 
@@ -9,11 +9,12 @@ export const operationsPage = (): string =>
   readFileSync(PAGE, 'utf8').replace(/(?:^- `\w+`.*\n)+/m, () => `${metricsList()}\n`);
 
 const metricsList = () =>
-  Object.values(INSTRUMENTS)
-    .map((instrument: Instrument) => {
-      const { labels, description } = instrument;
-      const names = labels.map((label) => `\`${label}\``).join(', ');
-      return `- \`${toPrometheusName(instrument)}\`${names && ` (${names})`}: ${description}`;
+  listMetrics()
+    .map(([name, { unit, labels, help }]) => {
+      const names = Object.keys(labels)
+        .map((label) => `\`${toPrometheusLabel(label)}\``)
+        .join(', ');
+      return `- \`${toPrometheusName(name, unit)}\`${names && ` (${names})`}: ${help}`;
     })
     .join('\n');
 

@@ -4,7 +4,7 @@ import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { AgentError, AppError, isPassingFailure, RepeatedInvocationError, sizeRefusal } from '../core/errors.ts';
 import { runWith } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
-import type { TurnRefusal } from '../platform/metrics.ts';
+import type { Labels } from '../platform/metrics.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -37,6 +37,8 @@ import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-req
 import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
+
+type Refusal = Required<Labels<'agent_runtime_queue_refusals_total'>>['reason'];
 
 /** Maximum pause between polls of the queues: the database's notifications may be lost. */
 const MAX_PAUSE_MS = 5_000;
@@ -255,10 +257,10 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
 function reportRefusal(
   { log, metrics }: Pick<InvocationContext, 'log' | 'metrics'>,
   { key: { appName }, invocationId }: Pick<Lease, 'key' | 'invocationId'>,
-  reason: TurnRefusal,
+  reason: Refusal,
   error: unknown,
 ): void {
-  metrics?.turnRefused(reason);
+  metrics?.count('agent_runtime_queue_refusals_total', { reason });
   const why = error instanceof AppError ? error.message : undefined;
   log.warn({ appName, invocationId, reason, why }, 'the turn of a waiting invocation was refused');
 }
@@ -318,7 +320,7 @@ async function begin(
     return refuse(context, request, queued, 'request', reason);
   }
   onUsed();
-  context.metrics?.queued('claimed', waitSeconds);
+  context.metrics?.record('agent_runtime_queue_wait_seconds', waitSeconds, { outcome: 'claimed' });
   await runHere(context, request, lease, context.stopping);
   return true;
 }
@@ -357,7 +359,7 @@ async function refuse(
   context: InvocationContext,
   request: InvocationRequest,
   queued: Queued,
-  reason: TurnRefusal,
+  reason: Refusal,
   error: AgentError,
 ): Promise<boolean> {
   const isEnded = await endQueued(context, request, queued, error);

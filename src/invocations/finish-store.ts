@@ -91,7 +91,7 @@ export async function finishInvocation(
     p_remembers: remembers && !isOnCluster,
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
-  outcome.metrics?.unknownCalls(stored.unknown ?? 0);
+  outcome.metrics?.count('agent_runtime_tool_calls_unknown_total', {}, stored.unknown ?? 0);
   if (stored.is_awaited === true) outcome.onAwaited?.();
   outcome.onEnded?.({
     id: lease.invocationId,

@@ -53,7 +53,8 @@ export class InvocationLedger implements CallLedger {
       calls.push(...(this.#waiting.get(id) ?? []));
       this.#waiting.delete(id);
     }
-    this.#metrics?.unknownCalls(calls.filter(({ state }) => state === 'unknown').length);
+    const unknown = calls.filter(({ state }) => state === 'unknown');
+    this.#metrics?.count('agent_runtime_tool_calls_unknown_total', {}, unknown.length);
     return calls;
   }
 

@@ -138,7 +138,7 @@ async function waitInQueue(context: LockContext, request: SessionClaim, createTi
   const { lease } = request;
   const startedAt = performance.now();
   const recordWait = (outcome: 'claimed' | 'refused') =>
-    context.metrics?.queued(outcome, (performance.now() - startedAt) / 1000);
+    context.metrics?.record('agent_runtime_queue_wait_seconds', (performance.now() - startedAt) / 1000, { outcome });
   try {
     await takeTurn(context, request, createTime);
     recordWait('claimed');

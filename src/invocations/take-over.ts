@@ -54,7 +54,7 @@ export async function takeOver(
 ): Promise<LockHolder> {
   const { holder, wasDead } = await context.database.transaction((tx) => endIfDead(tx, context, key, skipLocked));
   if (!wasDead) return holder;
-  context.metrics?.takenOver();
+  context.metrics?.count('agent_runtime_lease_takeovers_total', {});
   context.notifications.publish(QUEUE_TOPIC);
   return holder;
 }

@@ -9,6 +9,7 @@ import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 import { migrateDatabase } from '../platform/db/migrate.ts';
 import type { PoolOptions } from '../platform/db/pool-options.ts';
+import type { Metrics } from '../platform/metrics.ts';
 import { checkToolDatabase, openToolDatabase, type ToolDatabase } from '../platform/db/tool-database.ts';
 import { checkServingRole, findRole } from '../platform/db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
@@ -87,13 +88,13 @@ export async function openPool(
   config: Config,
   serving: DatabaseAddress,
   log: Log,
-  onLent?: PoolOptions['onLent'],
+  metrics?: Metrics,
 ): Promise<DatabasePool> {
   const { isOnCluster, ...security } = await findRowSecurity(config, serving, log);
   const mayPrepare = !isOnCluster && (!serving.isPooled || config.DATABASE_POOLER === 'transaction-prepared');
   return openDatabase({
     ...toPoolOptions(config, serving, log),
-    onLent,
+    onLent: metrics && ((pool, seconds) => metrics.record('agent_runtime_db_wait_seconds', seconds, { pool })),
     security,
     isOnCluster,
     // On a cluster a plan depends on the user whom the statement names, so no prepared plan suits all users.

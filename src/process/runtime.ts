@@ -43,6 +43,7 @@ import { runEvalCases } from '../features/evals/runs/run-worker.ts';
 import { toRetention } from '../features/users/retention.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
+import { observeInvocations } from '../observability/metrics/measure.ts';
 import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import { toEgressPolicy } from '../invocations/webhooks/address.ts';
 import { sendDeliveries, type SenderSettings } from '../invocations/webhooks/sender.ts';
@@ -120,7 +121,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
-    watch(resources.metrics, context);
+    observeServices(context);
     const app = createApp(context);
     const background = startBackground(context, resources.source.access, stops.draining.signal);
     const closeWith: OpenRuntime['closeWith'] = async (end) => {
@@ -183,7 +184,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   let metrics: OpenMetrics | undefined;
   const database = await migrate(source.access, config.MIGRATE, config)
     .then(async () => (metrics = await openMetricsIfWanted(config, log)))
-    .then(() => openPool(config, source.access.serving, log, metrics?.measures.lent))
+    .then(() => openPool(config, source.access.serving, log, metrics?.metrics))
     .catch(async (error: unknown) => {
       await metrics?.close();
       await source.stop();
@@ -206,12 +207,17 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
-/** Adds the metrics of services that exist only after the start. */
-function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
-  metrics?.measures.watch(
-    { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
-    toKnownNames(agents),
+/** Observes services that are opened after the metrics. */
+function observeServices({ metrics, database, admission, sockets }: Context): void {
+  metrics?.observe('agent_runtime_invocations_active', () => [[admission.count(), {}]]);
+  metrics?.observe('agent_runtime_streams', () => [[sockets.count(), { operation: 'runLive' }]]);
+  metrics?.observe('agent_runtime_db_connections', () =>
+    database.use().flatMap(({ pool, open, idle }) => [
+      [open - idle, { pool, state: 'used' }],
+      [idle, { pool, state: 'idle' }],
+    ]),
   );
+  metrics?.observe('agent_runtime_db_waiting', () => database.use().map(({ pool, waiting }) => [waiting, { pool }]));
 }
 
 async function openAuditLog(config: Config, database: Context['database'], log: Log): Promise<OpenAudit | undefined> {
@@ -246,10 +252,12 @@ async function toContext(
     histories: new HistoryCache(HISTORY_CACHE_BYTES),
     feeds: new SessionFeeds({ database, notifications }),
     waitQueue: new WaitQueue((leases) => renewPlaces(database.db, leases, config.SESSION_LEASE_MS), renewalMs, log),
-    metrics: metrics?.measures,
-    observers: [tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)].filter(
-      (observe) => observe !== undefined,
-    ),
+    metrics: metrics?.metrics,
+    observers: [
+      tracing?.startInvocation,
+      metrics && observeInvocations(metrics.metrics, toKnownNames(agents)),
+      logInvocations(log),
+    ].filter((observe) => observe !== undefined),
     audit,
     contentStore: await openContentStore(config),
     agents,

@@ -140,7 +140,7 @@ async function bringForgotten({ database, notifications, log, metrics }: SweepCo
   const answers = await wakeForgotten(database.db);
   if (answers === 0) return;
   log.warn({ answers }, 'answers were found that nothing would have brought to their paused invocation');
-  metrics?.foundForgotten(answers);
+  metrics?.count('agent_runtime_tasks_forgotten_total', {}, answers);
   notifications.publish(TASKS_TOPIC);
 }
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { INSTRUMENTS, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
+import { listMetrics, toPrometheusLabel, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { gatedAgents } from '../support/agents.ts';
 import { client, startOn } from '../support/app.ts';
@@ -317,16 +317,14 @@ describe('the port', () => {
   test('has every metric of the list, no other, and no label that a caller chose', async () => {
     const text = await (await fetch(runtime.metrics ?? '')).text();
     const types = [...text.matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type = '']) => type);
-    const listed = Object.values(INSTRUMENTS).map((each) => `${toPrometheusName(each)} ${each.kind}`);
+    const listed = listMetrics().map(([name, { unit, kind }]) => `${toPrometheusName(name, unit)} ${kind}`);
     expect(types.toSorted()).toEqual([...listed, 'target_info gauge'].toSorted());
     expect(text.replaceAll(/^#.*$/gm, '')).not.toMatch(/counted|busy|streamed|made-up|e-dead/);
-    for (const instrument of Object.values(INSTRUMENTS)) {
-      const { labels } = instrument;
-      const samples = [...text.matchAll(new RegExp(`^${toPrometheusName(instrument)}\\w*\\{(.*)\\}`, 'gm'))];
+    for (const [name, { unit, labels: known }] of listMetrics()) {
+      const labels = ['le', ...Object.keys(known).map(toPrometheusLabel)];
+      const samples = [...text.matchAll(new RegExp(`^${toPrometheusName(name, unit)}\\w*\\{(.*)\\}`, 'gm'))];
       const used = samples.flatMap(([, each = '']) => [...each.matchAll(/(\w+)="/g)].map(([, label = '']) => label));
-      expect([...new Set(used)].filter((label) => label !== 'le' && !labels.some((known) => known === label))).toEqual(
-        [],
-      );
+      expect([...new Set(used)].filter((label) => !labels.includes(label))).toEqual([]);
     }
   });
 

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { environmentSchema } from '../../src/config/settings.ts';
-import { INSTRUMENTS, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
+import { listMetrics, toPrometheusLabel, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 
 const read = (path: string) => readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
 
@@ -98,11 +98,12 @@ describe('the dashboard', () => {
   };
   const exprs = panels.flatMap(({ targets }) => targets);
   const exported = new Map(
-    Object.values(INSTRUMENTS).flatMap((instrument) => {
-      const { kind, labels } = instrument;
-      const base = toPrometheusName(instrument);
+    listMetrics().flatMap(([name, { kind, unit, labels }]) => {
+      const base = toPrometheusName(name, unit);
       const names = kind === 'histogram' ? ['bucket', 'count', 'sum'].map((suffix) => `${base}_${suffix}`) : [base];
-      return names.map((each) => [each, new Set<string>([...labels, 'le', 'instance'])] as const);
+      return names.map(
+        (each) => [each, new Set([...Object.keys(labels).map(toPrometheusLabel), 'le', 'instance'])] as const,
+      );
     }),
   );
   const metricsIn = (expr: string) =>
@@ -111,8 +112,8 @@ describe('the dashboard', () => {
   test('asks for metrics that there are, and for all of them', () => {
     const asked = exprs.flatMap(({ expr }) => metricsIn(expr));
     expect(asked.filter((name) => !exported.has(name))).toEqual([]);
-    const missing = Object.values(INSTRUMENTS)
-      .map(toPrometheusName)
+    const missing = listMetrics()
+      .map(([name, { unit }]) => toPrometheusName(name, unit))
       .filter((name) => !asked.some((each) => each.startsWith(name)));
     expect(missing).toEqual([]);
   });

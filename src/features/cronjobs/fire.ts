@@ -34,7 +34,8 @@ export async function fireDueCronjobs(context: FireContext): Promise<{ fired: nu
       ? { fired: new Set<string>(), stopped: [] }
       : await database.transaction((tx) => fireAndReplace(tx, due));
   publishStops(notifications, stopped);
-  for (const { dueMs } of due.filter(({ cronjob }) => fired.has(cronjob.id))) metrics?.fired(-dueMs / 1000);
+  for (const { dueMs } of due.filter(({ cronjob }) => fired.has(cronjob.id)))
+    metrics?.record('agent_runtime_cronjob_lateness_seconds', -dueMs / 1000, {});
   const waits = due.map(({ cronjob, firing: { next }, now }) =>
     fired.has(cronjob.id) ? (next ? next.getTime() - now.getTime() : Infinity) : LOCKED_PAUSE_MS,
   );

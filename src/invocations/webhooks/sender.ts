@@ -61,7 +61,7 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
       const { delivery, job, now } = claimed;
       const answers = withAnswer(delivery, { at: now.toISOString(), attempt: job.attempt, error, durationMs: 0 });
       await endDelivery(database.db, claimed, 'failed', answers);
-      context.metrics?.delivered('failed');
+      context.metrics?.count('agent_runtime_webhook_attempts_total', { outcome: 'failed' });
     },
     deleteOld: () => deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
   });
@@ -85,11 +85,11 @@ async function deliver(
   if (isDelivered || status === GONE) {
     const outcome = isDelivered ? 'delivered' : 'failed';
     await endDelivery(database.db, claimed, outcome, answers);
-    metrics?.delivered(outcome);
+    metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
   } else {
     const pauseMs = stopping.aborted ? 0 : retryPauseMs(job.attempt);
     const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
-    metrics?.delivered(outcome);
+    metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
   }
   return 'stored';
 }

@@ -13,9 +13,10 @@ import {
 import type { Config } from '../../config/config.ts';
 import { pairs, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
+import type { Metrics } from '../../platform/metrics.ts';
 import { listenAt } from '../../platform/net/network.ts';
-import { toPrometheusName } from './instruments.ts';
-import { createMeasures, type Measures } from './measure.ts';
+import { createMetrics, toPrometheusName } from './instruments.ts';
+import { observeProcess } from './measure.ts';
 
 const TIMEOUT_MS = 5_000;
 /** Maximum wait for the collector when the process stops, in milliseconds. */
@@ -24,7 +25,7 @@ const CLOSE_MS = 2_000;
 const SUCCESS = 0;
 
 export interface OpenMetrics {
-  measures: Measures;
+  metrics: Metrics;
   /** URL of `/metrics`; `undefined` if metrics are not served. */
   url: string | undefined;
   /** Stops serving and pushing metrics. Never throws. */
@@ -49,16 +50,17 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
           exporter.getMetricsRequestHandler(request, response),
         )
       : undefined;
-  const measures = createMeasures(provider.getMeter('agent-runtime', version));
+  const metrics = createMetrics(provider.getMeter('agent-runtime', version));
+  const stopObserving = observeProcess(metrics);
   return {
-    measures,
+    metrics,
     url: server && `${server.url}/metrics`,
     async close() {
       await server?.close();
       // The error is ignored, because an unreachable collector must not delay the stop.
       const ended = provider.shutdown().catch(() => undefined);
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
-      measures.close();
+      stopObserving();
     },
   };
 }
@@ -69,7 +71,7 @@ function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): Col
     ...each,
     metrics: each.metrics.map((metric) => ({
       ...metric,
-      descriptor: { ...metric.descriptor, name: toPrometheusName(metric.descriptor) },
+      descriptor: { ...metric.descriptor, name: toPrometheusName(metric.descriptor.name, metric.descriptor.unit) },
     })),
   }));
   return { errors, resourceMetrics: { ...resourceMetrics, scopeMetrics } };

@@ -3,7 +3,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import helmet from 'helmet';
 import { runWith } from '../context.ts';
-import type { Metrics } from '../metrics.ts';
 import { toNetwork } from '../net/network.ts';
 import { getBodyBytes } from './limits/caller-limits.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
@@ -29,12 +28,15 @@ export interface ProxyOptions {
   refusesOthers: boolean;
 }
 
+/** `operation` is the operation's id, `unknown` if no route matched. */
+export type ResponseListener = (operation: string, status: number, seconds: number) => void;
+
 interface GuardOptions {
   origins: OriginOptions;
   proxies: ProxyOptions;
   paths: string[];
   /** Called for every response, with the operation that the router found. */
-  listeners: Pick<Metrics, 'request'>[];
+  listeners: ResponseListener[];
 }
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
@@ -98,13 +100,13 @@ function setRequestId(request: Request, response: Response): string {
   return id;
 }
 
-function countAnswer(response: Response, listeners: Pick<Metrics, 'request'>[]): void {
+function countAnswer(response: Response, listeners: ResponseListener[]): void {
   const startedAt = performance.now();
   response.once('close', () => {
     const { operationId = 'unknown', requestId } = response.locals as { operationId?: string; requestId: string };
     const status = response.headersSent ? response.statusCode : CLIENT_CLOSED_REQUEST;
     const seconds = (performance.now() - startedAt) / 1000;
-    runWith({ requestId }, () => listeners.forEach((each) => each.request(operationId, status, seconds)));
+    runWith({ requestId }, () => listeners.forEach((tell) => tell(operationId, status, seconds)));
   });
 }
 

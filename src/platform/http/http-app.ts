@@ -4,7 +4,7 @@ import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { checkOperations, type Components, openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
-import { createGuards, type OriginOptions, type ProxyOptions } from './guards.ts';
+import { createGuards, type OriginOptions, type ProxyOptions, type ResponseListener } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
 import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
@@ -46,7 +46,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.disable('etag');
   app.enable('case sensitive routing');
   app.set('trust proxy', proxies.trusted.length > 0 ? proxies.trusted : false);
-  const listeners = [metrics, logged(log)].filter((each) => each !== undefined);
+  const listeners = [measured(metrics), logged(log)].filter((each) => each !== undefined);
   app.use(createGuards({ origins, proxies, paths: listRoutes(operations).map(({ path }) => path), listeners }));
   app.use(inWordsOf(operations));
   app.use(
@@ -84,10 +84,13 @@ function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[])
 }
 
 /** Logs each response at level `info`: the operation instead of the path, and nothing of a body. */
-function logged(log: EdgeLog): Pick<Metrics, 'request'> | undefined {
+function logged(log: EdgeLog): ResponseListener | undefined {
   if (!log.isLevelEnabled?.('info')) return undefined;
-  return {
-    request: (operation, status, seconds) =>
-      log.info?.({ operation, status, ms: Math.round(seconds * 1000) }, 'request answered'),
-  };
+  return (operation, status, seconds) =>
+    log.info?.({ operation, status, ms: Math.round(seconds * 1000) }, 'request answered');
 }
+
+const measured = (metrics: Metrics | undefined): ResponseListener | undefined =>
+  metrics &&
+  ((operation, status, seconds) =>
+    metrics.record('agent_runtime_http_request_duration_seconds', seconds, { operation, status: String(status) }));

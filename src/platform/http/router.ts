@@ -139,7 +139,8 @@ function noteOperation(
   if (resourceMetadata !== undefined)
     response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
   // A WebSocket does not end with its response; the server counts WebSockets.
-  if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
+  if (isStream && success?.status !== 101 && metrics)
+    response.once('close', metrics.raise('agent_runtime_streams', { operation: operationId }));
 }
 
 /** Returns the resource that the path names, before any byte of the body is read. */

@@ -59,7 +59,7 @@ async function scoreDue(context: EvalContext, due: DueScore, signal: AbortSignal
   if (!(await countScore(db, appName, ruleId, rule.maxPerDay))) {
     const skippedCount = await skipDue(db, due);
     await countSkipped(db, appName, ruleId, skippedCount);
-    context.metrics?.scored('skipped', skippedCount);
+    context.metrics?.count('agent_runtime_scores_total', { outcome: 'skipped' }, skippedCount);
     return 'stored';
   }
   const result = await scoreOrSayWhy(context, due, session.lastSequence, signal);
@@ -108,7 +108,7 @@ async function save(context: EvalContext, due: DueScore, lastSequence: number, s
     if (webhook?.appName === due.appName) await tell(tx, webhook, due, lastSequence, scored);
   };
   await persist(() => context.database.transaction(saveOnce), PATIENCE_MS);
-  context.metrics?.scored(OUTCOMES[scored.finalStatus]);
+  context.metrics?.count('agent_runtime_scores_total', { outcome: OUTCOMES[scored.finalStatus] });
   context.tracing?.traceScore?.({ key: due, invocationId, results: scored.overall });
 }
 
