@@ -8,9 +8,9 @@ import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from '.
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
 import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { requeueRuns, skipRuns } from './run-store.ts';
-import { withAnchor, getNextTime, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
+import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
-/** Number of future due times that are computed to find the shortest interval of a schedule. */
+/** Number of future due times that are computed to find the shortest interval of a schedule, and to preview it. */
 const SAMPLED_TIMES = 20;
 
 type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
@@ -19,14 +19,14 @@ type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
   until == null ? null : toInstant(until, schedule.timezone ?? 'UTC');
 
-/** @throws {ValidationFailedError} if the schedule never fires, or fires more often than allowed */
-export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
+/** Returns the next times. @throws {ValidationFailedError} if the schedule never fires, or more often than allowed */
+export function requireTimes(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): Date[] {
   const never = neverFiresReason(schedule, now, until ?? undefined);
   if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
-  const times = getNextTimes(schedule, now, SAMPLED_TIMES).map((time) => time.getTime());
-  const gaps = times.slice(1).map((time, position) => (time - (times[position] ?? time)) / 1000);
+  const times = getNextTimes(schedule, now, SAMPLED_TIMES);
+  const gaps = times.slice(1).map((time, position) => (time.getTime() - Number(times[position])) / 1000);
   const shortest = Math.min(...gaps);
-  if (shortest >= limits.CRONJOBS_MIN_INTERVAL_SECONDS) return;
+  if (shortest >= limits.CRONJOBS_MIN_INTERVAL_SECONDS) return times;
   const allowed = `CRONJOBS_MIN_INTERVAL_SECONDS allows ${limits.CRONJOBS_MIN_INTERVAL_SECONDS} s and more`;
   const message = `The schedule fires ${shortest} s after a run; ${allowed}.`;
   throw new ValidationFailedError([valueError(['body', 'schedule'], message)]);
@@ -43,7 +43,7 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
   throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
 }
 
-/** A new cronjob's row, with its first due time. @throws {ValidationFailedError} as {@link checkSchedule} */
+/** A new cronjob's row, with its first due time. @throws {ValidationFailedError} as {@link requireTimes} */
 export function toNewCronjob(
   body: CreateCronjob,
   creation: { id: string; userId: string; now: Date },
@@ -52,7 +52,7 @@ export function toNewCronjob(
   const { id, userId, now } = creation;
   const schedule = withAnchor(body.schedule, now);
   const until = toUntil(body.until, schedule);
-  checkSchedule(schedule, now, until, limits);
+  const [nextRunTime = null] = requireTimes(schedule, now, until, limits);
   const enabled = body.enabled ?? true;
   const sessionPolicy = body.sessionPolicy ?? 'new';
   return {
@@ -76,7 +76,7 @@ export function toNewCronjob(
     maxRuns: body.maxRuns ?? null,
     maxFailures: body.maxFailures ?? 10,
     webhookUrl: body.webhookUrl ?? null,
-    nextRunTime: enabled ? (getNextTime(schedule, now) ?? null) : null,
+    nextRunTime: enabled ? nextRunTime : null,
     createTime: now,
     updateTime: now,
   };
@@ -121,9 +121,8 @@ async function newTimes(
   const now = await findTime(tx);
   const schedule = body.schedule ? withAnchor(body.schedule, now) : requireSound(cronjob);
   const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
-  checkSchedule(schedule, now, until, limits);
-  const nextRunTime = cronjob.enabled ? (getNextTime(schedule, now) ?? null) : null;
-  return { schedule: toStored(schedule), until, nextRunTime };
+  const [nextRunTime = null] = requireTimes(schedule, now, until, limits);
+  return { schedule: toStored(schedule), until, nextRunTime: cronjob.enabled ? nextRunTime : null };
 }
 
 /**
@@ -154,8 +153,7 @@ export async function enableCronjob(tx: Database, cronjob: CronjobRow, limits: S
       `The cronjob ran ${cronjob.runCount} times, as often as its maxRuns allows. Raise that first.`,
     );
   }
-  checkSchedule(schedule, now, cronjob.until, limits);
-  const nextRunTime = getNextTime(schedule, now) ?? null;
+  const [nextRunTime = null] = requireTimes(schedule, now, cronjob.until, limits);
   const revision = cronjob.revision + 1;
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
 }

@@ -8,14 +8,7 @@ import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { ownerQuery } from '../../platform/http/operation/parameters.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
-import {
-  changeCronjob,
-  checkSchedule,
-  disableCronjob,
-  enableCronjob,
-  toNewCronjob,
-  toUntil,
-} from './change-cronjob.ts';
+import { changeCronjob, disableCronjob, enableCronjob, requireTimes, toNewCronjob, toUntil } from './change-cronjob.ts';
 import {
   createCronjobSchema,
   CRONJOB_EXAMPLE,
@@ -28,7 +21,7 @@ import {
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire, toHarness } from './cronjob-view.ts';
 import { cronjob, cronjobRunOperations, room } from './run-routes.ts';
-import { withAnchor, getNextTimes } from './schedule.ts';
+import { withAnchor } from './schedule.ts';
 import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const PREVIEWED_TIMES = 10;
@@ -102,8 +95,8 @@ const preview = room.operation({
     const now = await findTime(context.database.reads);
     const schedule = withAnchor(body.schedule, now);
     const until = toUntil(body.until, schedule);
-    checkSchedule(schedule, now, until, context.config);
-    const times = getNextTimes(schedule, now, PREVIEWED_TIMES).filter((time) => !until || time < until);
+    const next = requireTimes(schedule, now, until, context.config).slice(0, PREVIEWED_TIMES);
+    const times = next.filter((time) => !until || time < until);
     return { kind: 'value', value: { times: times.map((time) => time.toISOString()) } };
   },
 });

@@ -42,7 +42,7 @@ export interface DatabasePool {
 }
 
 /** Usage of a connection pool: open connections, how many of them are idle, and waiting callers. */
-export interface PoolUse {
+interface PoolUse {
   pool: 'main' | 'reads';
   open: number;
   idle: number;
