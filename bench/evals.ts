@@ -3,7 +3,7 @@ import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
-import { readConfig } from '../src/config/config.ts';
+import { readConfig } from '../src/process/config.ts';
 import { createLog } from '../src/platform/log.ts';
 import { startEmbedded } from '../src/platform/db/embedded/embedded.ts';
 import { startRuntime } from '../src/process/runtime.ts';

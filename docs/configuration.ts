@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { z } from 'zod';
-import { SETTING_GROUPS } from '../src/config/settings.ts';
+import { listSettings } from '../src/config/settings.ts';
+import { features } from '../src/process/features.ts';
 
 const INTRODUCTION = `# Configuration
 
@@ -21,7 +22,10 @@ const NOTES: Record<string, string> = {
 
 /** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */
 export const configurationPage = (): string =>
-  [INTRODUCTION, ...SETTING_GROUPS.map(([heading, settings]) => section(heading, settings))].join('\n');
+  [
+    INTRODUCTION,
+    ...Object.entries(listSettings(features)).map(([heading, settings]) => section(heading, settings)),
+  ].join('\n');
 
 const section = (heading: string, settings: Record<string, z.ZodType>) =>
   [

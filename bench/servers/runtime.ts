@@ -4,7 +4,7 @@ import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../src/agent/definition/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
-import { readConfig } from '../../src/config/config.ts';
+import { readConfig } from '../../src/process/config.ts';
 import type { Content } from '../../src/core/content.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { startRuntime } from '../../src/process/runtime.ts';

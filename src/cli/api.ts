@@ -63,7 +63,7 @@ export async function withApi<Result>(
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
   // Imported on demand, because a command takes 0.15 s of CPU with a running service, and 0.5 s with these modules.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
-    import('../config/config.ts'),
+    import('../process/config.ts'),
     import('../platform/log.ts'),
     import('../process/runtime.ts'),
   ]);

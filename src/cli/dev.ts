@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readConfig } from '../config/config.ts';
+import { readConfig } from '../process/config.ts';
 import { freshEnvironment } from '../config/environment.ts';
 import { ConfigError } from '../core/errors.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';

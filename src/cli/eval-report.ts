@@ -1,7 +1,35 @@
-import { sumOfCosts } from '../features/evals/scoring/cost.ts';
-import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { toJunitXml } from './junit.ts';
 import { toColumns } from './output.ts';
+
+/** A case in the summary of a run, as far as a report needs it. */
+export interface CaseSummary {
+  evalId: string;
+  trials: number;
+  passed: number;
+  notEvaluated: number;
+  errors: number;
+  unfinished: number;
+  passRate: number | null;
+  /** 95 % interval of the share of trials that pass. */
+  interval: [low: number, high: number];
+  flaky: boolean;
+  scores: Record<string, number | null>;
+  reason?: string;
+  cost?: number;
+}
+
+export interface RunComparison {
+  won: string[];
+  lost: string[];
+  worse: string[];
+  pTwoSided: number;
+  regression: boolean;
+  differences: { evalId: string; event: number; path: string; before?: unknown; after?: unknown }[];
+  compared: number;
+  missing: string[];
+  added: string[];
+  missingMetrics: string[];
+}
 
 /** The conditions under which an evaluation case passes. */
 export interface Gate {
@@ -53,13 +81,13 @@ export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared)
   const reasons = cases.flatMap((one) =>
     one.reason !== undefined && !isThrough(one, gate) ? [`${one.evalId}: ${one.reason}`] : [],
   );
-  const cost = sumOfCosts(cases.map((one) => one.cost));
+  const costs = cases.flatMap((one) => one.cost ?? []);
   const through = cases.filter((one) => isThrough(one, gate)).length;
   return [
     toColumns([head, ...rows]),
     ...(reasons.length > 0 ? ['', ...reasons] : []),
     '',
-    `${through} of ${cases.length} cases passed.${cost === undefined ? '' : ` Cost: ${cost}.`}`,
+    `${through} of ${cases.length} cases passed.${costs.length === 0 ? '' : ` Cost: ${costs.reduce((sum, cost) => sum + cost, 0)}.`}`,
     ...(comparison ? toChanges(comparison) : []),
   ].join('\n');
 }

@@ -1,7 +1,7 @@
-import { readConfig } from '../config/config.ts';
+import { readConfig } from '../process/config.ts';
 import { processEnvironment } from '../config/environment.ts';
 import { createLog } from '../platform/log.ts';
-import { listSessionsWhere } from '../features/evals/cases/predicate-store.ts';
+import { listSessionsWhere } from './sessions-where.ts';
 import { findDatabase, migrate, openPool } from '../process/open-database.ts';
 import { type GlobalOptions, withApi } from './api.ts';
 import { CommandError, print } from './output.ts';

@@ -1,8 +1,15 @@
 import { writeFileSync } from 'node:fs';
-import { type Gate, NOT_COMPARED, toComparisonCode, toExitCode, toJunit, toTable } from './eval-report.ts';
-import type { EvalRun } from '../features/evals/runs/eval-run.ts';
-import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
-import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
+import {
+  type CaseSummary,
+  type Gate,
+  NOT_COMPARED,
+  type RunComparison,
+  toComparisonCode,
+  toExitCode,
+  toJunit,
+  toTable,
+} from './eval-report.ts';
+import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from './test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
 import { cannotRun, CommandError, print, printList, readJsonFile, toBar } from './output.ts';
 
@@ -16,6 +23,13 @@ interface EvalOptions extends GlobalOptions {
   baseline?: string;
   junit?: string;
   allowNotEvaluated?: boolean;
+}
+
+interface EvalRun {
+  runId: string;
+  evalSetId: string;
+  status: string;
+  counts: Record<'total' | 'waiting' | 'running' | 'passed' | 'failed' | 'errors', number>;
 }
 
 interface Summary {
@@ -37,10 +51,8 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
   if (!isCount(options.parallelism ?? '1')) throw new CommandError('--parallelism is a number from 1 on.', 2);
   const work = async () => {
     const file: unknown = options.config ? readJsonFile(options.config) : DEFAULT_TEST_CONFIG;
-    const { metrics, userSimulator } = readTestConfig(file);
     const request = {
-      evalMetrics: metrics,
-      userSimulatorConfig: userSimulator,
+      ...readTestConfig(file),
       trials: Number(options.trials),
       parallelism: options.parallelism && Number(options.parallelism),
       modelExecutionMode: options.model,

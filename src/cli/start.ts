@@ -1,12 +1,12 @@
 import { flushCompileCache } from 'node:module';
-import { type Config, readConfig } from '../config/config.ts';
+import { type Config, readConfig } from '../process/config.ts';
 import { processEnvironment } from '../config/environment.ts';
 import { isShorterThanStatements, SHORT_LEASE } from '../config/invocations.ts';
 import { openApiDocument } from '../platform/http/openapi/document.ts';
 import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import { listAllOperations } from '../process/app.ts';
-import { COMPONENTS } from '../process/components.ts';
+import { COMPONENTS } from '../process/app.ts';
 import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
 import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
@@ -72,7 +72,7 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
     `  database  ${runtime.database}`,
     `  model     ${modelText(model)}`,
     `  mode      auth ${config.auth.mode}`,
-    ...(config.hasConsole ? [`  console   ${url}/console/`] : []),
+    ...(runtime.served.has('console') ? [`  console   ${url}/console/`] : []),
     ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/${sendsNoKey(config) ? ` (${NO_LOGIN})` : ''}`] : []),
     ...(runtime.metrics ? [`  metrics   ${runtime.metrics}`] : []),
     ...(config.auth.mode === 'jwt' ? [] : ['Try it:', ...toCommands(config, runtime).map((line) => `  ${line}`)]),

@@ -1,8 +1,7 @@
 import ipaddr from 'ipaddr.js';
-import type { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
 import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
-import type { environmentSchema } from './settings.ts';
+import type { BaseSettings } from './settings.ts';
 
 export const ACCESS = {
   AUTH_MODE: choice(
@@ -35,8 +34,6 @@ export const ACCESS = {
   ),
 };
 
-type Environment = z.output<typeof environmentSchema>;
-
 export type AuthSettings =
   | { mode: 'local' }
   | { mode: 'key'; keys: string[]; file?: string }
@@ -61,7 +58,7 @@ const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
 /** @throws {ConfigError} if a setting of AUTH_MODE is missing or unsafe, or if there are settings of two modes */
-export function toAuth(env: Environment): AuthSettings {
+export function toAuth(env: BaseSettings): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
   const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
   const foreign = [
@@ -79,14 +76,14 @@ export function toAuth(env: Environment): AuthSettings {
   return toJwt(env);
 }
 
-function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API_KEY }: Environment): AuthSettings {
+function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API_KEY }: BaseSettings): AuthSettings {
   checkKeys(keys, MODEL_API_KEY);
   if (file !== undefined) return { mode: 'key', keys, file };
   if (keys.length > 0) return { mode: 'key', keys };
   throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
 }
 
-function toJwt(env: Environment): AuthSettings {
+function toJwt(env: BaseSettings): AuthSettings {
   if (!env.JWT_ISSUER) throw new ConfigError('JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.');
   if (!env.JWT_AUDIENCE)
     throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
@@ -131,7 +128,7 @@ function findFault(key: string, modelKey: string | undefined): string | undefine
 }
 
 /** Refuses to listen beyond loopback without a login, unless ALLOW_ANONYMOUS permits it. @throws {ConfigError} */
-export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environment & { auth: AuthSettings }): void {
+export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: BaseSettings & { auth: AuthSettings }): void {
   if (isLoopbackHost(HOST)) return;
   if (DEV_UI && isPublicAddress(HOST)) {
     throw new ConfigError(
@@ -160,7 +157,7 @@ export const describeAnonymous = ({
   HOST,
   ALLOW_ANONYMOUS,
   DEV_UI,
-}: Pick<Environment, 'HOST' | 'ALLOW_ANONYMOUS' | 'DEV_UI'> & { auth: AuthSettings }): string | undefined =>
+}: Pick<BaseSettings, 'HOST' | 'ALLOW_ANONYMOUS' | 'DEV_UI'> & { auth: AuthSettings }): string | undefined =>
   ALLOW_ANONYMOUS && !isLoopbackHost(HOST) && (auth.mode === 'local' || DEV_UI)
     ? `everybody who reaches ${HOST} may use the runtime as any user, without a credential: ALLOW_ANONYMOUS is true; set ` +
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'

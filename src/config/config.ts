@@ -1,18 +1,16 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
 import { nearestName } from '../core/nearest-name.ts';
 import type { UserLimits } from '../platform/http/limits/caller-limits.ts';
 import { type AuthSettings, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
-import { DOOR_NAMES, type DoorName } from './features.ts';
 import { toUserLimits } from './limits.ts';
-import { environmentSchema } from './settings.ts';
+import { type BaseSettings, type DeclaringFeature, listDoors, listSettings } from './settings.ts';
 
-type Environment = z.output<typeof environmentSchema>;
-
-export type Config = Environment & {
+/** The settings of the service itself, and what follows from them. `src/process/config.ts` adds those of features. */
+export type Config = BaseSettings & {
   auth: AuthSettings;
-  hasConsole: boolean;
-  doors: ReadonlySet<DoorName>;
+  /** Names of the doors that are open. */
+  doors: ReadonlySet<string>;
   fairness: UserLimits;
   /** Warnings about environment variables that are not settings but resemble one, or were one. */
   misspelt: string[];
@@ -20,7 +18,6 @@ export type Config = Environment & {
   variables: Readonly<Record<string, string | undefined>>;
 };
 
-const SETTINGS = Object.keys(environmentSchema.shape);
 /** Names of environment variables that are not settings but that commands or PostgreSQL's clients read. */
 const OTHERS = /^(?:AGENT_RUNTIME_KEY|AGENT_RUNTIME_URL|IMPORT_KEY|PG[A-Z]+)$/;
 
@@ -45,54 +42,45 @@ const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
  * Treats an empty variable as unset. A process that does not listen (`listens: false`) needs no login for its HOST.
  * @throws {ConfigError} that names each invalid variable, its value and the allowed values
  */
-export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
+export function readConfig(
+  environment: Record<string, string | undefined>,
+  features: readonly DeclaringFeature[],
+  { listens = true } = {},
+): Config {
   const variables = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
-  const parsed = environmentSchema.safeParse(variables);
+  const schema = z.object(Object.assign({}, ...Object.values(listSettings(features))) as Record<string, z.ZodType>);
+  const parsed = schema.safeParse(variables);
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, variables)).join('\n'));
-  const auth = toAuth(parsed.data);
-  checkKeys(parsed.data.RUNTIME_SECRET_KEY, parsed.data.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
-  const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
-  const doors = toDoors(parsed.data, auth);
-  const hasConsole = parsed.data.CONSOLE ?? isLaptop(parsed.data, auth);
-  const misspelt = Object.keys(variables).flatMap(describeMisspelt);
-  const config = { ...parsed.data, auth, hasConsole, doors, fairness, misspelt, variables };
+  const settings = parsed.data as BaseSettings & { DOORS?: string[] };
+  const auth = toAuth(settings);
+  checkKeys(settings.RUNTIME_SECRET_KEY, settings.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
+  const fairness = toUserLimits(settings, auth.mode !== 'local' || settings.ALLOW_ANONYMOUS);
+  const openDoors = settings.DOORS ?? (isLaptop({ ...settings, auth }) ? listDoors(features) : []);
+  const names = Object.keys(schema.shape);
+  const misspelt = Object.keys(variables).flatMap((name) => describeMisspelt(name, names));
+  const config = { ...settings, auth, doors: new Set(openDoors), fairness, misspelt, variables };
   if (listens) {
     checkListening(config);
-    checkSigning(config);
+    for (const { checkSettings } of features) checkSettings?.(config as never);
   }
   return config;
 }
 
-/** @throws {ConfigError} without PUBLIC_URL: a signed A2A card contains this address, which only the operator knows */
-function checkSigning({ A2A_CARD_KEY, PUBLIC_URL }: Environment): void {
-  if (A2A_CARD_KEY && PUBLIC_URL === undefined)
-    throw new ConfigError(
-      'PUBLIC_URL: found nothing; A2A_CARD_KEY signs where clients reach the service. Set it, such as ' +
-        'https://agents.example.com.',
-    );
-}
-
-const isLaptop = ({ HOST }: Environment, auth: AuthSettings) => auth.mode === 'local' && isLoopbackHost(HOST);
-
-/** Returns the enabled doors (HTTP front ends for other protocols). Default: all on a laptop, none elsewhere. */
-function toDoors(environment: Environment, auth: AuthSettings): ReadonlySet<DoorName> {
-  const { DOORS: names } = environment;
-  if (!names) return new Set(isLaptop(environment, auth) ? DOOR_NAMES : []);
-  return new Set(DOOR_NAMES.filter((name) => names.includes(name)));
-}
+export const isLaptop = ({ auth, HOST }: Pick<Config, 'auth' | 'HOST'>): boolean =>
+  auth.mode === 'local' && isLoopbackHost(HOST);
 
 /**
  * Warns of a former or misspelt setting. A name counts as misspelt only if it begins with the letter of the setting
  * that it resembles, because most environment variables are not for the runtime.
  */
-function describeMisspelt(name: string): string[] {
+function describeMisspelt(name: string, settings: string[]): string[] {
   const now = FORMER.get(name);
   if (now !== undefined) return [`${name} is no setting any more and has no effect: ${now}.`];
-  if (SETTINGS.includes(name) || OTHERS.test(name)) return [];
-  const meant = nearestName(name, SETTINGS, false);
+  if (settings.includes(name) || OTHERS.test(name)) return [];
+  const meant = nearestName(name, settings, false);
   const isAlike = meant?.[0] === name[0]?.toUpperCase();
   return !isAlike ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`];
 }

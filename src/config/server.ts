@@ -26,16 +26,6 @@ export const SERVER = {
     'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login, so it ' +
       'needs mode `local`; with keys or tokens the operations ask for one, and the UI shows nothing.',
   ),
-  CONSOLE: documented(
-    flag(false, '').removeDefault().optional(),
-    'The [console](console.md) at `/console/`.',
-    '`true`, `false`',
-    '`true` in mode `local` on a loopback `HOST`, else `false`',
-  ),
-  CONSOLE_CLIENT_ID: text(
-    'Public client of `JWT_ISSUER` with which the [console](console.md#login) logs in.',
-    'a token is pasted',
-  ),
   ALLOWED_HOSTS: list('Further host names that mode `local` and the development UI answer to.', 'loopback names only'),
   ALLOWED_ORIGINS: documented(
     z

@@ -1,6 +1,11 @@
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
+/** The values of settings, as `Config` has them. */
+export type SettingValues<Settings> = {
+  [Name in keyof Settings]: Settings[Name] extends z.ZodType ? z.output<Settings[Name]> : never;
+};
+
 /** Documents a setting in `docs/configuration.md`. `otherwise` describes a default that the schema does not have. */
 export const documented = <Schema extends z.ZodType>(
   schema: Schema,

@@ -18,7 +18,7 @@ import type { UserCredentials } from '../agent/definition/credentials.ts';
 import { loadSkills } from '../agent/skills.ts';
 import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
-import type { Config } from '../config/config.ts';
+import type { Config } from './config.ts';
 import { AgentError, ConfigError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';

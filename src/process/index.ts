@@ -2,7 +2,7 @@ import type { RequestListener, Server } from 'node:http';
 import type { output } from 'zod';
 import type { AgentSource } from '../agent/definition/agent.ts';
 import type { Model } from '../agent/definition/model.ts';
-import { readConfig } from '../config/config.ts';
+import { readConfig } from './config.ts';
 import { processEnvironment } from '../config/environment.ts';
 import { createLog } from '../platform/log.ts';
 import type { sessionSchema } from '../core/session.ts';

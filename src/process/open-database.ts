@@ -1,7 +1,7 @@
 import { MAX_PENDING_DELIVERIES } from '../invocations/webhooks/delivery.ts';
 import { readFileSync } from 'node:fs';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import type { Config } from '../config/config.ts';
+import type { Config } from './config.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
 import { type DatabaseAddress, listServers, shownAddress } from '../platform/db/connection.ts';

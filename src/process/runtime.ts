@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
-import { type Context, createApp } from './app.ts';
+import { createApp } from './app.ts';
+import type { Config } from './config.ts';
+import { type Context, FEATURES, type FeatureContext, toFeatureContext } from './context.ts';
 import { type HostedSources, hostAgents, openAccess } from './host-agents.ts';
 import { logInvocations, toKnownNames, openMetricsIfWanted, openTracingIfWanted } from './observability.ts';
 import { VERSION } from '../platform/version.ts';
@@ -10,7 +12,6 @@ import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
 import { keepVersions } from '../conversation/apps/version-store.ts';
 import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import { describeAnonymous } from '../config/access.ts';
-import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
 import { INPUT_LIMITS } from '../core/limits.ts';
@@ -18,14 +19,11 @@ import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/caller-limits.ts';
 import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
-import { runBackgroundQueue } from '../invocations/background.ts';
-import { wakeTasks } from '../invocations/waits/wake.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { renewPlaces } from '../invocations/queue-store.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
-import { runMemoryJobs, openEmbedders } from '../conversation/memory/embed-memories.ts';
-import { runLive } from '../features/doors/adk/run-live.ts';
+import { openEmbedders } from '../conversation/memory/embed-memories.ts';
 import {
   type DatabaseAccess,
   type DatabaseSource,
@@ -37,16 +35,10 @@ import {
 } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
-import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
-import { runScoreRules } from '../features/evals/online/score-worker.ts';
-import { runEvalCases } from '../features/evals/runs/run-worker.ts';
-import { toRetention } from '../features/users/retention.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
 import { observeInvocations } from '../observability/metrics/measure.ts';
 import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
-import { toEgressPolicy } from '../invocations/webhooks/address.ts';
-import { sendDeliveries, type SenderSettings } from '../invocations/webhooks/sender.ts';
 
 export interface Runtime {
   /** The service's address, e.g. `http://127.0.0.1:8000`. */
@@ -55,6 +47,8 @@ export interface Runtime {
   database: string;
   /** The applications that this process serves, by name. */
   agents: Context['agents'];
+  /** Names of the features that this process serves. */
+  served: ReadonlySet<string>;
   /** The address of the metrics; `undefined` if metrics are not served. */
   metrics: string | undefined;
   /** Stops the service: takes no new work, waits a grace period for running work, then ends all work. Idempotent. */
@@ -87,17 +81,10 @@ const AUDITED_REFUSALS_PER_MINUTE = 60;
 const HISTORY_CACHE_BYTES = 16_777_216;
 /** Maximum number of a caller's concurrent replays: each costs its invocation's CPU, but waits for no model. */
 const REPLAYS_PER_USER = 2;
-/** Maximum number of stored ended deliveries of a webhook, runs of a cronjob, and runs of an evaluation set. */
-const MAX_KEPT = 1_000;
-/** Time-out of one attempt to deliver a webhook, in milliseconds; `REQUEST_TIMEOUT_MS` if that is shorter. */
-const DELIVERY_MS = 15_000;
-/** Number of days for which an ended webhook delivery is stored, so that its owner can see why it failed. */
-const DELIVERY_DAYS = 7;
-
 /** Starts embedded PostgreSQL, migrations, agents and HTTP server. @throws {ConfigError} with a remedy */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
-  const shouldUpgradeCallback = isWebSocketUpgrade(runLive.path);
+  const shouldUpgradeCallback = isWebSocketUpgrade(FEATURES.flatMap(({ sockets }) => sockets ?? []));
   const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS, shouldUpgradeCallback }, runtime.app);
   runtime.attach(server);
   try {
@@ -120,7 +107,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   const resources = await openResources(options);
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
-    const context = await toContext(options, resources, stops);
+    const context = toFeatureContext(await toContext(options, resources, stops));
     observeServices(context);
     const app = createApp(context);
     const background = startBackground(context, resources.source.access, stops.draining.signal);
@@ -142,7 +129,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
       ));
     const attach = (server: Server) => context.sockets.attach(server, app);
     const shown = { database: resources.source.shown, metrics: resources.metrics?.url };
-    return { app, attach, agents: context.agents, ...shown, close, closeWith };
+    return { app, attach, agents: context.agents, served: context.served, ...shown, close, closeWith };
   } catch (error) {
     await resources.close();
     throw error;
@@ -151,25 +138,15 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
 
 /** Starts all workers and the sweeper. `worked` settles when no job runs any more, `swept` after the last sweep. */
 function startBackground(
-  context: Context,
+  context: FeatureContext,
   { serving, direct: address = serving }: DatabaseAccess,
   signal: AbortSignal,
 ) {
-  const { config } = context;
-  const connection = { address, connectTimeoutMs: toWaitMs(config) };
-  const retentions = { retention: toRetention(config), evalRuns: { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT } };
-  const worked = Promise.all([
-    runBackgroundQueue(context),
-    wakeTasks(context),
-    runMemoryJobs(context),
-    config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
-    config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
-    (config.DEV_UI || config.EVALS) && runEvalCases(context),
-    config.EVALS && runScoreRules(context),
-  ]);
+  const connection = { address, connectTimeoutMs: toWaitMs(context.config) };
+  const workers = FEATURES.flatMap((feature) => feature.workers ?? []);
   return {
-    worked,
-    swept: sweepRegularly({ ...context, ...connection, ...retentions }, context.sweepIntervalMs, signal),
+    worked: Promise.all(workers.map((work) => work(context))),
+    swept: sweepRegularly({ ...context, ...connection }, context.sweepIntervalMs, signal),
   };
 }
 
@@ -275,9 +252,10 @@ async function toContext(
       eventBytes: config.MAX_EVENT_BYTES,
       queueDepth: config.SESSION_QUEUE_DEPTH,
       backgroundRuns: Math.ceil(config.MAX_INVOCATIONS / 2),
-      runs: config.CRONJOBS ? config.CRONJOBS_MAX_RUNS : 0,
-      runsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
+      runs: 0,
+      runsPerUser: 0,
       attempts: config.INVOCATION_ATTEMPTS,
+      ...Object.assign({}, ...FEATURES.map(({ limits }) => limits?.(config))),
     },
     busyPolicy: config.DOUBLE_TEXTING,
     cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
@@ -292,19 +270,3 @@ async function toContext(
     ...overrides,
   };
 }
-
-const toSchedulerSettings = (config: Config): SchedulerSettings => ({
-  retentionDays: config.RUN_RETENTION_DAYS,
-  retentionCount: MAX_KEPT,
-});
-
-const toSenderSettings = (config: Config): SenderSettings => ({
-  policy: toEgressPolicy(config),
-  maxSending: 20,
-  // At most 4 of 20 concurrent webhook deliveries go to one host, or are of one user, so that others are not blocked.
-  perHost: 4,
-  perUser: 4,
-  timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),
-  retentionDays: DELIVERY_DAYS,
-  retentionCount: MAX_KEPT,
-});

@@ -1,7 +1,7 @@
 import type { Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import type { Config } from '../config/config.ts';
+import type { Config } from './config.ts';
 import { answerClientError } from '../platform/http/error-handler.ts';
 import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 import { listenAt } from '../platform/net/network.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { AgentSource } from '../agent/definition/agent.ts';
 import type { Model } from '../agent/definition/model.ts';
-import { readConfig } from '../config/config.ts';
+import { readConfig } from './config.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import { HARNESS_APP } from '../core/names.ts';

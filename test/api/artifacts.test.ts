@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { readConfig } from '../../src/config/config.ts';
+import { readConfig } from '../../src/process/config.ts';
 import { openContentStore } from '../../src/conversation/artifacts/s3-content.ts';
 import { startApp, testApp } from '../support/app.ts';
 import { s3Environment, startS3 } from '../support/s3-server.ts';

@@ -1,4 +1,4 @@
-import { COMPONENTS } from '../../src/process/components.ts';
+import { COMPONENTS } from '../../src/process/app.ts';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';

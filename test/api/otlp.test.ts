@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { readConfig } from '../../src/config/config.ts';
+import { readConfig } from '../../src/process/config.ts';
 import { toResource } from '../../src/observability/metrics/open-metrics.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';

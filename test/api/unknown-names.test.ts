@@ -5,7 +5,7 @@ import { WebSocket } from 'ws';
 import type { z } from 'zod';
 import { isKeeping } from '../../src/core/members.ts';
 import { getChildren, getDefinition, unwrap } from '../../src/core/zod-graph.ts';
-import { DOOR_NAMES } from '../../src/config/features.ts';
+import { DOOR_NAMES } from '../../src/process/config.ts';
 import { listAllOperations } from '../../src/process/app.ts';
 import { pathParameters } from '../../src/platform/http/operation/paths.ts';
 import { testApp } from '../support/app.ts';

@@ -4,7 +4,7 @@ import { startApp, type TestApp } from '../support/app.ts';
 import { insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
 import { openApiDocument } from '../../src/platform/http/openapi/document.ts';
 import { listAllOperations } from '../../src/process/app.ts';
-import { COMPONENTS } from '../../src/process/components.ts';
+import { COMPONENTS } from '../../src/process/app.ts';
 import { writtenOut } from '../support/document.ts';
 import { answerCheck, type Check, type Received } from './answers.ts';
 import { type Made, type Making, type OpenApi, type Operation, requestsOf, schemaCompiler } from './requests.ts';

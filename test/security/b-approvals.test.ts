@@ -1,6 +1,6 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { DOOR_NAMES } from '../../src/config/features.ts';
+import { DOOR_NAMES } from '../../src/process/config.ts';
 import type { FunctionCall, Part } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { toHandle } from '../../src/features/doors/handle.ts';

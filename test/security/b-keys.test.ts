@@ -9,7 +9,7 @@ import { gatedAgents } from '../support/agents.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { openLive } from '../support/live-client.ts';
 import { startService } from '../support/service-process.ts';
-import { DOOR_NAMES } from '../../src/config/features.ts';
+import { DOOR_NAMES } from '../../src/process/config.ts';
 import { toHandle } from '../../src/features/doors/handle.ts';
 import { toResponseId } from '../../src/features/doors/openai/ids.ts';
 

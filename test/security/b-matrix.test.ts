@@ -15,7 +15,7 @@ import { signingKey } from '../support/issuer.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { ABSENT, insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
 import { NAMED_OPERATIONS, type Names, type Sent, toRequest, writesSharedState } from './support/requests.ts';
-import { DOOR_NAMES } from '../../src/config/features.ts';
+import { DOOR_NAMES } from '../../src/process/config.ts';
 
 /**
  * Every operation at every path, for every kind of caller and every kind of object. What is expected is computed from

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Client } from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import pino from 'pino';
-import { createForgetSessions } from '../../src/process/forget-session.ts';
+import { createForgetSessions, type FeatureContext } from '../../src/process/context.ts';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { applyRetention } from '../../src/features/users/retention.ts';
 import { openPool } from '../support/store.ts';
@@ -207,7 +207,7 @@ describe('a hold that was answered', () => {
     const sweep = { database, contentStore: rowContent(1_000_000), log: pino({ enabled: false }) };
     const retain = () =>
       applyRetention(
-        { ...sweep, forgetSessions: createForgetSessions(undefined) },
+        { ...sweep, forgetSessions: createForgetSessions({} as FeatureContext) },
         { sessions: { days: 1, count: 0 }, artifactVersions: 0 },
       ).catch((error: unknown) => {
         // A batch that had chosen the session before the hold: undone whole, and the sweeper begins it again.

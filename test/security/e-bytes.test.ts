@@ -8,7 +8,7 @@ import { insertVersionCopies } from '../../src/conversation/artifacts/copied-ver
 import { insertFork } from '../../src/conversation/sessions/fork-store.ts';
 import type { Database, DatabasePool } from '../../src/platform/db/database.ts';
 import { applyRetention } from '../../src/features/users/retention.ts';
-import { createForgetSessions } from '../../src/process/forget-session.ts';
+import { createForgetSessions, type FeatureContext } from '../../src/process/context.ts';
 import { hostScript } from '../support/agents.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { s3Environment, type S3Server, startS3 } from '../support/s3-server.ts';
@@ -202,7 +202,7 @@ describe('with a limit of 2 MiB', () => {
           database: pool,
           contentStore: rowContent(1e6),
           log: pino({ level: 'silent' }),
-          forgetSessions: createForgetSessions(undefined),
+          forgetSessions: createForgetSessions({} as FeatureContext),
         },
         { sessions: { days: 0, count: 4 }, artifactVersions: 3 },
       );

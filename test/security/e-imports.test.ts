@@ -4,9 +4,12 @@ import { join } from 'node:path';
 import { getTableColumns } from 'drizzle-orm';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { SET_BY_RUNTIME, USER_TABLES } from '../../src/features/users/user-tables.ts';
+import { placeTables } from '../../src/features/users/user-tables.ts';
+import { USER_DATA } from '../../src/process/context.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
+
+const USER_TABLES = placeTables(USER_DATA.userTables);
 
 /** What an import of a user's data may say, with a key that is bound to the user. */
 
@@ -288,12 +291,12 @@ const OF_THE_IMPORT: Record<string, string[]> = {
 
 test('A17: every column of users is either taken from a line or set by the runtime', () => {
   const known = Object.fromEntries(
-    USER_TABLES.filter(({ name }) => !NOT_IMPORTED.includes(name)).map(({ name }) => [
+    USER_TABLES.filter(({ name }) => !NOT_IMPORTED.includes(name)).map(({ name, setByRuntime }) => [
       name,
       [
         'app_name',
         'user_id',
-        ...Object.keys(SET_BY_RUNTIME[name] ?? {}),
+        ...Object.keys(setByRuntime ?? {}),
         ...(OF_THE_IMPORT[name] ?? []),
         ...(FROM_THE_LINE[name] ?? []),
       ].toSorted(),

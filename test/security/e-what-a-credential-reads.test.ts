@@ -2,7 +2,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { DOOR_NAMES } from '../../src/config/features.ts';
+import { DOOR_NAMES } from '../../src/process/config.ts';
 import { A2A_ACTIONS, MCP_ACTIONS } from '../../src/features/doors/actions.ts';
 import { toHandle } from '../../src/features/doors/handle.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';

@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { beforeEach, expect, test } from 'vitest';
-import { listSessionsWhere } from '../../src/features/evals/cases/predicate-store.ts';
+import { listSessionsWhere } from '../../src/cli/sessions-where.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
 import { createRateCounter } from '../../src/platform/http/limits/caller-limits.ts';
 import { openPool, poolOptions, statementsOf, testPool } from '../support/store.ts';

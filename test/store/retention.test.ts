@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, expect, test } from 'vitest';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
-import { createForgetSessions } from '../../src/process/forget-session.ts';
+import { createForgetSessions, type FeatureContext } from '../../src/process/context.ts';
 import { userRanges } from '../../src/platform/db/user-ranges.ts';
 import { sessions as table } from '../../src/platform/db/schema/schema.ts';
 import { countExpired, type Retention, applyRetention } from '../../src/features/users/retention.ts';
@@ -17,7 +17,7 @@ const run = (retention: Retention) =>
       database: store.pool,
       contentStore: rowContent(1_000),
       log: pino({ level: 'silent' }),
-      forgetSessions: createForgetSessions(undefined),
+      forgetSessions: createForgetSessions({} as FeatureContext),
     },
     retention,
   );

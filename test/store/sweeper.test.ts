@@ -10,6 +10,8 @@ import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
+import { readConfig } from '../../src/process/config.ts';
+import { USER_DATA } from '../../src/process/context.ts';
 import { sweepAll, type SweepContext, sweepRegularly } from '../../src/process/sweeper.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
@@ -31,19 +33,20 @@ const lines = new Writable({
   },
 });
 
-const context = (): SweepContext => ({
-  ...takerOn(store.pool),
-  address: { url: store.url },
-  connectTimeoutMs: 120_000,
-  notifications,
-  contentStore: rowContent(1_000_000),
-  secrets: createSecrets([]),
-  agents: new Map(),
-  grants: { egress: { allowLoopback: false }, redirectUrl: undefined },
-  log: pino({ base: null, serializers: { err: toLogFields } }, lines),
-  evalRuns: { days: 90, count: 2 },
-  retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
-});
+const context = (): SweepContext =>
+  ({
+    ...takerOn(store.pool),
+    ...USER_DATA,
+    address: { url: store.url },
+    connectTimeoutMs: 120_000,
+    notifications,
+    contentStore: rowContent(1_000_000),
+    secrets: createSecrets([]),
+    agents: new Map(),
+    grants: { egress: { allowLoopback: false }, redirectUrl: undefined },
+    log: pino({ base: null, serializers: { err: toLogFields } }, lines),
+    config: readConfig({}),
+  }) as unknown as SweepContext;
 const sweepOnce = () => sweepAll(context());
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 

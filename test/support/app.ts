@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from 'vitest';
-import type { Context } from '../../src/process/app.ts';
-import { readConfig } from '../../src/config/config.ts';
+import type { Context } from '../../src/process/context.ts';
+import { readConfig } from '../../src/process/config.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { createTestDatabase, throughPooler } from './database.ts';

@@ -1,6 +1,6 @@
 import { type IncomingHttpHeaders, type IncomingMessage, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { COMPONENTS } from '../../src/process/components.ts';
+import { COMPONENTS } from '../../src/process/app.ts';
 import { type HttpAppOptions, createHttpApp } from '../../src/platform/http/http-app.ts';
 import { answerClientError } from '../../src/platform/http/error-handler.ts';
 

@@ -82,10 +82,10 @@ test('the environment is read in one file', () => {
 
 test('SQL text is made of constants: only these files write raw SQL, one of them that of an operator', () => {
   expect(files.filter((file) => /\bsql\.raw\(|\.inlineParams\(/.test(textOf(file)))).toEqual([
+    'src/cli/sessions-where.ts',
     'src/conversation/sessions/event-store.ts',
     'src/conversation/sessions/session-list-store.ts',
     'src/conversation/sessions/session-text.ts',
-    'src/features/evals/cases/predicate-store.ts',
     'src/features/users/user-tables.ts',
     'src/platform/db/sql.ts',
   ]);

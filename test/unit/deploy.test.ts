@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { environmentSchema } from '../../src/config/settings.ts';
+import { listSettings } from '../../src/config/settings.ts';
+import { features } from '../../src/process/features.ts';
 import { listMetrics, toPrometheusLabel, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 
 const read = (path: string) => readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
@@ -40,15 +41,17 @@ describe('docker-compose.yml', () => {
   });
 
   test('sets only what the runtime knows, and trusts proxies only where nothing else reaches it', () => {
+    const known = new Set(Object.values(listSettings(features)).flatMap((settings) => Object.keys(settings)));
     const runtimes = ['runtime', 'dev', 'replica-1', 'replica-2'];
     const names = runtimes.flatMap((name) => Object.keys(services[name]?.environment ?? {}));
-    expect(names.filter((name) => !(name in environmentSchema.shape))).toEqual([]);
+    expect(names.filter((name) => !known.has(name))).toEqual([]);
     const trusting = runtimes.filter((name) => services[name]?.environment?.['TRUSTED_PROXIES'] !== undefined);
     expect(trusting.filter((name) => services[name]?.ports)).toEqual([]);
     expect(trusting).toEqual(['replica-1', 'replica-2']);
   });
 
   test('builds one image, and has nginx look up the replicas at run time, once both are healthy', () => {
+    const known = new Set(Object.values(listSettings(features)).flatMap((settings) => Object.keys(settings)));
     const runtimes = ['runtime', 'dev', 'replica-1', 'replica-2'];
     expect(Object.keys(services).filter((name) => services[name]?.build)).toEqual(['runtime']);
     expect(runtimes.map((name) => services[name]?.image)).toEqual(runtimes.map(() => 'agent-runtime'));

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { parseHarnessFile } from '../../src/agent/definition/harness-yaml.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
-import { readConfig } from '../../src/config/config.ts';
+import { readConfig } from '../../src/process/config.ts';
 import { ConfigError } from '../../src/core/errors.ts';
 import { describeHarness } from '../../src/process/host-agents.ts';
 import { findListings } from '../support/listings.ts';

@@ -3,10 +3,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { getChildren, unwrap } from '../../src/core/zod-graph.ts';
-import { listAllOperations } from '../../src/process/app.ts';
+import { ALIASES, COMPONENTS, listAllOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
-import { ALIASES } from '../../src/features/doors/adk/aliases.ts';
-import { COMPONENTS } from '../../src/process/components.ts';
 import { openApiDocument } from '../../src/platform/http/openapi/document.ts';
 import { pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
 

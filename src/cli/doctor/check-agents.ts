@@ -1,7 +1,7 @@
 import type { UserCredentials } from '../../agent/definition/credentials.ts';
 import { findProvider } from '../../agent/providers/index.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
-import type { Config } from '../../config/config.ts';
+import type { Config } from '../../process/config.ts';
 import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
 import { checkTools, findDatabase } from '../../process/open-database.ts';
 import { fault, type Finding, ok, toReason, skipped, warning } from './finding.ts';

@@ -1,4 +1,4 @@
-import type { Config } from '../../config/config.ts';
+import type { Config } from '../../process/config.ts';
 import { toOtlpOptions } from '../../config/observability.ts';
 import { fault, type Finding, ok, skipped, toReason } from './finding.ts';
 

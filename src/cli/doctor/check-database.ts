@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Config } from '../../config/config.ts';
+import type { Config } from '../../process/config.ts';
 import type { DatabaseAddress } from '../../platform/db/connection.ts';
 import { connect, type ServerClient } from '../../platform/db/client.ts';
 import { findDatabase, migrate } from '../../process/open-database.ts';

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
-import type { Config } from '../../config/config.ts';
+import type { Config } from '../../process/config.ts';
 import { failing, fault, type FaultRule, type Finding, ok, skipped, toFindings, toReason } from './finding.ts';
 
 /** Minimum free disk space in bytes, so that the embedded database has room to grow. */

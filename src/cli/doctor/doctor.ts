@@ -1,6 +1,6 @@
 import { styleText } from 'node:util';
 import { describeAnonymous } from '../../config/access.ts';
-import { type Config, readConfig } from '../../config/config.ts';
+import { type Config, readConfig } from '../../process/config.ts';
 import { processEnvironment } from '../../config/environment.ts';
 import { checkAgents, checkModel } from './check-agents.ts';
 import { checkCollector } from './check-collector.ts';

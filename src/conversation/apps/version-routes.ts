@@ -6,7 +6,8 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { appPath, pageSize, versionPath } from '../../platform/http/operation/parameters.ts';
-import { findVersions, listVersions } from './version-store.ts';
+import { deleteOldVersions, findVersions, listVersions } from './version-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 interface VersionContext {
   database: DatabasePool;
@@ -35,7 +36,7 @@ const versionMembers = {
   runtime: z.string().nullable().describe('Version of the runtime.'),
 };
 
-export const versionOperations = [
+const operations = [
   version.list({
     summary: 'List the versions of an application',
     description:
@@ -100,3 +101,15 @@ export const versionOperations = [
     },
   }),
 ];
+
+export const versionFeature = {
+  name: 'versions',
+  operations,
+  sweeps: [
+    {
+      group: 'minutely',
+      name: 'deleting old versions of applications',
+      run: ({ database }) => deleteOldVersions(database.db),
+    },
+  ],
+} satisfies Feature<VersionContext>;

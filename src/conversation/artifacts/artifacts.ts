@@ -1,9 +1,17 @@
-import type { Database } from '../../platform/db/database.ts';
+import { sql } from 'drizzle-orm';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Log } from '../../platform/log.ts';
 import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
 import { toArtifactContent, toPart } from './artifact-content.ts';
-import { type ArtifactKey, deleteArtifactVersions, findStoredArtifact, saveArtifactVersion } from './artifact-store.ts';
+import type { Counts, User } from '../../platform/feature/feature.ts';
+import {
+  type ArtifactKey,
+  deleteArtifactVersions,
+  deleteVersionsInObjects,
+  findStoredArtifact,
+  saveArtifactVersion,
+} from './artifact-store.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
@@ -69,3 +77,21 @@ export async function deleteArtifact(
     log.error({ err: error, objectKeys }, 'objects of a deleted artifact are left in the store');
   });
 }
+
+const OBJECTS_AT_ONCE = 10;
+
+/**
+ * Deletes stored files of a user, and in the same transaction the rows that reference them: after an interruption the
+ * rows still reference the files, and the next try deletes them. A concurrent legal hold waits for the commit.
+ */
+export const deleteObjects = (
+  { database, contentStore }: { database: DatabasePool; contentStore: ContentStore },
+  user: User,
+): Promise<Counts> =>
+  database.transaction(async (tx) => {
+    const keys = await deleteVersionsInObjects(tx, user, OBJECTS_AT_ONCE);
+    if (keys.length === 0) return {};
+    await tx.execute(sql`set local idle_in_transaction_session_timeout = 0`);
+    await contentStore.remove(keys);
+    return { objects: keys.length, artifact_versions: keys.length };
+  });

@@ -14,9 +14,12 @@ import {
   listArtifactVersions,
   listArtifactVersionsText,
 } from './artifact-store.ts';
-import { deleteArtifact, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
+import { deleteArtifact, deleteObjects, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
+import { identifierSchema } from '../../core/session.ts';
 
 interface ArtifactContext {
   database: DatabasePool;
@@ -72,7 +75,7 @@ const version = room.resource({
   absent: absentVersion,
 });
 
-export const artifactOperations = [
+const operations = [
   artifact.list({
     wire: 'ADK',
     load: 'heavy',
@@ -213,3 +216,12 @@ function sendBytes({ name, response }: ContentRequest, bytes: Buffer, type: stri
   response.writeHead(200, { 'content-type': type, 'content-length': bytes.length }).end(bytes);
   return { kind: 'sent' };
 }
+
+export const artifactFeature = {
+  name: 'artifacts',
+  operations,
+  schemas: { ArtifactVersion: artifactVersionSchema, SaveArtifactRequest: saveArtifactSchema },
+  parameters: { ArtifactName: artifactPath.shape.artifactName },
+  userTables: [{ table: artifacts, cascades: true, imported: { name: identifierSchema } }, { table: artifactVersions }],
+  userCopies: [{ erase: deleteObjects }],
+} satisfies Feature<ArtifactContext>;

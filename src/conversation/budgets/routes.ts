@@ -6,6 +6,8 @@ import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import { type Budget, budgetKey, budgetSchema, modelPriceSchema } from './budget.ts';
 import { deleteBudget, listBudgets, listModelPrices, saveBudget, saveModelPrice } from './budget-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { budgetAlerts, budgetReservations, budgets, budgetUses } from '../../platform/db/schema/schema.ts';
 
 interface BudgetContext {
   database: DatabasePool;
@@ -37,7 +39,7 @@ function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>
     throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
 }
 
-export const budgetOperations = [
+const operations = [
   budget.list({
     summary: 'List the budgets of an application',
     success: { description: 'Its own, that of each user, then those of users by name.' },
@@ -75,3 +77,10 @@ export const budgetOperations = [
     run: ({ database }, { body }) => runAsSystem(() => saveModelPrice(database.db, body)),
   }),
 ];
+
+export const budgetFeature = {
+  name: 'budgets',
+  operations,
+  schemas: { Budget: budgetSchema, ModelPrice: modelPriceSchema },
+  userTables: [budgets, budgetUses, budgetReservations, budgetAlerts].map((table) => ({ table, isOperators: true })),
+} satisfies Feature<BudgetContext>;

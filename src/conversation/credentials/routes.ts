@@ -4,6 +4,8 @@ import { identifierSchema } from '../../core/session.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import { type CredentialContext, deleteGrants, NO_CONSENT, redeemConsent } from './credentials.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { userCredentials } from '../../platform/db/schema/schema.ts';
 
 const room = area<CredentialContext>('Service and applications', { read: 'read', write: 'write', owner: 'path' });
 
@@ -70,4 +72,11 @@ const deleteAll = room.operation({
   },
 });
 
-export const credentialOperations = [finish, deleteAll];
+const operations = [finish, deleteAll];
+
+export const credentialFeature = {
+  name: 'credentials',
+  operations,
+  userTables: [{ table: userCredentials, exported: 'no' }],
+  userCopies: [{ erase: async (context, user) => ({ user_credentials: await deleteGrants(context, user) }) }],
+} satisfies Feature<CredentialContext>;

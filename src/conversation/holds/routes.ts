@@ -3,6 +3,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath, pageSize, userPath } from '../../platform/http/operation/parameters.ts';
 import { deleteHold, type Hold, holdSchema, listHolds, saveHold, setHoldSchema } from './hold-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 interface HoldContext {
   database: DatabasePool;
@@ -73,4 +74,6 @@ const listAll = room.operation({
   },
 });
 
-export const holdOperations = [setHold, removeHold, listAll];
+const operations = [setHold, removeHold, listAll];
+
+export const holdFeature = { name: 'holds', operations } satisfies Feature<HoldContext>;

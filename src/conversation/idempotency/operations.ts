@@ -5,7 +5,17 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Answer, Operation } from '../../platform/http/operation/operation.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
-import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
+import {
+  countAnswersNaming,
+  deleteAnswersNaming,
+  deleteOldKeys,
+  forgetAnswers,
+  type IdempotencyKey,
+  keepAnswer,
+  reserveKey,
+} from './key-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
 
 const MAX_KEY_CHARACTERS = 255;
 
@@ -171,3 +181,25 @@ function doOnce(
     return answer;
   });
 }
+
+export const IDEMPOTENCY_HOURS = 24;
+
+export const idempotencyFeature = {
+  name: 'idempotency',
+  parameters: { IdempotencyKey: idempotencyHeaders.shape['idempotency-key'] },
+  sweeps: [
+    {
+      group: 'minutely',
+      name: 'deleting old idempotency keys',
+      run: ({ database, signal }) => deleteOldKeys(database.db, IDEMPOTENCY_HOURS, signal),
+    },
+  ],
+  userTables: [{ table: idempotencyKeys, exported: 'no' }],
+  userCopies: [
+    {
+      count: async (db, user) => ({ idempotency_keys: await countAnswersNaming(db, user) }),
+      erase: async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
+    },
+  ],
+  forgetSessions: (_context, tx, keys) => forgetAnswers(tx, keys),
+} satisfies Feature<{ database: DatabasePool }>;

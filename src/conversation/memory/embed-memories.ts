@@ -27,7 +27,7 @@ const MAX_DIMENSIONS = 16_000;
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 type Agents = ReadonlyMap<string, HostedAgent>;
-type MemoryContext = JobContext & { agents: Agents };
+export type MemoryJobContext = JobContext & { agents: Agents };
 
 /** Looks for pgvector if an application configures embeddings; without it warns that only words are searched. */
 export async function openEmbedders({ db }: DatabasePool, agents: Agents, log: Log): Promise<void> {
@@ -81,7 +81,7 @@ export async function findVector(
 }
 
 /** Runs memory jobs until the process drains: embeds memories, and adds invocations to memory. */
-export async function runMemoryJobs(context: MemoryContext): Promise<void> {
+export async function runMemoryJobs(context: MemoryJobContext): Promise<void> {
   const { agents, database, draining } = context;
   const appNames = [...agents].flatMap(([name, { embedder, remember }]) => (embedder || remember ? [name] : []));
   if (appNames.length === 0) return;

@@ -9,10 +9,19 @@ import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { idempotencyHeaders, once } from '../idempotency/operations.ts';
-import { MEMORY_TOPIC, findVector } from './embed-memories.ts';
+import { MEMORY_TOPIC, findVector, type MemoryJobContext, runMemoryJobs } from './embed-memories.ts';
 import { memoryQuerySchema } from './memory-query.ts';
-import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
+import {
+  addToMemory,
+  deleteMemories,
+  MAX_FOUND_BYTES,
+  MAX_MEMORY,
+  MAX_RANKED,
+  searchMemories,
+} from './memory-store.ts';
 import { looseObject } from '../../core/members.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { memories } from '../../platform/db/schema/schema.ts';
 
 const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const DEFAULT_LIMIT = 20;
@@ -114,4 +123,20 @@ const searchMemory = room.operation({
   },
 });
 
-export const memoryOperations = [addSession, searchMemory];
+const operations = [addSession, searchMemory];
+
+export const memoryFeature = {
+  name: 'memory',
+  operations,
+  workers: [runMemoryJobs],
+  userTables: [
+    {
+      table: memories,
+      // Embeddings are not imported but computed again, because imported vectors could be malformed.
+      setByRuntime: { embedding: 'null', embedding_model: 'null' },
+    },
+  ],
+  forgetSessions: async (_context, tx, keys, { copiesToo }) => {
+    if (copiesToo) for (const key of keys) await deleteMemories(tx, key);
+  },
+} satisfies Feature<MemoryContext & MemoryJobContext>;

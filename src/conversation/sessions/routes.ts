@@ -1,14 +1,23 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import type { JsonObject } from '../../core/content.ts';
+import { contentSchema, type JsonObject, partSchema } from '../../core/content.ts';
 import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
-import type { Event } from '../../core/event.ts';
-import { createSessionSchema, type SessionKey, sessionNotFound, updateSessionSchema } from '../../core/session.ts';
+import { type Event, eventActionsSchema, eventSchema } from '../../core/event.ts';
+import { groundingMetadataSchema, usageMetadataSchema } from '../../core/model-metadata.ts';
+import { runAsSystem } from '../../platform/context.ts';
+import {
+  createSessionSchema,
+  type SessionKey,
+  sessionNotFound,
+  sessionSchema,
+  updateSessionSchema,
+} from '../../core/session.ts';
 import { sessionTopic } from '../../core/names.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
-import { sessionPath } from '../../platform/http/operation/parameters.ts';
+import { eventPath, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { appendEvents } from './append-store.ts';
+import { deleteLostDeltas } from './delta-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
 import { diffSessions } from './diff-routes.ts';
@@ -21,6 +30,8 @@ import { toNewEvents, toStateEvent } from './new-event.ts';
 import { absentSession, checkEventSize, room, session, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
 import { deleteSession, findSession, type SessionJson, insertSession } from './session-store.ts';
+import { countAppStateKeys, deleteAppStateKeys, userTables } from './user-data-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 const createSession = session.create({
   wire: 'ADK',
@@ -93,7 +104,7 @@ const deleteSessionOperation = room.operation({
   },
 });
 
-export const sessionOperations = [
+const operations = [
   listSessionsOperation,
   getSession,
   createSession,
@@ -127,3 +138,35 @@ async function answerSession(
   response.setHeader('etag', found.etag);
   return { kind: 'json', text: await collect(found) };
 }
+
+export const sessionFeature = {
+  name: 'sessions',
+  operations,
+  schemas: {
+    Session: sessionSchema,
+    Event: eventSchema,
+    Content: contentSchema,
+    Part: partSchema,
+    EventActions: eventActionsSchema,
+    UsageMetadata: usageMetadataSchema,
+    GroundingMetadata: groundingMetadataSchema,
+    CreateSessionRequest: createSessionSchema,
+    UpdateSessionRequest: updateSessionSchema,
+  },
+  parameters: { SessionId: sessionPath.shape.sessionId, EventId: eventPath.shape.eventId },
+  sweeps: [
+    {
+      group: 'minutely',
+      name: 'deleting text of invocations that died',
+      run: ({ database, signal }) => deleteLostDeltas(database.db, signal),
+    },
+  ],
+  userTables,
+  userCopies: [
+    {
+      count: async (db, user) => ({ app_states: await countAppStateKeys(db, user) }),
+      erase: ({ database }, user) =>
+        runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
+    },
+  ],
+} satisfies Feature<SessionContext>;

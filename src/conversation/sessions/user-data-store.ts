@@ -1,10 +1,38 @@
 import { type SQL, eq, sql } from 'drizzle-orm';
-import type { SessionKey } from '../../core/session.ts';
+import { jsonObject } from '../../core/content.ts';
+import { eventSchema } from '../../core/event.ts';
+import { identifierSchema } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { appStates, events, sessions } from '../../platform/db/schema/schema.ts';
+import { appStates, eventDeltas, events, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { names } from '../../platform/db/sql.ts';
+import type { User, UserTable } from '../../platform/feature/feature.ts';
+import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
+import { newLabelsSchema } from './label.ts';
 
-type User = Pick<SessionKey, 'appName' | 'userId'>;
+const eventKeys = keyAliases(eventSchema);
+
+/** The tables of sessions. An import sets counters and leases itself, because others could continue work or forge sizes. */
+export const userTables: readonly UserTable[] = [
+  {
+    table: sessions,
+    cascades: true,
+    imported: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
+    setByRuntime: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
+  },
+  {
+    table: events,
+    imported: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
+    setByRuntime: {
+      id: `r.payload ->> 'id'`,
+      invocation_id: `r.payload ->> 'invocationId'`,
+      author: `r.payload ->> 'author'`,
+      is_from_runtime: 'false',
+      bytes: 'octet_length(r.payload::text)',
+    },
+  },
+  { table: eventDeltas, exported: 'no' },
+  { table: userStates, imported: { state: jsonObject } },
+];
 
 /** SQL: the keys of the application's shared state that were last written by agents in this user's sessions. */
 const getKeys = (userId: string): SQL => sql`array(

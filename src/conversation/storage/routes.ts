@@ -3,6 +3,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { findUserStorage } from './storage-store.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 const room = area<{ database: DatabasePool }>('Service and applications', {
   read: 'read',
@@ -40,4 +41,6 @@ const showStorage = room.operation({
   },
 });
 
-export const storageOperations = [showStorage];
+const operations = [showStorage];
+
+export const storageFeature = { name: 'storage', operations } satisfies Feature<{ database: DatabasePool }>;

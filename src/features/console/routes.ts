@@ -1,22 +1,28 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { createPages, type Pages } from '../../platform/http/pages.ts';
+import { type Config, isLaptop } from '../../config/config.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { createPages, type Pages } from '../../platform/http/operation/pages.ts';
+import { CONSOLE_SETTINGS, type ConsoleSettings } from './settings.ts';
 
-/** Settings that the console needs before a login. They contain no secrets. */
-interface ConsoleOptions {
+interface ConsoleContext {
   version: string;
-  auth: { mode: 'local' | 'key' } | { mode: 'jwt'; issuer: string; audience: string | undefined; userClaim: string };
-  /** OAuth client id for the login. `undefined`: the person pastes a token. */
-  clientId: string | undefined;
-  /** Which optional features this service has enabled. */
-  features: { devUi: boolean; cronjobs: boolean; webhooks: boolean; evals: boolean };
+  config: ConsoleSettings & Pick<Config, 'auth' | 'DEV_UI' | 'HOST'>;
+  /** Names of the features that this service serves. */
+  served: ReadonlySet<string>;
 }
 
 /** Matches names of files that contain a hash of the content, as written by the build tool Vite. */
 const HASHED_NAME = /-[\w-]{8}\.(?:js|css)$/;
 
-/** Serves the build of `console/` under `/console/`, without credentials: the pages are static and call the API. */
-export function consolePages({ version, auth, clientId, features }: ConsoleOptions): Pages {
+/**
+ * Serves the build of `console/` under `/console/`, without credentials: the pages are static and call the API. Their
+ * settings, in `config.json`, contain no secrets.
+ */
+function consolePages({ version, config, served }: ConsoleContext): Pages {
+  const { auth, CONSOLE_CLIENT_ID: clientId, DEV_UI: devUi } = config;
+  const [cronjobs, webhooks, evals] = ['cronjobs', 'webhooks', 'evals'].map((name) => served.has(name));
+  const features = { devUi, cronjobs, webhooks, evals };
   const login =
     auth.mode === 'jwt'
       ? { mode: auth.mode, issuer: auth.issuer, audience: auth.audience, userClaim: auth.userClaim, clientId }
@@ -43,3 +49,10 @@ function findFolder(): string {
   const built = fileURLToPath(new URL('pages', import.meta.url));
   return existsSync(built) ? built : fileURLToPath(new URL('../../../console/dist', import.meta.url));
 }
+
+export const consoleFeature = {
+  name: 'console',
+  settings: { Server: CONSOLE_SETTINGS },
+  isServed: (config) => config.CONSOLE ?? isLaptop(config),
+  pages: consolePages,
+} satisfies Feature<ConsoleContext>;

@@ -1,4 +1,3 @@
-import type { Config } from '../../config/config.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -9,11 +8,12 @@ import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, update
 import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
 import { requeueRuns, skipRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
+import type { CronjobSettings } from './settings.ts';
 
 /** Number of future due times that are computed to find the shortest interval of a schedule, and to preview it. */
 const SAMPLED_TIMES = 20;
 
-type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
+type ScheduleLimits = Pick<CronjobSettings, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 
 /** Converts the date and time after which a cronjob no longer fires, in the time zone of the cronjob's schedule. */
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>

@@ -1,4 +1,5 @@
-import type { Config } from '../../config/config.ts';
+import type { WebhookSettings } from '../../invocations/webhooks/settings.ts';
+import type { CronjobSettings } from './settings.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -84,7 +85,7 @@ export interface CronjobContext {
   database: DatabasePool;
   notifications: Pick<Notifications, 'publish'>;
   newId: () => string;
-  config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
+  config: CronjobSettings & Pick<WebhookSettings, 'WEBHOOKS'>;
 }
 
 /** The 404 is also thrown for a cronjob of another user, to hide that it exists. */

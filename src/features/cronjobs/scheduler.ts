@@ -15,12 +15,18 @@ export interface SchedulerSettings {
   retentionCount: number;
 }
 
+export interface SchedulerContext extends FireContext {
+  notifications: Notifications;
+  log: Log;
+  draining: AbortSignal;
+}
+
 /**
  * Queues the runs of due cronjobs until the process drains; the background queue runs them. Every replica does so, and a
  * compare-and-set decides which one fires a cronjob.
  */
 export async function runCronjobs(
-  context: FireContext & { notifications: Notifications; log: Log; draining: AbortSignal },
+  context: SchedulerContext,
   { retentionDays, retentionCount }: SchedulerSettings,
 ): Promise<void> {
   const { database, notifications, log, draining: signal } = context;

@@ -27,6 +27,8 @@ export function toDoorUser(principal: Principal, userId: string | undefined): st
 }
 
 export const doorQuery = z.object({ user_id: doorUserSchema });
+/** What the OpenAPI document calls the parameter of {@link doorQuery}. */
+export const doorParameters = { DoorUserId: doorQuery.shape.user_id };
 type DoorQuery = z.output<typeof doorQuery>;
 
 export const doorOwner = {

@@ -9,7 +9,7 @@ import { pageQuery } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { SCOPES } from '../../platform/http/operation/principal.ts';
 
-interface OperatorContext {
+export interface OperatorContext {
   config: Pick<Config, 'auth'>;
   database: DatabasePool;
   sweeps: ReadonlyMap<string, number>;

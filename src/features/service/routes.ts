@@ -3,6 +3,8 @@ import { UnavailableError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
+import { type OperatorContext, operatorOperations } from './operator-routes.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 const open = { area: 'Service and applications', scope: 'none', owner: 'open' } as const;
 
@@ -71,4 +73,11 @@ const version = operation({
   }),
 });
 
-export const serviceOperations = [health, ready, version];
+const operations = [health, ready, version];
+
+export const serviceFeature = {
+  name: 'service',
+  operations: [...operations, ...operatorOperations],
+  // The AgentKit command line requests this path first.
+  aliases: { '/ping': ['health'] },
+} satisfies Feature<ServiceContext & OperatorContext>;

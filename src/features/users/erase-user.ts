@@ -1,43 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sql } from 'drizzle-orm';
 import { runAsSystem } from '../../platform/context.ts';
-import { deleteVersionsInObjects } from '../../conversation/artifacts/artifact-store.ts';
-import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { EVALUATION_JOB, freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
-import { type CredentialContext, deleteGrants } from '../../conversation/credentials/credentials.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { deleteUserJobs } from '../../platform/jobs/job-store.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
-import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
 import { insertDelivery } from '../../invocations/webhooks/delivery-store.ts';
 import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
-import { forgetInTasks } from '../../invocations/waits/task-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
-import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/user-data-store.ts';
 import { deleteUserStorage } from '../../conversation/storage/storage-store.ts';
-import { deleteSession } from '../../conversation/sessions/session-store.ts';
-import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';
-import type { SessionKey } from '../../core/session.ts';
-import { addCounts, type Counts, endErasure, listAbandonedErasures, markErasure } from './erasure-store.ts';
-import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from './user-tables.ts';
+import type { Log } from '../../platform/log.ts';
+import type { Counts, User, UserCopies, UserTable } from '../../platform/feature/feature.ts';
+import { addCounts, endErasure, listAbandonedErasures, markErasure } from './erasure-store.ts';
+import { countRows, deleteRows, placeTables } from './user-tables.ts';
 
-interface EvaluationData {
-  countEvaluations(db: Database, user: User): Promise<Counts>;
-  /**
-   * Deletes a batch of the user's cases in evaluation runs. The caller must delete the returned sessions, which they
-   * created.
-   */
-  deleteRunCases(tx: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }>;
-  deleteEvaluations(tx: Database, user: User): Promise<Counts>;
-}
-
-export interface EraseContext extends CredentialContext {
-  evaluations: EvaluationData;
-  contentStore: ContentStore;
+export interface EraseContext {
+  database: DatabasePool;
   notifications: Notifications;
+  log: Log;
+  userTables: readonly UserTable[];
+  userCopies: readonly UserCopies<never>[];
   tracing?: Tracing | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -53,8 +37,6 @@ export interface Erasure {
 const BATCH_ROWS = 1_000;
 /** Maximum number of rows per statement for tables whose deletions cascade to other tables. */
 const SMALL_BATCH_ROWS = 100;
-const OBJECTS_AT_ONCE = 10;
-const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
 /** Maximum time that the erasure waits for cancelled invocations; then it deletes sessions even while they run. */
 const STOP_WAIT_MS = 5_000;
 const STOP_LOOK_MS = 100;
@@ -67,13 +49,13 @@ const SLICE_MS = 20_000;
 type Step = (context: EraseContext, user: User) => Promise<Counts>;
 
 export async function countUserData(
-  context: Pick<EraseContext, 'database' | 'evaluations'>,
+  { database, userTables, userCopies }: Pick<EraseContext, 'database' | 'userTables' | 'userCopies'>,
   user: User,
 ): Promise<Counts> {
-  const db = context.database.reads;
-  const counts: Counts = await runAsSystem(() => context.evaluations.countEvaluations(db, user));
-  for (const table of USER_TABLES) add(counts, { [table.name]: await countRows(db, user, table) });
-  add(counts, { idempotency_keys: await countAnswersNaming(db, user), app_states: await countAppStateKeys(db, user) });
+  const db = database.reads;
+  const counts: Counts = {};
+  for (const { count } of userCopies) add(counts, (await count?.(db, user)) ?? {});
+  for (const table of placeTables(userTables)) add(counts, { [table.name]: await countRows(db, user, table) });
   return withoutZeros(counts);
 }
 
@@ -151,7 +133,7 @@ async function stopInvocations({ database: { db }, notifications, signal }: Eras
 
 async function passOver(context: EraseContext, user: User, until: number): Promise<{ rows: number; isOver: boolean }> {
   let rows = 0;
-  for (const step of STEPS) {
+  for (const step of listSteps(context)) {
     for (let batch = 1; batch > 0; rows += batch) {
       // Refuses a user on legal hold. Triggers do so only for the user's own rows, not for copies in evaluations,
       // stored responses and keys of the application's state.
@@ -165,52 +147,18 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   return { rows, isOver: false };
 }
 
-/**
- * Also deletes the sessions in which evaluation runs replayed copies of the user's data. Row-level security is off
- * here, because other users own some of these evaluation runs.
- */
-const deleteCopies: Step = ({ database, evaluations }, user) =>
-  runAsSystem(() =>
-    database.transaction(async (tx) => {
-      const { count, sessions } = await evaluations.deleteRunCases(tx, user);
-      for (const key of sessions) await deleteSession(tx, key);
-      await deleteSessionSpans(tx, sessions);
-      return count > 0 ? { eval_run_cases: count } : evaluations.deleteEvaluations(tx, user);
+/** An erasure's steps: first copies of the user's data, then the user's tables, each before those that it references. */
+const listSteps = ({ userTables, userCopies }: EraseContext): Step[] => [
+  ...userCopies.map((each) => each.erase as Step),
+  ...placeTables(userTables)
+    .toReversed()
+    .map((table): Step => {
+      const limit = table.cascades ? SMALL_BATCH_ROWS : BATCH_ROWS;
+      const remove: Step = async ({ database }, user) => ({
+        [table.name]: await deleteRows(database.db, user, table, limit),
+      });
+      return table.isOperators ? (context, user) => runAsSystem(() => remove(context, user)) : remove;
     }),
-  );
-
-/**
- * Deletes stored files, and in the same transaction the rows that reference them: after an interruption the rows still
- * reference the files, and the next try deletes them. A concurrent legal hold waits for the commit.
- */
-const deleteObjects: Step = ({ database, contentStore }, user) =>
-  database.transaction(async (tx) => {
-    const keys = await deleteVersionsInObjects(tx, user, OBJECTS_AT_ONCE);
-    if (keys.length === 0) return {};
-    await tx.execute(sql`set local idle_in_transaction_session_timeout = 0`);
-    await contentStore.remove(keys);
-    return { objects: keys.length, artifact_versions: keys.length };
-  });
-
-/**
- * An erasure's steps: first copies of the user's data, then the tables of users, each before the tables that it
- * references.
- */
-const STEPS: readonly Step[] = [
-  deleteCopies,
-  async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
-  ({ database }, user) =>
-    runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
-  ({ database }, user) => runAsSystem(async () => ({ tasks: await forgetInTasks(database.db, user) })),
-  deleteObjects,
-  async (context, user) => ({ user_credentials: await deleteGrants(context, user) }),
-  ...USER_TABLES.toReversed().map((table): Step => {
-    const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;
-    const remove: Step = async ({ database }, user) => ({
-      [table.name]: await deleteRows(database.db, user, table, limit),
-    });
-    return OPERATORS_TABLES.has(table.name) ? (context, user) => runAsSystem(() => remove(context, user)) : remove;
-  }),
 ];
 
 const withoutZeros = (counts: Counts): Counts =>

@@ -1,9 +1,7 @@
 import { and, asc, eq, lt, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { userErasures } from '../../platform/db/schema/schema.ts';
-import type { User } from './user-tables.ts';
-
-export type Counts = Record<string, number>;
+import type { Counts, User } from '../../platform/feature/feature.ts';
 
 const belongsTo = ({ appName, userId }: User) =>
   and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));

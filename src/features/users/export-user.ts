@@ -1,16 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
-import type { z } from 'zod';
 import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
-import { jsonObject } from '../../core/content.ts';
 import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
-import { eventSchema } from '../../core/event.ts';
-import { identifierSchema } from '../../core/session.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
-import { newLabelsSchema } from '../../conversation/sessions/label.ts';
-import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { embedLater } from '../../conversation/memory/memory-store.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -21,34 +15,27 @@ import {
   type ImportedContent,
   insertRows,
   listRows,
-  OPERATORS_TABLES,
-  type User,
-  USER_TABLES,
-  type UserTable,
+  type PlacedTable,
+  placeTables,
 } from './user-tables.ts';
+import type { User, UserTable } from '../../platform/feature/feature.ts';
 
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
   agents: ReadonlyMap<string, HostedAgent>;
+  userTables: readonly UserTable[];
 }
 
 /** Identifies the format, in the first line of an export. */
 const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
-/**
- * Tables that are not exported: idempotency keys and streamed text repeat the content of events; budgets belong to the
- * operator; credentials are secrets of this service; scores and embeddings can be computed again.
- */
-const LEFT_OUT = new Set(['event_deltas', 'idempotency_keys', 'user_credentials', ...OPERATORS_TABLES]);
-/** Tables exported last, because an import would otherwise notify the imported webhooks of the imported runs. */
-const LAST = new Set(['webhooks', 'webhook_deliveries']);
-const EXPORTED: readonly UserTable[] = [
-  ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
-  ...USER_TABLES.filter(({ name }) => LAST.has(name)),
-];
-const byName = new Map(EXPORTED.map((table) => [table.name, table]));
+/** Tables in the order of an export: those that a table references stand before it. */
+function listExported(tables: readonly UserTable[]): PlacedTable[] {
+  const exported = placeTables(tables).filter((each) => each.exported !== 'no' && !each.isOperators);
+  return exported.toSorted((one, other) => Number(one.exported === 'last') - Number(other.exported === 'last'));
+}
 
 /**
  * JSON Lines of an export: header, the rows of each table (referenced tables first), and a trailer with their number.
@@ -58,7 +45,7 @@ export async function* exportUser(context: ExportContext, user: User): AsyncGene
   const { database } = context;
   yield `${JSON.stringify({ kind: EXPORT_KIND, version: VERSION, ...user })}\n`;
   let lines = 0;
-  for (const table of EXPORTED) {
+  for (const table of listExported(context.userTables)) {
     for (let after: ExportedRow['place'] | undefined, isMore = true; isMore; ) {
       const rows = await listRows(database.reads, user, table, after);
       for (const row of rows) {
@@ -82,7 +69,7 @@ async function toContentMember({ database, contentStore }: ExportContext, user: 
 
 /** Rows of a table that the same statement inserts. */
 interface Batch {
-  table: UserTable;
+  table: PlacedTable;
   /** Numbers of the batch's first and last line in the request body. Blank lines are not counted. */
   first: number;
   last: number;
@@ -98,16 +85,17 @@ interface Batch {
  * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
-  { database, contentStore, agents }: ExportContext,
+  { database, contentStore, agents, userTables }: ExportContext,
   user: User,
   text: string,
   mayOverride: boolean,
 ): Promise<{ imported: number; present: number }> {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
+  const tables = new Map(listExported(userTables).map((table) => [table.name, table]));
   const batches: Batch[] = [];
   const insert = async () => {
     for (const [index, line] of lines.entries())
-      addBatch(batches, await toBatch(contentStore, line, index + 1, mayOverride));
+      addBatch(batches, await toBatch(contentStore, tables, line, index + 1, mayOverride));
     return database.transaction(async (tx) => {
       const hasMemories = batches.some(({ table }) => table.name === 'memories');
       if (hasMemories && agents.get(user.appName)?.embedder) await embedLater(tx, user);
@@ -157,6 +145,7 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
 
 async function toBatch(
   contentStore: ContentStore,
+  tables: ReadonlyMap<string, PlacedTable>,
   line: string,
   number: number,
   mayOverride: boolean,
@@ -164,19 +153,20 @@ async function toBatch(
   const parsed = readLine(line, number);
   if (parsed?.kind !== undefined) return undefined;
   const { table: name, row, content } = parsed ?? {};
-  const table = byName.get(name ?? '');
+  const table = tables.get(name ?? '');
   if (!table || typeof row !== 'object' || row === null) throw notALine(number);
   if (content !== undefined && typeof content !== 'string') throw notALine(number);
   if (!('app_name' in row && 'user_id' in row)) throw notALine(number);
   const wrong = Object.values(table.columns).find((column) => isNoTime(column, row[column.name]));
   if (wrong) throw new InvalidError(`Line ${number}: ${wrong.name} is no time of the years 1 to 9999.`);
-  for (const [column, schema] of Object.entries(SCHEMAS[table.name] ?? {})) {
+  for (const [column, schema] of Object.entries(table.imported ?? {})) {
     const isRight = !(column in row) || schema.safeParse(row[column]).success;
     if (!isRight) throw new InvalidError(`Line ${number}: ${column} is not what the service writes there.`);
   }
   const sessionId = row['session_id'];
-  if (table.name === 'cronjobs' && row['harness'] != null && !mayOverride)
-    throw new ForbiddenError(`Line ${number} is a cronjob that changes the deployed agent: that needs \`override\`.`);
+  const { needsOverride } = table;
+  if (needsOverride && row[needsOverride.column] != null && !mayOverride)
+    throw new ForbiddenError(`Line ${number} is ${needsOverride.what}: that needs \`override\`.`);
   const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
   const sessions = typeof sessionId === 'string' ? [sessionId] : [];
   if (content === undefined) return { ...batch, sessions };
@@ -186,18 +176,6 @@ async function toBatch(
   const sha256 = createHash('sha256').update(bytes).digest();
   return { ...batch, sessions, bytes: { ...place, sizeBytes: bytes.length, sha256 } };
 }
-
-const eventKeys = keyAliases(eventSchema);
-/** Schemas of columns that are validated as in requests, because other values would break the code that reads them. */
-const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
-  sessions: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
-  invocations: { id: identifierSchema },
-  artifacts: { name: identifierSchema },
-  cronjobs: { id: identifierSchema },
-  webhooks: { id: identifierSchema },
-  user_states: { state: jsonObject },
-  events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
-};
 
 /** Matches valid times. PostgreSQL also accepts others (`infinity`), which would break every list of such rows. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;

@@ -6,10 +6,12 @@ import { getKey } from '../../platform/db/sql.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
-import { USER_TABLES } from './user-tables.ts';
+import type { UserTable } from '../../platform/feature/feature.ts';
+import { type PlacedTable, placeTables } from './user-tables.ts';
 
 /** Tables whose primary key starts with application and user, because in these an index finds the next user. */
-const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
+const withIndex = (tables: readonly UserTable[]) =>
+  placeTables(tables).filter(({ table }) => getKey(table)[1]?.name === 'user_id');
 /** A constant time for this list's cursors: every cursor has a time, but this list is sorted by id alone. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
@@ -17,12 +19,18 @@ const NO_TIME = '1970-01-01T00:00:00.000000Z';
 const NO_USER = '\u001f';
 
 /** Lists the ids of users with any data in an application, sorted by code point, after the id `after`. */
-async function findUsers(db: Database, appName: string, limit: number, after: string): Promise<string[]> {
+async function findUsers(
+  db: Database,
+  tables: readonly PlacedTable[],
+  appName: string,
+  limit: number,
+  after: string,
+): Promise<string[]> {
   // On a Citus cluster all rows of these users are read, because Citus refuses recursive queries.
   const ending = db.isOnCluster ? sql`group by 1 order by 1 limit ${limit}` : sql`order by 1 limit 1`;
   const nextIn = (place: SQL, separator: SQL) =>
     sql.join(
-      TABLES.map(({ table, columns: { appName: app, userId } }) => {
+      tables.map(({ table, columns: { appName: app, userId } }) => {
         return sql`(select ${userId} as id from ${table} where ${app} = ${appName} and ${userId} > ${place} ${ending})`;
       }),
       separator,
@@ -43,6 +51,7 @@ async function findUsers(db: Database, appName: string, limit: number, after: st
 interface ListContext {
   database: DatabasePool;
   agents: ReadonlyMap<string, HostedAgent>;
+  userTables: readonly UserTable[];
 }
 
 const room = area<ListContext>('Service and applications', {
@@ -72,9 +81,9 @@ export const listUsers = room.operation({
   },
   errors: { 404: 'No such application, nor users of a former one.' },
   absent: ({ appName }) => `App not found: ${appName}`,
-  handler: async ({ database, agents }, { path: { appName }, query, notFound }) => {
+  handler: async ({ database, agents, userTables }, { path: { appName }, query, notFound }) => {
     const after = toPlace(query.cursor)?.id ?? NO_USER;
-    const userIds = await findUsers(database.reads, appName, query.limit + 1, after);
+    const userIds = await findUsers(database.reads, withIndex(userTables), appName, query.limit + 1, after);
     if (userIds.length === 0 && !agents.has(appName)) throw notFound();
     const places = userIds.map((id) => ({ place: { time: NO_TIME, id } }));
     return { kind: 'value', value: toPage(places, query.limit, ({ place }) => ({ userId: place.id })) };

@@ -19,7 +19,12 @@ export interface Retention {
   artifactVersions: number;
 }
 
-export const toRetention = (config: Config): Retention => ({
+export type RetentionSettings = Pick<
+  Config,
+  'SESSION_RETENTION_DAYS' | 'SESSION_RETENTION_COUNT' | 'ARTIFACT_RETENTION_COUNT'
+>;
+
+export const toRetention = (config: RetentionSettings): Retention => ({
   sessions: { days: config.SESSION_RETENTION_DAYS, count: config.SESSION_RETENTION_COUNT },
   artifactVersions: config.ARTIFACT_RETENTION_COUNT,
 });

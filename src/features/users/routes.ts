@@ -1,7 +1,6 @@
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
 import { bodyText } from '../../core/members.ts';
-import type { Config } from '../../config/config.ts';
 import { InvalidError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
@@ -9,13 +8,13 @@ import { runAsSystem } from '../../platform/context.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
-import { countExpired, toRetention } from './retention.ts';
+import { countExpired, type RetentionSettings, toRetention } from './retention.ts';
 import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
 import { listUsers } from './list-users.ts';
 import { listUserApps } from './user-tables.ts';
 
-interface UserContext extends EraseContext, ExportContext {
-  config: Config;
+export interface UserContext extends EraseContext, ExportContext {
+  config: RetentionSettings;
 }
 
 const room = area<UserContext>('Service and applications', {
@@ -82,7 +81,7 @@ const listApps = room.operation({
   handler: async (context, { path, principal, notFound }) => {
     // A key that is bound to applications gets 404, because it must not learn whether another application exists.
     if (principal.apps) throw notFound();
-    return { kind: 'value', value: await listUserApps(context.database.reads, path.userId) };
+    return { kind: 'value', value: await listUserApps(context.database.reads, context.userTables, path.userId) };
   },
 });
 

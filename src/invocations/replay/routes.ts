@@ -5,13 +5,14 @@ import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
-import type { Config } from '../../config/config.ts';
+import type { WebhookSettings } from '../webhooks/settings.ts';
 import type { Operation } from '../../platform/http/operation/operation.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocation } from '../routes/invocations.ts';
 import { sampleTapes } from '../tape-store.ts';
 import { replay } from './replay.ts';
-import { replayRequestSchema, replaySchema } from './replay-schema.ts';
+import { replayDifferenceSchema, replayRequestSchema, replaySchema } from './replay-schema.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
 
@@ -130,7 +131,11 @@ const replayInvocation = invocation.action('replay')({
   },
 });
 
-export const replayOperations: Operation<InvocationContext & { config: Pick<Config, 'WEBHOOKS'> }>[] = [
-  sampleInvocations,
-  replayInvocation,
-];
+type ReplayContext = InvocationContext & { config: Pick<WebhookSettings, 'WEBHOOKS'> };
+const operations: Operation<ReplayContext>[] = [sampleInvocations, replayInvocation];
+
+export const replayFeature = {
+  name: 'replay',
+  operations,
+  schemas: { Replay: replaySchema, ReplayDifference: replayDifferenceSchema },
+} satisfies Feature<ReplayContext>;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Config } from '../../config/config.ts';
+import type { WebhookSettings } from '../webhooks/settings.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
@@ -39,8 +39,8 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
-interface BackgroundContext extends InvocationContext {
-  config: Pick<Config, 'WEBHOOKS'>;
+export interface BackgroundContext extends InvocationContext {
+  config: Pick<WebhookSettings, 'WEBHOOKS'>;
 }
 
 const room = area<BackgroundContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });

@@ -1,11 +1,11 @@
-import type { Config } from '../../config/config.ts';
+import type { WebhookSettings } from './settings.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
 import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 
 /** Returns the egress policy of webhook deliveries: public https addresses, and the hosts that the operator allows. */
-export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
+export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<WebhookSettings, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
   ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
 
 const refused = (place: string, message: string, input: unknown) =>
@@ -25,7 +25,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
 /** @throws {ValidationFailedError} if the user has not registered the address */
 export async function requireWebhook(
   db: Database,
-  { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,
+  { WEBHOOKS }: Pick<WebhookSettings, 'WEBHOOKS'>,
   owner: Pick<WebhookKey, 'appName' | 'userId'>,
   address: string | null | undefined,
 ): Promise<string | undefined> {

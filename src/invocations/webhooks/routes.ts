@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Config } from '../../config/config.ts';
+import type { WebhookSettings } from './settings.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
@@ -25,10 +25,10 @@ import {
 } from './webhook.ts';
 import { deleteWebhook, findWebhook, insertWebhook, listWebhooks, replaceSecret } from './webhook-store.ts';
 
-interface WebhookContext {
+export interface WebhookContext {
   database: DatabasePool;
   newId: () => string;
-  config: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER'>;
+  config: Pick<WebhookSettings, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER'>;
 }
 
 const SECRET_EXAMPLE = { ...WEBHOOK_EXAMPLE, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' };

@@ -1,13 +1,14 @@
 import { and, desc, eq, getTableColumns, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
-import type { Database } from '../../platform/db/database.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isAmong } from '../../conversation/sessions/session-key.ts';
-import type { Span } from './span.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { type Span, spanSchema } from './span.ts';
 
 /** Inserts spans in one statement; spans that exist already stay unchanged. */
 export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
@@ -96,3 +97,26 @@ export function deleteOldSpans(db: Database, hours: number, signal?: AbortSignal
     and not ${isOnHold(spans)}`;
   return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)), signal);
 }
+
+/**
+ * Hours for which traces are stored: a developer may return after a weekend, but traces contain prompts and answers.
+ */
+const TRACE_HOURS = 72;
+
+export const traceFeature = {
+  name: 'traces',
+  schemas: { Span: spanSchema },
+  sweeps: [
+    {
+      group: 'minutely',
+      name: 'deleting old traces',
+      run: ({ database, signal }) => deleteOldSpans(database.db, TRACE_HOURS, signal),
+    },
+  ],
+  userTables: [{ table: spans }],
+  forgetSessions: async ({ tracing }, tx, keys) => {
+    // Traces that are still in this process's memory would otherwise be stored after the deletion.
+    await tracing?.flush();
+    await deleteSessionSpans(tx, keys);
+  },
+} satisfies Feature<{ database: DatabasePool; tracing?: { flush(): Promise<void> } | undefined }>;

@@ -9,7 +9,7 @@ import type { LoginLimit } from './limits/login-limit.ts';
 import type { Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import type { Pages } from './pages.ts';
+import type { Pages } from './operation/pages.ts';
 import { auditErrors } from './request-audit.ts';
 import { operationRouter, type RouterOptions } from './router.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';

@@ -3,9 +3,10 @@ import { readFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { configurationPage } from '../../../docs/configuration.ts';
-import { readConfig } from '../../../src/config/config.ts';
+import { readConfig } from '../../../src/process/config.ts';
 import { ConfigError } from '../../../src/core/errors.ts';
-import { environmentSchema } from '../../../src/config/settings.ts';
+import { listSettings } from '../../../src/config/settings.ts';
+import { features } from '../../../src/process/features.ts';
 
 const KEY = '0123456789abcdef';
 const messageOf = (environment: Record<string, string>) => {
@@ -225,6 +226,8 @@ describe('docs/configuration.md', () => {
 
   test('lists every variable once, with its meaning', () => {
     const rows = [...page.matchAll(/^- `([A-Z\d_]+)`(?: \[[^\]]+\])?: ([A-Z].*\.)$/gm)];
-    expect(rows.map(([, name]) => name)).toEqual(Object.keys(environmentSchema.shape));
+    expect(rows.map(([, name]) => name)).toEqual(
+      Object.values(listSettings(features)).flatMap((settings) => Object.keys(settings)),
+    );
   });
 });

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { readConfig } from '../../../src/config/config.ts';
+import { readConfig } from '../../../src/process/config.ts';
 import { hostAgents } from '../../../src/process/host-agents.ts';
 
 test.each([

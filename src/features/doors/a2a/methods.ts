@@ -2,6 +2,8 @@ import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
+import type { WebhookSettings } from '../../../invocations/webhooks/settings.ts';
+import type { A2aSettings } from './settings.ts';
 import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { cancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -33,7 +35,7 @@ import {
 const MAX_PAGE = 4_194_304;
 
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'A2A_CARD_KEY' | 'PUBLIC_URL' | 'WEBHOOKS' | 'WEBHOOKS_ALLOWED_HOSTS'>;
+  config: Pick<Config, 'auth' | 'PUBLIC_URL'> & A2aSettings & Omit<WebhookSettings, 'WEBHOOKS_MAX_PER_USER'>;
   version: string;
 }
 

@@ -5,10 +5,12 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
 import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
-import { doorOwner, doorQuery } from '../start-turn.ts';
+import { doorOwner, doorParameters, doorQuery } from '../start-turn.ts';
 import { refusal, toRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';
+import { A2A_SETTINGS, checkSigning } from './settings.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const APP = '/a2a/{app_name}';
 const TASK = '/tasks/{task_id}';
@@ -114,7 +116,7 @@ const card = (path: string, operationId: string, more: Pick<Operation, 'summary'
     (await loadCard()).serveCard(context, call.path.appName ?? HARNESS_APP, call),
 });
 
-export const a2aOperations: Operation<A2aContext>[] = [
+const operations: Operation<A2aContext>[] = [
   operation({
     ...running,
     path: APP,
@@ -185,3 +187,12 @@ export const a2aOperations: Operation<A2aContext>[] = [
   }),
   card(CARD, 'getFirstA2aCard', { summary: `Get the agent card of ${HARNESS_APP}` }),
 ];
+
+export const a2aDoor = {
+  name: 'a2a',
+  door: 'A2A',
+  settings: { Doors: A2A_SETTINGS },
+  checkSettings: checkSigning,
+  operations,
+  parameters: doorParameters,
+} satisfies Feature<A2aContext>;

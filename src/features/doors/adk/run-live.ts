@@ -9,7 +9,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { converse } from '../../../invocations/live/converse.ts';
 import type { LiveLimits } from '../../../invocations/live/live-socket.ts';
 
-interface LiveContext extends InvocationContext {
+export interface LiveContext extends InvocationContext {
   sockets: Sockets;
   liveLimits: LiveLimits;
 }

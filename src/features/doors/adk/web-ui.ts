@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
 import { NotFoundError } from '../../../core/errors.ts';
-import { createPages, type Pages } from '../../../platform/http/pages.ts';
+import { createPages, type Pages } from '../../../platform/http/operation/pages.ts';
 
 /** Path of the ADK Web UI, a single page with relative URLs. */
 const HOME = '/dev-ui/';

@@ -5,8 +5,9 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
-import { doorOwner as owner, doorQuery as query, toDoorKey } from '../start-turn.ts';
+import { doorOwner as owner, doorParameters, doorQuery as query, toDoorKey } from '../start-turn.ts';
 import { runInputSchema } from './input.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const exampleMessage = { id: 'm1', role: 'user' as const, content: 'What is 17 * 23?' };
 const exampleInput = { threadId: 's1', runId: 'run-1', messages: [exampleMessage] };
@@ -67,4 +68,11 @@ const streamAgUi = operation({
     (await loadRun()).connectRun(context, toDoorKey(path, call), response),
 });
 
-export const agUiOperations = [runAgUi, connectAgUi, streamAgUi];
+const operations = [runAgUi, connectAgUi, streamAgUi];
+
+export const agUiDoor = {
+  name: 'ag-ui',
+  door: 'AG-UI',
+  operations,
+  parameters: doorParameters,
+} satisfies Feature<InvocationContext>;

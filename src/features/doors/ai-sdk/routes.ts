@@ -10,7 +10,8 @@ import { loadOnce, type Operation, operation } from '../../../platform/http/oper
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
 import { begin } from '../door.ts';
-import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
+import { doorOwner as owner, doorParameters, doorQuery, toDoorKey } from '../start-turn.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
 const ONE_CHAT = `${CHAT_PATH}/{session_id}`;
@@ -155,4 +156,11 @@ const stopChat = operation({
   },
 });
 
-export const aiSdkOperations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];
+const operations: Operation<InvocationContext>[] = [sendChat, resumeChat, listChatMessages, stopChat];
+
+export const aiSdkDoor = {
+  name: 'ai-sdk',
+  door: 'AI SDK',
+  operations,
+  parameters: doorParameters,
+} satisfies Feature<InvocationContext>;

@@ -5,6 +5,7 @@ import { invocationNotFound } from '../../../invocations/wire-request.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appSessionPath, invocationPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';
 
@@ -74,4 +75,10 @@ const readInvocation = operation({
   },
 });
 
-export const durableStreamOperations: Operation<InvocationContext>[] = [readSession, readInvocation];
+const operations: Operation<InvocationContext>[] = [readSession, readInvocation];
+
+export const durableStreamDoor = {
+  name: 'durable-streams',
+  door: 'Durable Streams',
+  operations,
+} satisfies Feature<InvocationContext>;

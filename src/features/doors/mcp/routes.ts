@@ -8,6 +8,7 @@ import { type Call, loadOnce, operation } from '../../../platform/http/operation
 import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const loadServe = loadOnce(() => import('./serve.ts'));
 const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
@@ -122,4 +123,12 @@ const getMcpMetadata = operation({
   },
 });
 
-export const mcpOperations = [callMcp, callMcpApp, getMcpMetadata];
+const operations = [callMcp, callMcpApp, getMcpMetadata];
+
+export const mcpDoor = {
+  name: 'mcp',
+  door: 'MCP',
+  operations,
+  // For MCP clients that request the metadata of protected resources (RFC 9728) without the path of the resource.
+  aliases: { '/.well-known/oauth-protected-resource': ['getMcpMetadata'] },
+} satisfies Feature<McpContext>;

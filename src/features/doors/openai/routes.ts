@@ -8,10 +8,11 @@ import { loadOnce, type Operation, operation } from '../../../platform/http/oper
 import { idInPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { doorQuery, toDoorUser } from '../start-turn.ts';
-import { toRefusal } from './errors.ts';
+import { openAiErrorSchema, toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
 import * as schemas from './schemas.ts';
 import { type OpenAiContext, toOverrides } from './start.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
 
 const chat = loadOnce(() => import('./chat.ts'));
 const conversations = loadOnce(() => import('./conversations.ts'));
@@ -104,7 +105,7 @@ const ofConversation = {
 };
 const exampleModel = { id: HARNESS_APP, object: 'model', created: 0, owned_by: 'agent-runtime' };
 
-export const openAiOperations: Operation<OpenAiContext>[] = [
+const operations: Operation<OpenAiContext>[] = [
   operation({
     ...run('createOpenAiResponse', 'Create a response'),
     path: '/v1/responses',
@@ -239,3 +240,10 @@ export const openAiOperations: Operation<OpenAiContext>[] = [
     handler: async (context: OpenAiContext, call) => (await chat()).completeChat(context, withUser(call)),
   }),
 ];
+
+export const openAiDoor = {
+  name: 'openai',
+  door: 'OpenAI',
+  operations,
+  schemas: { OpenAiError: openAiErrorSchema },
+} satisfies Feature<OpenAiContext>;

@@ -26,7 +26,7 @@ const MAX_SAMPLES = 25;
 const MAX_OPEN_SAMPLES = 5;
 
 /** A number, or a text that contains a number, because files of ADK contain both. */
-export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
+const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
 const laxCount = (maximum: number) =>
   z
     .union([

@@ -1,16 +1,16 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import type { Config } from '../../../config/config.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import type { EvaluationSettings } from './settings.ts';
 import { evalSetSchema, exampleEvalSet } from './eval-set.ts';
 import { evalSetNotFound } from './eval-set-store.ts';
 
 export interface EvalContext extends InvocationContext {
-  config: Pick<Config, 'EVALS_JUDGE_MODEL'>;
+  config: Pick<EvaluationSettings, 'EVALS_JUDGE_MODEL'>;
 }
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';

@@ -1,8 +1,9 @@
 import { getTableName, sql } from 'drizzle-orm';
-import type { Database } from '../../db/database.ts';
+import type { Database, DatabasePool } from '../../db/database.ts';
 import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
 import { insertSelect } from '../../db/sql.ts';
+import type { Feature } from '../../feature/feature.ts';
 
 /** An access decision on a request: caller, operation, resource and address; never content. */
 export interface AuditEntry {
@@ -59,3 +60,14 @@ export async function mayChangeEntries(db: Database): Promise<boolean> {
   );
   return rows.length > 0;
 }
+
+export const auditFeature = {
+  name: 'audit',
+  sweeps: [
+    {
+      group: 'audit',
+      name: 'deleting old entries of the audit',
+      run: ({ database, signal }) => deleteOldEntries(database.db, signal),
+    },
+  ],
+} satisfies Feature<{ database: DatabasePool }>;

@@ -330,7 +330,7 @@ function convert(registry: z.core.$ZodRegistry<{ id: string }>): Record<string, 
     delete schema.$id;
     const unnamed = JSON.stringify(schema).includes(`"#/components/schemas/${TEMPORARY}`);
     if (unnamed)
-      throw new Error(`The schema ${name} refers to one without a name: name it in src/process/components.ts.`);
+      throw new Error(`The schema ${name} refers to one without a name: name it in the schemas of its feature.`);
   }
   return schemas;
 }

@@ -161,6 +161,8 @@ export interface OperationBase {
   scope: Scope | 'none';
   /** True: tokens of users are refused whatever their scopes; the operation is for the operator's API keys. */
   isForKeys?: true;
+  /** True: absent in mode `jwt`, in which users log in with tokens of a shared server. */
+  isAbsentInJwt?: true;
   /** Rate limit class. Default: derived from method and scope, see {@link loadFor}. */
   load?: Load;
   /** True: a POST or PATCH accepts an `Idempotency-Key` and then runs at most once, in one transaction. */
@@ -255,5 +257,5 @@ export function loadOnce<Module>(load: () => Promise<Module>): () => Promise<Mod
 }
 
 /** Marks operations as part of a third-party protocol. All but ADK's are published as compatibility endpoints. */
-export const onWire = <Context>(wire: Wire, operations: Operation<Context>[]): Operation<Context>[] =>
+export const onWire = <Context>(wire: Wire, operations: readonly Operation<Context>[]): Operation<Context>[] =>
   operations.map((each) => ({ area: 'Compatibility endpoints', ...each, wire }));

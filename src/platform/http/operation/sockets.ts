@@ -20,15 +20,15 @@ export interface Sockets {
 }
 
 /**
- * True for a request to open a WebSocket at a path. Other upgrade offers, such as `h2c` in each request of Java's
+ * True for a request to open a WebSocket at one of these paths. Other upgrade offers, such as `h2c` in each request of Java's
  * client, must be ignored, because Node would leave their bodies unread.
  */
 export const isWebSocketUpgrade =
-  (path: string) =>
+  (paths: readonly string[]) =>
   ({ method, headers, url = '' }: IncomingMessage): boolean =>
     method === 'GET' &&
     headers.upgrade?.toLowerCase() === 'websocket' &&
-    url.split('?')[0]?.replace(/\/$/, '') === path;
+    paths.includes(url.split('?')[0]?.replace(/\/$/, '') ?? '');
 
 /** @param limits `frameBytes`: maximum size of a message; `sockets`: maximum number of open WebSockets */
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {

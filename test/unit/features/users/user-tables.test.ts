@@ -2,9 +2,12 @@ import { getTableColumns, getTableName, is } from 'drizzle-orm';
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
-import { USER_TABLES } from '../../../../src/features/users/user-tables.ts';
+import { placeTables } from '../../../../src/features/users/user-tables.ts';
+import { USER_DATA } from '../../../../src/process/context.ts';
 
-/** An erasure forgets no table: one with a user in it is found by its columns, anything else is a decision. */
+/** An erasure forgets no table: a feature names each one with a user in it, anything else is a decision. */
+
+const USER_TABLES = placeTables(USER_DATA.userTables);
 
 const tables = Object.values(schema).filter((table) => is(table, PgTable));
 const columnsOf = (table: PgTable): string[] => Object.values(getTableColumns(table)).map(({ name }) => name);
@@ -51,10 +54,11 @@ test('every column that names a user is one that an erasure looks at', () => {
   expect(naming.toSorted()).toEqual(Object.keys(OTHERWISE).toSorted());
 });
 
-test('every table with a user_id is erased; the others are known to name nobody', () => {
+test('every table with a user_id belongs to a feature, which erases it; the others are known to name nobody', () => {
   const atTheEnd = ['job_lanes', 'jobs', 'legal_holds', 'user_erasures', 'user_storage'];
   const erased = new Set([...USER_TABLES.map(({ name }) => name), ...atTheEnd]);
   const withUser = tables.filter((table) => columnsOf(table).includes('user_id')).map(getTableName);
+  expect(USER_TABLES.length).toBe(erased.size - atTheEnd.length);
   expect(withUser.filter((name) => !erased.has(name))).toEqual([]);
   const named = new Set(Object.keys(OTHERWISE).map((column) => column.split('.')[0]));
   const others = tables.map(getTableName).filter((name) => !erased.has(name) && !named.has(name));

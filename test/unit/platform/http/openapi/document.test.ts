@@ -1,7 +1,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { COMPONENTS } from '../../../../../src/process/components.ts';
+import { COMPONENTS } from '../../../../../src/process/app.ts';
 import { type AuthMode, openApiDocument } from '../../../../../src/platform/http/openapi/document.ts';
 import { AREAS, operation } from '../../../../../src/platform/http/operation/operation.ts';
 import { createSessionSchema } from '../../../../../src/core/session.ts';
@@ -177,7 +177,7 @@ describe('openApiDocument', () => {
         handler: async () => ({ kind: 'sent' }),
       });
     const operations = [at('/a', inner), at('/b', z.looseObject({ inner }))];
-    expect(() => documentOf('local', operations)).toThrow('name it in src/process/components.ts');
+    expect(() => documentOf('local', operations)).toThrow('name it in the schemas of its feature');
     expect(() => documentOf('local', [at('/a', createSessionSchema), at('/b', createSessionSchema)])).not.toThrow();
   });
 });

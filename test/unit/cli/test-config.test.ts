@@ -1,13 +1,9 @@
 import { expect, test } from 'vitest';
-import { InvalidError } from '../../../../../src/core/errors.ts';
-import type { EvalMetric } from '../../../../../src/features/evals/metrics/criteria.ts';
-import { EFFICIENCY_METRICS } from '../../../../../src/features/evals/metrics/efficiency.ts';
-import {
-  parseSelectors,
-  DEFAULT_TEST_CONFIG,
-  readTestConfig,
-} from '../../../../../src/features/evals/runs/test-config.ts';
-import { checkAll, vectorsOf } from '../vectors.ts';
+import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../../../src/cli/test-config.ts';
+import { InvalidError } from '../../../src/core/errors.ts';
+import type { EvalMetric } from '../../../src/features/evals/metrics/criteria.ts';
+import { EFFICIENCY_METRICS } from '../../../src/features/evals/metrics/efficiency.ts';
+import { checkAll, vectorsOf } from '../features/evals/vectors.ts';
 
 const files = vectorsOf('files') as {
   configs: { config: unknown; metrics?: EvalMetric[]; error?: string }[];
@@ -18,7 +14,7 @@ test('a test_config.json names the metrics, to which ADK adds those of efficienc
   checkAll('files.configs', files.configs, ({ config, metrics, error }) => {
     const added = EFFICIENCY_METRICS.map((metricName) => ({ metricName }));
     if (error) expect(() => readTestConfig(config)).toThrow(InvalidError);
-    else expect([...readTestConfig(config).metrics, ...added]).toEqual(metrics);
+    else expect([...readTestConfig(config).evalMetrics, ...added]).toEqual(metrics);
   }));
 
 test('the command line names sets and cases', () =>
@@ -26,20 +22,20 @@ test('the command line names sets and cases', () =>
     expect(Object.fromEntries(parseSelectors(vector.arguments))).toEqual(vector.cases),
   ));
 
-test('a number as text, both spellings, the simulated user, and the defaults', () => {
+test('a number as text, both spellings, the simulated user as it is, and the defaults', () => {
   const config = {
     criteria: { a: '0.5', b: { threshold: 1, include_intermediate_responses_in_final: true } },
     user_simulator_config: { max_allowed_invocations: 3 },
   };
   expect(readTestConfig(config)).toEqual({
-    metrics: [
+    evalMetrics: [
       { metricName: 'a', threshold: 0.5, criterion: { threshold: 0.5, includeIntermediateResponsesInFinal: false } },
       { metricName: 'b', threshold: 1, criterion: { threshold: 1, includeIntermediateResponsesInFinal: true } },
     ],
-    userSimulator: { type: 'llm_backed', maxAllowedInvocations: 3, includeFunctionCalls: false },
+    userSimulatorConfig: { max_allowed_invocations: 3 },
   });
   expect(
-    readTestConfig(DEFAULT_TEST_CONFIG).metrics.map(({ metricName, threshold }) => [metricName, threshold]),
+    readTestConfig(DEFAULT_TEST_CONFIG).evalMetrics.map(({ metricName, threshold }) => [metricName, threshold]),
   ).toEqual([
     ['tool_trajectory_avg_score', 1],
     ['response_match_score', 0.8],

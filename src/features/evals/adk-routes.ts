@@ -1,10 +1,11 @@
-import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
-import { NotFoundError } from '../../../core/errors.ts';
-import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
-import { addSession, listInstructions } from '../../evals/cases/add-sessions.ts';
-import { deleteEvalCase } from '../../evals/cases/eval-case-store.ts';
-import { getOwner, noSession, ofAddedSession } from '../../evals/cases/routes.ts';
-import { caseResultsSchema, exampleCaseResult } from '../../evals/runs/eval-run.ts';
+import { nextCursorHeader } from '../../conversation/sessions/session-context.ts';
+import { NotFoundError } from '../../core/errors.ts';
+import type { Aliases } from '../../platform/http/operation/paths.ts';
+import { evalSetPath } from '../../platform/http/operation/parameters.ts';
+import { addSession, listInstructions } from './cases/add-sessions.ts';
+import { deleteEvalCase } from './cases/eval-case-store.ts';
+import { getOwner, noSession, ofAddedSession } from './cases/routes.ts';
+import { caseResultsSchema, exampleCaseResult } from './runs/eval-run.ts';
 import {
   evalResult,
   exampleResultIds,
@@ -13,12 +14,12 @@ import {
   readResultIds,
   runAndRead,
   sendCompressed,
-} from '../../evals/runs/result-routes.ts';
-import { streamList } from '../../evals/sets/bounds.ts';
-import { DEV_APP_PATH, evalSet, idsSchema, room, toOwnKey } from '../../evals/sets/context.ts';
-import { checkSetId } from '../../evals/sets/eval-set.ts';
-import { insertEvalSet } from '../../evals/sets/eval-set-store.ts';
-import { exampleIds, INVALID_ID, ofSetList, readSetIds } from '../../evals/sets/routes.ts';
+} from './runs/result-routes.ts';
+import { streamList } from './sets/bounds.ts';
+import { DEV_APP_PATH, evalSet, idsSchema, room, toOwnKey } from './sets/context.ts';
+import { checkSetId } from './sets/eval-set.ts';
+import { insertEvalSet } from './sets/eval-set-store.ts';
+import { exampleIds, INVALID_ID, ofSetList, readSetIds } from './sets/routes.ts';
 
 const createEvalSetWithId = room.operation({
   method: 'post',
@@ -100,3 +101,18 @@ export const adkEvalOperations = [
   runEvalSetAsList,
   listEvalResultIds,
 ];
+
+/** Older paths of ADK's evaluation API: with underscores, and in ADK 1.x without the prefix `/dev`. */
+export const EVAL_ALIASES: Aliases = {
+  '/dev/apps/{app_name}/eval_sets/{eval_set_id}': ['getEvalSet', 'deleteEvalSet'],
+  '/dev/apps/{app_name}/eval_sets/{eval_set_id}/evals/{eval_id}': ['getEvalCase', 'updateEvalCase', 'deleteEvalCase'],
+  '/dev/apps/{app_name}/eval_results/{eval_result_id}': ['getEvalResult'],
+  '/apps/{app_name}/eval_sets': ['listEvalSetIds'],
+  '/apps/{app_name}/eval_sets/{eval_set_id}': ['createEvalSetWithId', 'getEvalSet', 'deleteEvalSet'],
+  '/apps/{app_name}/eval_sets/{eval_set_id}/add_session': ['overwriteEvalCase'],
+  '/apps/{app_name}/eval_sets/{eval_set_id}/run_eval': ['runEvalSetAsList'],
+  '/apps/{app_name}/eval_sets/{eval_set_id}/evals': ['listEvalCases'],
+  '/apps/{app_name}/eval_sets/{eval_set_id}/evals/{eval_id}': ['getEvalCase', 'updateEvalCase', 'deleteEvalCase'],
+  '/apps/{app_name}/eval_results': ['listEvalResultIds'],
+  '/apps/{app_name}/eval_results/{eval_result_id}': ['getEvalResult'],
+};

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
-import { RequestRefusedError } from './operation/request-errors.ts';
+import { RequestRefusedError } from './request-errors.ts';
 
 export interface Pages {
   /** Name of the pages in links on the page at `/`. */

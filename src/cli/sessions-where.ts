@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
-import type { Database, DatabasePool } from '../../../platform/db/database.ts';
-import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
+import type { Database, DatabasePool } from '../platform/db/database.ts';
+import { type ChosenSession, listChosenSessions } from '../conversation/sessions/choose-sessions.ts';
 
 /** Time limit of a query with an operator's predicate, because the predicate may read every event. */
 const TIMEOUT_MS = 10_000;

@@ -1,0 +1,53 @@
+import type { Config } from '../../config/config.ts';
+import { identifierSchema } from '../../core/session.ts';
+import { cronjobs, skippedRuns } from '../../platform/db/schema/schema.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { cronjobPath } from '../../platform/http/operation/parameters.ts';
+import { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
+import type { CronjobContext } from './cronjob-view.ts';
+import { cronjobOperations } from './routes.ts';
+import { scheduleSchema } from './schedule.ts';
+import { runCronjobs, type SchedulerContext } from './scheduler.ts';
+import { CRONJOB_SETTINGS } from './settings.ts';
+
+/** Maximum number of stored ended runs of a cronjob. */
+const MAX_KEPT = 1_000;
+
+interface Context extends CronjobContext, SchedulerContext {
+  notifications: SchedulerContext['notifications'];
+  config: CronjobContext['config'] & Pick<Config, 'RUN_RETENTION_DAYS'>;
+  limits: { runs: number; runsPerUser: number };
+}
+
+export const cronjobFeature = {
+  name: 'cronjobs',
+  settings: { Cronjobs: CRONJOB_SETTINGS },
+  isServed: ({ CRONJOBS }) => CRONJOBS,
+  operations: cronjobOperations,
+  schemas: { Cronjob: cronjobSchema, CronjobRun: cronjobRunSchema, CronjobSchedule: scheduleSchema },
+  parameters: { CronjobId: cronjobPath.shape.jobId },
+  limits: ({ CRONJOBS, CRONJOBS_MAX_RUNS, CRONJOBS_MAX_RUNS_PER_USER }) => ({
+    runs: CRONJOBS ? CRONJOBS_MAX_RUNS : 0,
+    runsPerUser: CRONJOBS_MAX_RUNS_PER_USER,
+  }),
+  workers: [
+    (context) =>
+      context.config.CRONJOBS
+        ? runCronjobs(context, { retentionDays: context.config.RUN_RETENTION_DAYS, retentionCount: MAX_KEPT })
+        : undefined,
+  ],
+  userTables: [
+    {
+      table: cronjobs,
+      cascades: true,
+      imported: { id: identifierSchema },
+      setByRuntime: {
+        enabled: 'false',
+        next_run_time: 'null',
+        disabled_reason: `coalesce(r.disabled_reason, 'imported')`,
+      },
+      needsOverride: { column: 'harness', what: 'a cronjob that changes the deployed agent' },
+    },
+    { table: skippedRuns },
+  ],
+} satisfies Feature<Context>;

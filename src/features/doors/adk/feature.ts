@@ -1,0 +1,27 @@
+import type { Config } from '../../../config/config.ts';
+import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
+import type { Feature } from '../../../platform/feature/feature.ts';
+import { appOperations } from './app-routes.ts';
+import { structureNodeSchema } from './graph.ts';
+import { graphOperations } from './graph-routes.ts';
+import { invokeLegacy } from './invoke-legacy.ts';
+import { type LiveContext, runLive } from './run-live.ts';
+import { runOperations } from './run-routes.ts';
+import { createSessionWithId } from './session-routes.ts';
+import { telemetryOperations } from './telemetry-routes.ts';
+import { traceOperations } from './trace-routes.ts';
+import { devUiPages } from './web-ui.ts';
+
+interface Context extends LiveContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
+  config: Pick<Config, 'DEV_UI' | 'PUBLIC_URL'>;
+}
+
+/** What exists only for ADK's clients and the ADK Web UI. DOORS does not name it, because it is always served. */
+export const adkFeature = {
+  name: 'adk',
+  operations: [...telemetryOperations, ...appOperations, createSessionWithId, ...runOperations, runLive, invokeLegacy],
+  devOperations: [...traceOperations, ...graphOperations],
+  sockets: [runLive.path],
+  schemas: { StructureNode: structureNodeSchema },
+  devPages: ({ config }) => devUiPages(config.PUBLIC_URL),
+} satisfies Feature<Context>;

@@ -1,0 +1,82 @@
+import type { Config } from '../../config/config.ts';
+import { deleteSession } from '../../conversation/sessions/session-store.ts';
+import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
+import { runAsSystem } from '../../platform/context.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import { evalSessionScores, evalVerdicts, sessionVerdicts } from '../../platform/db/schema/schema.ts';
+import type { Counts, Feature, User } from '../../platform/feature/feature.ts';
+import { evalCasePath, evalRunPath, evalSetPath } from '../../platform/http/operation/parameters.ts';
+import { adkEvalOperations, EVAL_ALIASES } from './adk-routes.ts';
+import { countEvaluations, deleteEvaluations, deleteRunCases, deleteSessionCases } from './erase-store.ts';
+import { evalMetricSchema } from './metrics/criteria.ts';
+import { runScoreRules } from './online/score-worker.ts';
+import { appEvalOperations, evalOperations } from './routes.ts';
+import { evalCaseResultSchema, evalRunSchema } from './runs/eval-run.ts';
+import { runEvalCases } from './runs/run-worker.ts';
+import { forgetOldRuns } from './runs/trend-store.ts';
+import type { EvalContext } from './sets/context.ts';
+import { evalCaseSchema, evalSetSchema } from './sets/eval-set.ts';
+import { EVALUATION_SETTINGS, type EvaluationSettings } from './sets/settings.ts';
+
+/** Maximum number of stored runs of an evaluation set. */
+const MAX_KEPT = 1_000;
+
+interface Context extends EvalContext {
+  config: EvaluationSettings & Pick<Config, 'DEV_UI' | 'RUN_RETENTION_DAYS'>;
+}
+
+/**
+ * Also deletes the sessions in which evaluation runs replayed copies of the user's data. Row-level security is off
+ * here, because other users own some of these evaluation runs.
+ */
+const eraseCopies = ({ database }: { database: DatabasePool }, user: User): Promise<Counts> =>
+  runAsSystem(() =>
+    database.transaction(async (tx) => {
+      const { count, sessions } = await deleteRunCases(tx, user);
+      for (const key of sessions) await deleteSession(tx, key);
+      await deleteSessionSpans(tx, sessions);
+      return count > 0 ? { eval_run_cases: count } : deleteEvaluations(tx, user);
+    }),
+  );
+
+export const evalFeature = {
+  name: 'evals',
+  settings: { Evaluation: EVALUATION_SETTINGS },
+  isServed: ({ EVALS }) => EVALS,
+  operations: appEvalOperations,
+  devOperations: [...evalOperations, ...adkEvalOperations],
+  aliases: EVAL_ALIASES,
+  schemas: {
+    EvalCase: evalCaseSchema,
+    EvalCaseResult: evalCaseResultSchema,
+    EvalMetric: evalMetricSchema,
+    EvalRun: evalRunSchema,
+    EvalSet: evalSetSchema,
+  },
+  parameters: {
+    EvalSetId: evalSetPath.shape.evalSetId,
+    EvalId: evalCasePath.shape.evalId,
+    EvalRunId: evalRunPath.shape.runId,
+  },
+  workers: [
+    (context) => (context.config.DEV_UI || context.config.EVALS ? runEvalCases(context) : undefined),
+    (context) => (context.config.EVALS ? runScoreRules(context) : undefined),
+  ],
+  sweeps: [
+    {
+      group: 'minutely',
+      name: 'deleting old evaluation runs',
+      run: ({ database, config }) => forgetOldRuns(database.db, { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT }),
+    },
+  ],
+  userTables: [{ table: evalSessionScores }, { table: evalVerdicts }, { table: sessionVerdicts }],
+  userCopies: [{ count: (db, user) => runAsSystem(() => countEvaluations(db, user)), erase: eraseCopies }],
+  forgetSessions: async (_context, tx, keys, { copiesToo }) => {
+    if (!copiesToo) return;
+    for (const key of keys) {
+      const repeated = await deleteSessionCases(tx, key);
+      for (const copy of repeated) await deleteSession(tx, copy);
+      await deleteSessionSpans(tx, repeated);
+    }
+  },
+} satisfies Feature<Context>;

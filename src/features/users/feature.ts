@@ -1,0 +1,18 @@
+import type { Feature } from '../../platform/feature/feature.ts';
+import { continueErasures } from './erase-user.ts';
+import { applyRetention, type RetentionContext, toRetention } from './retention.ts';
+import { type UserContext, userOperations } from './routes.ts';
+
+/** Export, import and erasure of all that features store of a user, and retention. */
+export const userFeature = {
+  name: 'users',
+  operations: userOperations,
+  sweeps: [
+    { group: 'erasures', name: 'going on with erasures', run: continueErasures },
+    {
+      group: 'retention',
+      name: 'deleting what is not kept of users',
+      run: (context) => applyRetention(context, toRetention(context.config), context.signal),
+    },
+  ],
+} satisfies Feature<UserContext & RetentionContext>;

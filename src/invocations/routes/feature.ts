@@ -1,0 +1,93 @@
+import { IDEMPOTENCY_HOURS } from '../../conversation/idempotency/operations.ts';
+import { identifierSchema } from '../../core/session.ts';
+import { invocations, invocationTapes, toolCalls } from '../../platform/db/schema/schema.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { invocationPath } from '../../platform/http/operation/parameters.ts';
+import { endUnserved, runBackgroundQueue } from '../background.ts';
+import { endDeadWaiters, endLostInvocations } from '../dead-store.ts';
+import { invocationSchema } from '../invocation.ts';
+import { forgetInvocationKeys } from '../invocation-store.ts';
+import { takeOverAll } from '../take-over.ts';
+import { deleteOldPrompts } from '../tape-store.ts';
+import { toolCallSchema } from '../tool-call.ts';
+import { invocationHeaders } from '../wire-request.ts';
+import { harnessInvoke } from './harness-invoke.ts';
+import { type BackgroundContext, invocationOperations } from './invocations.ts';
+import { sessionEventOperations } from './session-events.ts';
+import { toolCallOperations } from './tool-calls.ts';
+import { usageOperations } from './usage.ts';
+
+/** Days for which an agent's unused instruction and tools are stored; later replays cannot tell if they changed. */
+const PROMPT_DAYS = 90;
+
+const end = (column: string, value: string) =>
+  `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
+
+export const invocationFeature = {
+  name: 'invocations',
+  operations: [
+    ...usageOperations,
+    ...invocationOperations,
+    ...toolCallOperations,
+    ...sessionEventOperations,
+    harnessInvoke,
+  ],
+  schemas: { Invocation: invocationSchema, ToolCall: toolCallSchema },
+  parameters: {
+    InvocationId: invocationPath.shape.invocationId,
+    XDoubleTexting: invocationHeaders.shape['x-double-texting'],
+  },
+  workers: [runBackgroundQueue],
+  sweeps: [
+    {
+      group: 'takeOver',
+      name: 'ending the waiters of dead processes',
+      run: ({ database }) => endDeadWaiters(database.db),
+    },
+    {
+      group: 'takeOver',
+      name: 'ending invocations that lost their session',
+      run: ({ database }) => endLostInvocations(database.db),
+    },
+    { group: 'takeOver', name: 'taking over the invocations of dead processes', run: takeOverAll },
+    { group: 'minutely', name: 'ending what no process serves', run: endUnserved },
+    {
+      group: 'minutely',
+      name: 'forgetting the idempotency keys of invocations',
+      run: ({ database, signal }) => forgetInvocationKeys(database.db, IDEMPOTENCY_HOURS, signal),
+    },
+    {
+      group: 'minutely',
+      name: 'deleting old prompts',
+      run: ({ database, signal }) => deleteOldPrompts(database.db, PROMPT_DAYS, signal),
+    },
+  ],
+  userTables: [
+    {
+      table: invocations,
+      cascades: true,
+      imported: { id: identifierSchema },
+      setByRuntime: {
+        status: end('status', `'interrupted'`),
+        lease_token: 'gen_random_uuid()',
+        lease_expire_time: 'clock_timestamp()',
+        request: 'null',
+        job: 'null',
+        attempt: '1',
+        stop_requested_as: 'null',
+        stop_request_time: 'null',
+        not_before: 'null',
+        first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
+        end_time: end('end_time', 'clock_timestamp()'),
+        error_code: end('error_code', `'interrupted'`),
+        error_message: end('error_message', `'It was exported while it ran.'`),
+      },
+    },
+    { table: invocationTapes },
+    {
+      table: toolCalls,
+      // Responses of tool calls are not imported, because a forged one would be taken for the tool's.
+      setByRuntime: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
+    },
+  ],
+} satisfies Feature<BackgroundContext>;
