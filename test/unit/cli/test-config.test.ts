@@ -3,6 +3,7 @@ import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../../../sr
 import { InvalidError } from '../../../src/core/errors.ts';
 import type { EvalMetric } from '../../../src/features/evals/metrics/criteria.ts';
 import { EFFICIENCY_METRICS } from '../../../src/features/evals/metrics/efficiency.ts';
+import { readSimulatedUser } from '../../../src/features/evals/runs/simulated-user.ts';
 import { checkAll, vectorsOf } from '../features/evals/vectors.ts';
 
 const files = vectorsOf('files') as {
@@ -13,7 +14,9 @@ const files = vectorsOf('files') as {
 test('a test_config.json names the metrics, to which ADK adds those of efficiency', () =>
   checkAll('files.configs', files.configs, ({ config, metrics, error }) => {
     const added = EFFICIENCY_METRICS.map((metricName) => ({ metricName }));
-    if (error) expect(() => readTestConfig(config)).toThrow(InvalidError);
+    // The service reads the settings of the simulated user.
+    const read = () => readSimulatedUser(readTestConfig(config).userSimulatorConfig);
+    if (error) expect(read).toThrow(InvalidError);
     else expect([...readTestConfig(config).evalMetrics, ...added]).toEqual(metrics);
   }));
 
