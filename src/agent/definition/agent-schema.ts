@@ -35,9 +35,6 @@ const isHooks = (value: unknown): value is Hooks =>
 
 const isModel = (value: unknown): value is Model => typeof (value as Model | null)?.generate === 'function';
 
-type Remember = 'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown);
-const isRemember = (value: unknown) => value === 'always' || isCheck(value);
-
 /** What a file can hold of the members in which code may have objects and functions. */
 const IN_FILE = {
   provider: z.enum(MODEL_SOURCES, MODEL_SOURCES.join(', ').replace(/, ([^,]*)$/, ' or $1')),
@@ -52,7 +49,10 @@ const IN_CODE = {
   tool: z.union([name, z.custom<Tool>(isTool)], 'the name of a tool, or one of `defineTool`'),
   document: z.union([name, z.record(z.string(), z.unknown())], 'an OpenAPI document, or the path of one'),
   form: z.custom<WrittenSchema>(isSchema, 'a zod schema, or JSON Schema'),
-  remember: z.custom<Remember>(isRemember, '`always`, patterns, a judge, or a function'),
+  remember: z.custom<'always' | RegExp[] | { judge: string } | ((text: string, author: string) => unknown)>(
+    (value) => value === 'always' || isCheck(value),
+    '`always`, patterns, a judge, or a function',
+  ),
 };
 
 /** Members whose values code takes from its environment may be `undefined`, in their types too. */

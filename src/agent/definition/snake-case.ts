@@ -1,16 +1,16 @@
 import { z } from 'zod';
 
 /** Members whose name in `harness.yaml` is not their name in snake_case. */
-const OTHERWISE: Readonly<Record<string, string>> = {
-  instruction: 'system_prompt',
-  kind: 'type',
-  maxOutputTokens: 'max_tokens',
-  stopSequences: 'stop',
-};
+const OTHERWISE = new Map([
+  ['instruction', 'system_prompt'],
+  ['kind', 'type'],
+  ['maxOutputTokens', 'max_tokens'],
+  ['stopSequences', 'stop'],
+]);
 
 /** Returns the name of a member in `harness.yaml`. */
 export const toWritten = (member: string): string =>
-  OTHERWISE[member] ?? member.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  OTHERWISE.get(member) ?? member.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /** A value in which the members of a schema have their names in code, and the paths of the members that it has not. */
 interface Renamed {
@@ -21,8 +21,6 @@ interface Renamed {
 /** Renames the members of a value that is written in snake_case. Keys that its author chose stay as they are. */
 export function fromWritten(schema: z.ZodType, written: unknown): Renamed {
   const unknown: PropertyKey[][] = [];
-  const renameEach = (inner: z.ZodType, members: object, path: PropertyKey[]) =>
-    Object.fromEntries(Object.entries(members).map(([key, each]) => [key, rename(inner, each, [...path, key])]));
   const rename = (inner: z.ZodType, value: unknown, path: PropertyKey[]): unknown => {
     if (inner instanceof z.ZodOptional || inner instanceof z.ZodLazy)
       return rename(inner.unwrap() as z.ZodType, value, path);
@@ -35,7 +33,13 @@ export function fromWritten(schema: z.ZodType, written: unknown): Renamed {
       return inner instanceof z.ZodArray
         ? value.map((each, place) => rename(inner.element as z.ZodType, each, [...path, place]))
         : value;
-    if (inner instanceof z.ZodRecord) return renameEach(inner.valueType as z.ZodType, value, path);
+    if (inner instanceof z.ZodRecord) {
+      const entries = Object.entries(value).map(([key, each]) => [
+        key,
+        rename(inner.valueType as z.ZodType, each, [...path, key]),
+      ]);
+      return Object.fromEntries(entries) as object;
+    }
     if (!(inner instanceof z.ZodObject)) return value;
     const members = new Map(Object.entries(inner.shape).map(([name, member]) => [toWritten(name), { name, member }]));
     const entries = Object.entries(value).flatMap(([key, each]) => {
