@@ -58,10 +58,17 @@ export function readConfig(
   const auth = toAuth(settings);
   checkKeys(settings.RUNTIME_SECRET_KEY, settings.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
   const fairness = toUserLimits(settings, auth.mode !== 'local' || settings.ALLOW_ANONYMOUS);
-  const openDoors = settings.DOORS ?? (isLaptop({ ...settings, auth }) ? listDoors(features) : []);
+  const wanted = settings.DOORS ?? (isLaptop({ ...settings, auth }) ? listDoors(features) : []);
   const names = Object.keys(schema.shape);
   const misspelt = Object.keys(variables).flatMap((name) => describeMisspelt(name, names));
-  const config = { ...settings, auth, doors: new Set(openDoors), fairness, misspelt, variables };
+  const config = {
+    ...settings,
+    auth,
+    doors: new Set(wanted.filter((name) => name !== 'none')),
+    fairness,
+    misspelt,
+    variables,
+  };
   if (listens) {
     checkListening(config);
     for (const { checkSettings } of features) checkSettings?.(config as never);

@@ -7,7 +7,6 @@ import {
   list,
   publicUrl,
   splitAtCommas,
-  text,
   textOr,
   whole,
 } from './setting-schemas.ts';

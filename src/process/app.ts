@@ -22,14 +22,18 @@ import { FEATURES, type FeatureContext, isServed } from './context.ts';
 /** Further paths of operations, for clients that use them. They are served, but not published. */
 export const ALIASES = Object.assign({}, ...FEATURES.map(({ aliases }) => aliases)) as Aliases;
 
-type Features = readonly Feature<FeatureContext>[];
+interface Mode {
+  isServed: (feature: Feature<FeatureContext>) => boolean;
+  isDevelopment: boolean;
+  isJwt: boolean;
+}
 
-function listOperations(served: Features, inDevelopment: Features, isJwt: boolean): Operation<FeatureContext>[] {
+function listOperations({ isServed: isWanted, isDevelopment, isJwt }: Mode): Operation<FeatureContext>[] {
   const operations = FEATURES.flatMap((feature) => {
     const { door, operations: own = [], devOperations = [] } = feature;
     return [
-      ...(served.includes(feature) ? (door === undefined ? own : onWire(door, own)) : []),
-      ...(inDevelopment.includes(feature) ? devOperations : []),
+      ...(isWanted(feature) ? (door === undefined ? own : onWire(door, own)) : []),
+      ...(isDevelopment ? devOperations : []),
     ];
   });
   const offered = operations.filter(({ isAbsentInJwt }) => !isJwt || !isAbsentInJwt);
@@ -39,7 +43,8 @@ function listOperations(served: Features, inDevelopment: Features, isJwt: boolea
   );
 }
 
-export const listAllOperations = (isJwt = false) => listOperations(FEATURES, FEATURES, isJwt);
+export const listAllOperations = (isJwt = false) =>
+  listOperations({ isServed: () => true, isDevelopment: true, isJwt });
 
 export const COMPONENTS: Components = {
   schemas: Object.assign({}, ...FEATURES.map(({ schemas }) => schemas), {
@@ -60,9 +65,9 @@ const ALIAS = 'harness';
 export function createApp(context: FeatureContext): Express {
   const { config, log } = context;
   const { auth, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
-  const served = FEATURES.filter((feature) => isServed(feature, config));
+  const isWanted = (feature: Feature<FeatureContext>) => isServed(feature, config);
   return createHttpApp<FeatureContext>({
-    operations: listOperations(served, DEV_UI ? FEATURES : [], auth.mode === 'jwt'),
+    operations: listOperations({ isServed: isWanted, isDevelopment: DEV_UI, isJwt: auth.mode === 'jwt' }),
     context,
     appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),
     apps: context.agents,
@@ -83,7 +88,7 @@ export function createApp(context: FeatureContext): Express {
     audit: context.audit,
     version: context.version,
     pages: [
-      ...served.flatMap(({ pages }) => pages?.(context) ?? []),
+      ...FEATURES.filter(isWanted).flatMap(({ pages }) => pages?.(context) ?? []),
       ...FEATURES.flatMap(({ devPages }) => (DEV_UI && devPages?.(context)) || []),
     ],
   });

@@ -26,7 +26,7 @@ export interface Context extends InvocationContext {
   liveLimits: LiveLimits;
 }
 
-/** What a feature uses: the context, and what all features together do, because none may import another. */
+/** What features use: the context, and what all features together do, because none may import another. */
 export interface FeatureContext extends Context {
   /** Names of the features that this process serves. */
   served: ReadonlySet<string>;
@@ -49,19 +49,18 @@ export const USER_DATA: Pick<FeatureContext, 'userTables' | 'userCopies'> = {
 };
 
 export const createForgetSessions =
-  (context: FeatureContext): FeatureContext['forgetSessions'] =>
+  (context: Omit<FeatureContext, 'forgetSessions'>): FeatureContext['forgetSessions'] =>
   async (tx, keys, options) => {
-    for (const feature of FEATURES) await feature.forgetSessions?.(context, tx, keys, options);
+    for (const feature of FEATURES) await feature.forgetSessions?.(context as FeatureContext, tx, keys, options);
   };
 
 export function toFeatureContext(context: Context): FeatureContext {
   const { config, contentStore, database } = context;
-  const all: FeatureContext = {
+  const all: Omit<FeatureContext, 'forgetSessions'> = {
     ...context,
     ...USER_DATA,
     served: new Set(FEATURES.filter((feature) => isServed(feature, config)).map(({ name }) => name)),
-    forgetSessions: (...deleted) => createForgetSessions(all)(...deleted),
     copyArtifacts: (source, point, write) => copyArtifacts({ db: database.db, contentStore }, source, point, write),
   };
-  return all;
+  return { ...all, forgetSessions: createForgetSessions(all) };
 }

@@ -145,7 +145,7 @@ function startBackground(
   const connection = { address, connectTimeoutMs: toWaitMs(context.config) };
   const workers = FEATURES.flatMap((feature) => feature.workers ?? []);
   return {
-    worked: Promise.all(workers.map((work) => work(context))),
+    worked: Promise.all(workers.map(async (work) => work(context))),
     swept: sweepRegularly({ ...context, ...connection }, context.sweepIntervalMs, signal),
   };
 }

@@ -51,7 +51,6 @@ describe('docker-compose.yml', () => {
   });
 
   test('builds one image, and has nginx look up the replicas at run time, once both are healthy', () => {
-    const known = new Set(Object.values(listSettings(features)).flatMap((settings) => Object.keys(settings)));
     const runtimes = ['runtime', 'dev', 'replica-1', 'replica-2'];
     expect(Object.keys(services).filter((name) => services[name]?.build)).toEqual(['runtime']);
     expect(runtimes.map((name) => services[name]?.image)).toEqual(runtimes.map(() => 'agent-runtime'));

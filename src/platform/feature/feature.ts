@@ -60,7 +60,7 @@ export interface Feature<Context = never> {
 }
 
 /** A clean-up job. The jobs of a group run in sequence, in one process at a time (`src/process/sweeper.ts`). */
-export interface Sweep<Context> {
+interface Sweep<Context> {
   group: SweepGroup;
   /** What the job does, for logs and for the state of the service. */
   name: string;
