@@ -1,11 +1,18 @@
 import { defineConfig } from 'drizzle-kit';
 
-/** `npm run db:generate` reads only the schema; `npm run db:studio` needs DATABASE_URL. */
+const { DATABASE_MIGRATION_URL, DATABASE_URL, DATABASE_SCHEMA = 'public' } = process.env;
+const url = DATABASE_MIGRATION_URL || DATABASE_URL;
+// drizzle-kit writes "public" into foreign keys; the service's migrator takes it out for another schema.
+if (DATABASE_SCHEMA !== 'public' && !process.argv.includes('generate'))
+  throw new Error('drizzle-kit migrates the schema public only: with DATABASE_SCHEMA run npm run db:migrate.');
+
+/** `npm run db:generate` reads only the schema; `npx drizzle-kit migrate` and `npm run db:studio` need a URL. */
 export default defineConfig({
   dialect: 'postgresql',
   schema: './src/platform/db/schema/schema.ts',
   out: './migrations',
+  migrations: { table: 'agent_runtime_migrations', schema: 'public' },
   strict: true,
   verbose: true,
-  ...(process.env['DATABASE_URL'] ? { dbCredentials: { url: process.env['DATABASE_URL'] } } : {}),
+  ...(url ? { dbCredentials: { url } } : {}),
 });

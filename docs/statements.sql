@@ -1,10 +1,10 @@
--- The hottest statements as they are sent, to read and to review. Written by npm run db:dump.
+-- The hottest statements as they are sent, to read and to review. Written by npm run docs:statements.
 -- A call of a function is explained in its file; PostgreSQL keeps the plans of what it does, behind a pooler too.
 
--- Create a session. See migrations/functions/create_session.sql.
+-- Create a session. See migrations/repeatable/functions/create_session.sql.
 select * from create_session(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_is_eval => $8, p_initial_state => $9);
 
--- Claim a session, which begins an invocation. See migrations/functions/claim_session.sql.
+-- Claim a session, which begins an invocation. See migrations/repeatable/functions/claim_session.sql.
 select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25, p_places => $26);
 
 -- The history that an invocation goes on from.
@@ -27,16 +27,16 @@ select page.text, page.last, page.own, "s"."last_sequence" as final,
   where "events"."app_name" = $10 and "events"."user_id" = $11 and "events"."session_id" = $12 and "events"."sequence" > $13::int and "events"."sequence" <= "s"."last_sequence"
   order by "events"."sequence" limit $14) e) sized where sized.bytes_before < $15) page where "s"."app_name" = $16 and "s"."user_id" = $17 and "s"."id" = $18;
 
--- Append an event. See migrations/functions/append_events.sql.
+-- Append an event. See migrations/repeatable/functions/append_events.sql.
 select * from append_events(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_from_runtime => $8, p_lease => $9, p_versions => $10, p_models => $11, p_invocation => $12, p_llm_calls => $13, p_tool_calls => $14, p_prompt_tokens => $15, p_output_tokens => $16, p_has_deltas => $17, p_calls => $18, p_answers => $19);
 
--- Wait for a busy session. See migrations/functions/claim_session.sql.
+-- Wait for a busy session. See migrations/repeatable/functions/claim_session.sql.
 select * from enqueue_invocation(p_app => $1, p_user => $2, p_session => $3, p_invocation => $4, p_token => $5, p_duration_ms => $6, p_key => $7, p_hash => $8, p_webhook => $9, p_request => $10, p_depth => $11, p_max_user_bytes => $12);
 
--- Finish an invocation. See migrations/functions/finish_invocation.sql.
+-- Finish an invocation. See migrations/repeatable/functions/finish_invocation.sql.
 select * from finish_invocation(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_invocation => $8, p_token => $9, p_new_token => $10, p_status => $11, p_answer => $12, p_error_code => $13, p_error_message => $14, p_llm_calls => $15, p_tool_calls => $16, p_prompt_tokens => $17, p_output_tokens => $18, p_models => $19, p_calls => $20, p_tasks => $21, p_tape_start => $22, p_tape => $23, p_prompts => $24, p_has_deltas => $25, p_remembers => $26);
 
--- Claim a session for an invocation that waited. See migrations/functions/claim_session.sql.
+-- Claim a session for an invocation that waited. See migrations/repeatable/functions/claim_session.sql.
 select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25, p_places => $26);
 
 -- Get a session.

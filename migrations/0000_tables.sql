@@ -1,3 +1,7 @@
+CREATE SCHEMA "inspect";
+--> statement-breakpoint
+CREATE SCHEMA "inspect_outline";
+--> statement-breakpoint
 CREATE TABLE "agent_prompts" (
 	"app_name" text collate "C" NOT NULL,
 	"hash" text NOT NULL,
@@ -450,6 +454,14 @@ CREATE TABLE "rate_limits" (
 	"key" varchar(255) PRIMARY KEY NOT NULL,
 	"points" integer DEFAULT 0 NOT NULL,
 	"expire" bigint
+);
+--> statement-breakpoint
+CREATE TABLE "agent_runtime_repeatables" (
+	"file" text collate "C" NOT NULL,
+	"hash" text NOT NULL,
+	"version" text NOT NULL,
+	"apply_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "agent_runtime_repeatables_pkey" PRIMARY KEY("file","hash")
 );
 --> statement-breakpoint
 CREATE TABLE "score_rules" (

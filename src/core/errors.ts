@@ -243,7 +243,7 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Messages for a state that exceeds a limit, by the SQLSTATE that `migrations/functions/limits.sql` raises. */
+/** Messages for a state that exceeds a limit, by the SQLSTATE that `migrations/repeatable/functions/limits.sql` raises. */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
   AR415: 'The state would have more than 10000 keys.',

@@ -194,7 +194,7 @@ describe('a planted fault is named with the setting to change', () => {
   test('database: a role without rights, and one without room for connections', async () => {
     const role = `doctor_${process.pid}`;
     await admin.query(`create role ${role} login password 'p' connection limit 5`);
-    await admin.query(`grant select on agent_runtime_migrations to ${role}`);
+    await admin.query(`grant select on agent_runtime_migrations, agent_runtime_repeatables to ${role}`);
     const url = new URL(database.url);
     Object.assign(url, { username: role, password: 'p' });
     try {

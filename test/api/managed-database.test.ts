@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
+import { VERSION } from '../../src/platform/version.ts';
 import { client as httpClient, startOn } from '../support/app.ts';
 import { onServers, withDatabase } from '../support/citus.ts';
 import { createEmptyDatabase } from '../support/database.ts';
@@ -127,12 +128,14 @@ test('rights that the serving role lacks are named, and given by the next migrat
 });
 
 test('on a newer database a start is refused, unless it is told not to look', async () => {
-  await sql.query(`insert into agents.agent_runtime_migrations values ('9999_more', 'x')`);
-  const newer = cannotBeUsed('it is newer than this version, which does not know 9999_more');
+  await sql.query(`insert into agents.agent_runtime_migrations (hash, created_at) values ('x', 9999000000000)`);
+  const newer = cannotBeUsed(
+    `it is newer than this version, ${VERSION}, which does not know its migration of 2286-11-09T04:00:00.000Z`,
+  );
   expect(await startWith({})).toBe(newer);
   expect(await startWith({ MIGRATE: 'check' })).toBe(newer);
   expect(await startWith({ MIGRATE: 'off' })).toBe('it starts');
-  await sql.query(`delete from agents.agent_runtime_migrations where name = '9999_more'`);
+  await sql.query(`delete from agents.agent_runtime_migrations where hash = 'x'`);
 });
 
 test.each([

@@ -1,8 +1,8 @@
-import { readdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from 'vitest';
 import { createEmptyDatabase, testDatabase } from '../support/database.ts';
+import { listMigrations } from '../support/migrations.ts';
 import { startService as start } from '../support/service-process.ts';
 
 /** The process as an operator runs it: what it prints, how it ends. */
@@ -108,10 +108,9 @@ describe('other commands', () => {
   test('migrate applies the migrations, says which, and ends, also where nothing is to do', async () => {
     const empty = await createEmptyDatabase();
     const { host, pathname } = new URL(empty.url);
-    const names = readdirSync('migrations').flatMap((file) => /^(\d.*)\.sql$/.exec(file)?.[1] ?? []);
     const migrate = () => start({ DATABASE_URL: empty.url }, 'migrate').end;
     try {
-      const applied = `PostgreSQL at ${host}${pathname}: applied ${names.toSorted().join(', ')}.\n`;
+      const applied = `PostgreSQL at ${host}${pathname}: applied ${listMigrations().join(', ')}.\n`;
       expect(await migrate()).toEqual({ code: 0, out: applied, error: '' });
       const done = `PostgreSQL at ${host}${pathname} has all that this version needs.\n`;
       expect(await migrate()).toEqual({ code: 0, out: done, error: '' });

@@ -35,7 +35,8 @@ const SCHEMA = `
     union all select format('%s %s %s', oid::regclass, obj_description(oid),
        case when relkind = 'v' then pg_get_viewdef(oid) end)
       from pg_class where relnamespace = 'public'::regnamespace
-    union all select format('migration %s %s', name, hash) from agent_runtime_migrations) lines`;
+    union all select format('migration %s %s', created_at, hash) from agent_runtime_migrations
+    union all select format('section %s %s', file, hash) from agent_runtime_repeatables) lines`;
 
 async function schemaOf(url: string): Promise<string> {
   const client = new Client({ connectionString: url });

@@ -13,7 +13,7 @@ import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool(1);
 
-const HEAD = `-- The hottest statements as they are sent, to read and to review. Written by npm run db:dump.
+const HEAD = `-- The hottest statements as they are sent, to read and to review. Written by npm run docs:statements.
 -- A call of a function is explained in its file; PostgreSQL keeps the plans of what it does, behind a pooler too.`;
 
 /** The text with every line but the first one indented alike. */
@@ -24,12 +24,12 @@ function describeCall(text: string): string {
   const [, name] = /^select \* from (\w+)\(/.exec(text) ?? [];
   if (name === undefined) return '';
   const file = [name, 'claim_session'].find((each) =>
-    existsSync(new URL(`../../migrations/functions/${each}.sql`, import.meta.url)),
+    existsSync(new URL(`../../migrations/repeatable/functions/${each}.sql`, import.meta.url)),
   );
-  return ` See migrations/functions/${file}.sql.`;
+  return ` See migrations/repeatable/functions/${file}.sql.`;
 }
 
-test('docs/statements.sql has the hottest statements as they are sent; npm run db:dump writes it', async () => {
+test('docs/statements.sql has the hottest statements as they are sent; npm run docs:statements writes it', async () => {
   const { db } = store.pool;
   const key = newKey();
   const artifact = { ...key, artifactName: 'a.txt' };

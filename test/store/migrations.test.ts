@@ -1,15 +1,12 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { Client } from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import hashes from '../../migrations/hashes.json' with { type: 'json' };
-import { hashMigrations, joinFunctions } from '../../migrations/write-functions.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
+import { readSections } from '../../src/platform/db/repeatable.ts';
 import { createEmptyDatabase } from '../support/database.ts';
+import { MIGRATIONS } from '../support/migrations.ts';
 import { dumpSchema } from '../support/schema-dump.ts';
-
-const MIGRATIONS = fileURLToPath(new URL('../../migrations', import.meta.url));
 
 let database: Awaited<ReturnType<typeof createEmptyDatabase>>;
 let client: Client;
@@ -23,38 +20,33 @@ afterEach(async () => {
   await database.drop();
 });
 
-test('migrations/schema.sql is the schema that the migrations make; npm run db:dump writes it', async (context) => {
-  const { rows } = await client.query<{ major: number }>(
-    `select current_setting('server_version_num')::int / 10000 as major`,
-  );
-  context.skip((rows[0]?.major ?? 0) < 16, 'PostgreSQL 15 qualifies the columns of views that read one table');
+test('a dump is SQL: it makes the schema that it was written from', async () => {
   await migrateDatabase({ url: database.url });
-  const head = '-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump.';
-  await expect(`${head}\n\n${await dumpSchema(client)}\n`).toMatchFileSnapshot('../../migrations/schema.sql');
+  const dump = await dumpSchema(client);
+  await client.query('drop schema public, inspect, inspect_outline cascade; create schema public');
+  await client.query(dump);
+  expect(await dumpSchema(client)).toBe(dump);
 });
 
-test('migrations/schema.sql is SQL: it makes the schema that it was written from', async () => {
-  await client.query(readFileSync(join(MIGRATIONS, 'schema.sql'), 'utf8'));
-  const made = await dumpSchema(client);
+test('what drizzle-kit migrates, a start finishes: the schema is that of a start alone', async () => {
+  await promisify(execFile)('node_modules/.bin/drizzle-kit', ['migrate'], {
+    env: { ...process.env, DATABASE_URL: database.url, DATABASE_MIGRATION_URL: '', DATABASE_SCHEMA: undefined },
+  });
+  const byHand = await client.query('select hash, created_at from agent_runtime_migrations');
+  expect(await migrateDatabase({ url: database.url })).not.toContain('0000_tables');
+  const finished = await dumpSchema(client);
   await client.query('drop schema public, inspect, inspect_outline cascade; create schema public');
   await migrateDatabase({ url: database.url });
-  expect(made).toBe(await dumpSchema(client));
+  expect(finished).toBe(await dumpSchema(client));
+  expect((await client.query('select hash, created_at from agent_runtime_migrations')).rows).toEqual(byHand.rows);
 });
 
-test('migrations/hashes.json has each migration: from the first tag on none of them is edited', () => {
-  expect(hashMigrations()).toEqual(hashes);
-});
-
-test('migrations/0001_functions.sql is made of migrations/functions; npm run db:functions writes it', () => {
-  expect(readFileSync(join(MIGRATIONS, '0001_functions.sql'), 'utf8')).toBe(joinFunctions());
-});
-
-test('the functions of a migrated database are those of migrations/functions', async () => {
+test('all sections may be applied again: the schema stays, and no body has variables that hide each other', async () => {
   await migrateDatabase({ url: database.url });
   const migrated = await dumpSchema(client);
   // Plpgsql looks at a body when it first runs it; so warned, it also looks for variables that hide each other.
   await client.query(`set search_path = public, pg_temp; set plpgsql.extra_errors = 'shadowed_variables'`);
-  await client.query(joinFunctions().replaceAll(/^create function/gm, 'create or replace function'));
+  for (const { text } of readSections(MIGRATIONS, false)) await client.query(text);
   expect(await dumpSchema(client)).toBe(migrated);
 });
 

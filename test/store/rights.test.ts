@@ -50,6 +50,7 @@ const ALL = 'delete, insert, select, update';
 const LISTED: Record<string, [serving: string, limited: string]> = {
   agent_prompts: [ALL, 'insert, select, update (use_time)'],
   agent_runtime_migrations: ['select', ''],
+  agent_runtime_repeatables: ['select', ''],
   agent_versions: [ALL, 'select'],
   app_states: [ALL, 'select'],
   audit_log: ['insert, select', ''],

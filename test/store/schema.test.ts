@@ -1,11 +1,13 @@
 import { sql } from 'drizzle-orm';
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
+import { readSections } from '../../src/platform/db/repeatable.ts';
+import { readTableMigrations } from '../../src/platform/db/table-migrations.ts';
 import { claimSession, enqueueInvocation } from '../../src/invocations/lock-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
+import { MIGRATIONS } from '../support/migrations.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -110,18 +112,18 @@ test('eight migrations of one empty database at once are clean, and each migrati
   await pool.db.execute(sql`drop schema inspect_outline`);
   await pool.db.execute(sql`create schema public`);
   await Promise.all(Array.from({ length: 8 }, () => migrateDatabase({ url: emptied.url })));
-  const journal = JSON.parse(readFileSync(new URL('../../migrations/meta/_journal.json', import.meta.url), 'utf8')) as {
-    entries: { when: number }[];
-  };
-  const { rows } = await pool.db.execute<{ n: number }>(sql`select count(*)::int as n from agent_runtime_migrations`);
-  expect(rows[0]?.n).toBe(journal.entries.length);
+  const { rows } = await pool.db.execute<{ name: string }>(
+    sql`select hash as name from agent_runtime_migrations union all
+        select file || ' ' || hash from agent_runtime_repeatables`,
+  );
+  const files = [...readTableMigrations(MIGRATIONS), ...readSections(MIGRATIONS, false)];
+  expect(rows.map(({ name }) => name).toSorted()).toEqual(
+    files.map((each) => ('file' in each ? `${each.file} ${each.hash}` : each.hash)).toSorted(),
+  );
   await pool.close();
 });
 
 test('the journal of migrations only grows: an older file would be skipped in silence (drizzle-orm#5769)', () => {
-  const journal = JSON.parse(readFileSync(new URL('../../migrations/meta/_journal.json', import.meta.url), 'utf8')) as {
-    entries: { when: number }[];
-  };
-  const times = journal.entries.map(({ when }) => when);
+  const times = readTableMigrations(MIGRATIONS).map(({ time }) => time);
   expect(times).toEqual([...new Set(times)].toSorted((a, b) => a - b));
 });

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { Client, escapeIdentifier } from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
 import { migrate } from '../../src/process/open-database.ts';
+import { VERSION } from '../../src/platform/version.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
 import { collect } from '../../src/platform/json-stream.ts';
@@ -83,20 +84,43 @@ describe('the start knows its database', () => {
     expect(await tablesIn('public')).toContain('sessions');
   });
 
-  test('a database that is newer is refused, with the names of what this version does not know', async () => {
+  test('a database with later migrations of tables is refused, with the time of the last one', async () => {
     await migrate({ serving: { url: database.url } });
-    await client.query(`insert into agent_runtime_migrations values ('9998_more', 'x'), ('9999_most', 'y')`);
+    await client.query(
+      `insert into agent_runtime_migrations (hash, created_at) values ('x', 9998000000000), ('y', 9999000000000)`,
+    );
     expect(await reasonOf(database.url)).toBe(
       `The database at ${host} cannot be used: it is newer than this version, ` +
-        'which does not know 9998_more, 9999_most.',
+        `${VERSION}, which does not know its migration of 2286-11-09T04:00:00.000Z.`,
     );
   });
 
   test('a database that another text of a migration was applied to is refused', async () => {
     await migrate({ serving: { url: database.url } });
-    await client.query(`update agent_runtime_migrations set hash = 'x' where name = '0001_functions'`);
+    await client.query(`update agent_runtime_migrations set hash = 'x'`);
     expect(await reasonOf(database.url)).toContain(
-      'another text of 0001_functions was applied to it than this version has.',
+      'another text of 0000_tables was applied to it than this version has. Export what is needed',
+    );
+  });
+
+  test('a database that a later version migrated is refused, one of an earlier version is not', async () => {
+    await migrate({ serving: { url: database.url } });
+    const isOf = (version: string) => client.query('update agent_runtime_repeatables set version = $1', [version]);
+    await isOf('0.10.0');
+    expect(await reasonOf(database.url)).toBe(
+      `The database at ${host} cannot be used: it is newer than this version, ${VERSION}: 0.10.0 migrated it.`,
+    );
+    await isOf(`${VERSION}-rc.1`);
+    expect(await reasonOf(database.url)).toBe('it starts');
+  });
+
+  test('a database of a version before the first release is refused, and told what to do', async () => {
+    await client.query(
+      'create table agent_runtime_migrations (name text primary key, hash text, apply_time timestamptz)',
+    );
+    expect(await reasonOf(database.url)).toBe(
+      `The database at ${host} cannot be used: its tables are those of a version before the first release. Export what ` +
+        'is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA.',
     );
   });
 

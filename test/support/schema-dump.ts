@@ -9,6 +9,10 @@ const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'insp
 const PARTS = [
   `select nspname as place, format('create schema %I;', nspname) as text
    from pg_namespace where nspname like 'inspect%'`,
+  // Of drizzle's journal, whose id is a serial; those of identities belong to their columns.
+  `select oid::regclass::text as place, format('create sequence %s;', oid::regclass) as text
+   from pg_class where relkind = 'S' and relnamespace in ${SCHEMAS}
+     and not exists (select from pg_depend where objid = pg_class.oid and deptype = 'i')`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,
           string_agg(concat_ws(' ', '  ' || quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),
               case when a.attcollation <> t.typcollation then 'collate ' || quote_ident(l.collname) end,

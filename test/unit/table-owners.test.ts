@@ -57,6 +57,7 @@ const OWNERS: Record<string, string> = {
   jobLanes: 'platform/jobs',
   jobs: 'platform/jobs',
   userErasures: 'features/users',
+  repeatables: 'platform/db',
 };
 
 /** The owners of views in the schema. */

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { getTableName, is } from 'drizzle-orm';
 import { PgTable } from 'drizzle-orm/pg-core';
 import type { Client } from 'pg';
@@ -8,6 +9,17 @@ const listComments = () =>
   Object.values(tables).flatMap((table) =>
     is(table, PgTable) ? commentsOf(table).map((comment) => ({ table: getTableName(table), ...comment })) : [],
   );
+
+/** A hash of all comments. Sorted, because a test runner or bundler lists the exports of a module in another order. */
+export const hashComments = (): string =>
+  createHash('sha256')
+    .update(
+      listComments()
+        .map((comment) => JSON.stringify(comment))
+        .toSorted()
+        .join(),
+    )
+    .digest('hex');
 
 /** Statements for the comments that differ; `comment on` would wait for a vacuum of its table. */
 const DIFFERING = `

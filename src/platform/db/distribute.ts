@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type Client, escapeIdentifier } from 'pg';
+import type { Client } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { getTableColumns, getTableName, is } from 'drizzle-orm';
 import { PgTable } from 'drizzle-orm/pg-core';
@@ -34,9 +34,7 @@ export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
   .toSorted();
 
-/** Key of the advisory lock for the distribution of tables, the same in all versions. */
-const DISTRIBUTION_LOCK = 7_240_021;
-const STATEMENTS = new URL('../../../migrations/citus.sql', import.meta.url);
+const STATEMENTS = new URL('../../../migrations/citus/distribute.sql', import.meta.url);
 
 /** True if the database is the coordinator of a Citus cluster. */
 export async function isOnCluster(client: Pick<Client, 'query'>): Promise<boolean> {
@@ -56,18 +54,17 @@ export async function listUndistributed(client: Client, schema: string): Promise
   return rows.map(({ name }) => name);
 }
 
-/** Distributes the tables that are not distributed yet, in one transaction. */
-export async function distributeTables(client: Client, schema: string): Promise<void> {
-  await client.query('begin isolation level read committed');
-  await client.query('set local statement_timeout = 0');
-  await client.query('select pg_advisory_xact_lock($1)', [DISTRIBUTION_LOCK]);
-  await client.query(`set local agent_runtime.all_users = 'on'`);
+/** Prepares a migration's transaction for a cluster: one connection per node, so that it can be distributed at once. */
+export const prepareDistribution = async (client: Client): Promise<void> => {
+  await client.query(`set local citus.multi_shard_modify_mode = 'sequential'`);
   // Timestamps in definitions travel to other nodes as text; without these settings nodes may read them differently.
   await client.query(`set local datestyle = 'ISO'; set local timezone = 'UTC'`);
-  await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
+};
+
+/** Distributes what is not distributed yet, in a transaction that {@link prepareDistribution} has prepared. */
+export const distributeTables = async (client: Client): Promise<void> => {
   await client.query(readFileSync(STATEMENTS, 'utf8'));
-  await client.query('commit');
-}
+};
 
 /** @throws {ConfigError} that names the tables that are not distributed, and the remedy */
 export async function checkDistributed(client: Client, schema: string): Promise<void> {

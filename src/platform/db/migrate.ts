@@ -1,14 +1,36 @@
-import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { type Client, escapeIdentifier } from 'pg';
+import type { Client } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
-import type { DatabaseAddress } from './connection.ts';
-import { checkDistributed, distributeTables, isOnCluster, listUndistributed } from './distribute.ts';
-import { applyMissing, findPending, listApplied, type Migration, toKnownNames } from './apply-migrations.ts';
-import { checkTables, grantRights } from './rights.ts';
+import { isNewer, VERSION } from '../version.ts';
 import { connect } from './client.ts';
+import type { DatabaseAddress } from './connection.ts';
+import {
+  checkDistributed,
+  distributeTables,
+  isOnCluster,
+  listUndistributed,
+  prepareDistribution,
+} from './distribute.ts';
+import { inMigration, toKnownNames } from './migration-lock.ts';
+import {
+  applySections,
+  findMissingSections,
+  isFunctions,
+  listAppliedSections,
+  listViews,
+  readSections,
+  type Section,
+} from './repeatable.ts';
+import { checkTables, grantRights } from './rights.ts';
+import { keepAuditRetention, makeRoles } from './shared-roles.ts';
+import {
+  applyTables,
+  findMissingTables,
+  isMigrated,
+  listAppliedTables,
+  readTableMigrations,
+  type TableMigration,
+} from './table-migrations.ts';
 import { migrateTools } from './tool-schema.ts';
-import { keepAuditRetention, makeRoles, toOutlineSchema, toViewSchema } from './shared-roles.ts';
 
 const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
@@ -23,7 +45,18 @@ export interface MigrateOptions {
   audit?: { days: number; count: number } | undefined;
   /** Directory of applications whose tools may have tables of their own. Default: none. */
   agentsDir?: string | undefined;
+  /** Directory of the migrations. Default: that of this version. */
+  directory?: URL;
 }
+
+/** The files of `migrations/`: tables by drizzle-kit, each applied once, and sections that are applied when they change. */
+interface Files {
+  tables: TableMigration[];
+  sections: Section[];
+}
+
+/** What a schema lacks of the files. `isNew`: it has no section, so that everything is applied at once. */
+type Pending = Files & { isNew: boolean; isEmpty: boolean };
 
 /**
  * Migrates a database. Without a missing migration it only reads, so that an ordinary start needs no more privileges.
@@ -32,26 +65,33 @@ export interface MigrateOptions {
  */
 export async function migrateDatabase(
   address: DatabaseAddress,
-  { applies = true, takesAnyVersion = false, servingRole, audit, agentsDir }: MigrateOptions = {},
+  {
+    applies = true,
+    takesAnyVersion = false,
+    servingRole,
+    audit,
+    agentsDir,
+    directory = MIGRATIONS,
+  }: MigrateOptions = {},
 ): Promise<string[]> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
   // Accepts a read-only server, because a replica that starts without a primary serves reads until there is one.
   const client = await connect(address, config, { acceptsReadOnly: true });
   try {
     const schema = await findSchema(client, address.schema);
-    const migrations = listMigrations(schema);
-    const applied = await listApplied(client, schema);
-    if (applied && takesAnyVersion) return [];
-    const pending = findPending(migrations, applied ?? []);
+    const onCluster = await isOnCluster(client);
+    if (takesAnyVersion && (await isMigrated(client, schema))) return [];
+    const files = { tables: readTableMigrations(directory), sections: readSections(directory, onCluster) };
+    const pending = await findPending(client, schema, files);
+    const missing = toNames(pending);
     let added: string[] = [];
-    if (!applied || pending.length > 0) {
-      if (!applies) throw new ConfigError(missingText(schema, pending.length === migrations.length, pending));
-      added = await applyMissing(client, schema, migrations);
+    if (missing.length > 0) {
+      if (!applies) throw new ConfigError(missingText(schema, pending.isEmpty, missing));
+      added = await applyPending(client, schema, files, missing, onCluster);
     }
     await checkTables(client, schema);
-    if (await isOnCluster(client)) {
-      const isNew = !applied || pending.length > 0 || (await listUndistributed(client, schema)).length > 0;
-      if (applies && isNew) await distributeTables(client, schema);
+    if (onCluster) {
+      if (applies && (await listUndistributed(client, schema)).length > 0) await distribute(client, schema);
       await checkDistributed(client, schema);
     }
     if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
@@ -65,10 +105,82 @@ export async function migrateDatabase(
   }
 }
 
-function missingText(schema: string, isEmpty: boolean, pending: Migration[]): string {
-  const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${toKnownNames(pending)}`;
+/** @throws {ConfigError} if the database is newer than this version, or has other migrations of tables */
+async function findPending(client: Client, schema: string, files: Files): Promise<Pending> {
+  const applied = await listAppliedTables(client, schema);
+  const sections = await listAppliedSections(client, schema);
+  const unknown = applied.filter(({ time }) => files.tables.every((each) => each.time !== time));
+  const newer = sections.find(({ version }) => isNewer(version, VERSION));
+  if (newer) throw new ConfigError(`it is newer than this version, ${VERSION}: ${newer.version} migrated it`);
+  if (unknown.length > 0) {
+    const last = new Date(Math.max(...unknown.map(({ time }) => time))).toISOString();
+    throw new ConfigError(`it is newer than this version, ${VERSION}, which does not know its migration of ${last}`);
+  }
+  return {
+    tables: findMissingTables(files.tables, applied),
+    sections: findMissingSections(files.sections, sections, await listViews(client, schema)),
+    isNew: sections.length === 0,
+    isEmpty: applied.length === 0,
+  };
+}
+
+const toNames = ({ tables, sections }: Files): string[] => [
+  ...tables.map(({ name }) => name),
+  ...new Set(sections.map(({ file }) => file)),
+];
+
+function missingText(schema: string, isEmpty: boolean, missing: string[]): string {
+  const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${toKnownNames(missing)}`;
   return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
 }
+
+/**
+ * Applies what is missing, in several transactions. Each reads the journals anew, because replicas that start together
+ * take turns.
+ */
+async function applyPending(
+  client: Client,
+  schema: string,
+  files: Files,
+  missing: string[],
+  onCluster: boolean,
+): Promise<string[]> {
+  const added = new Set<string>();
+  const applyNext = async (): Promise<string[]> => {
+    const pending = await findPending(client, schema, files);
+    const next = chooseNext(pending);
+    const names = toNames(next);
+    if (names.length === 0) return names;
+    if (onCluster) await prepareDistribution(client);
+    await applyTables(client, schema, next.tables);
+    await applySections(client, schema, { chosen: next.sections, all: files.sections, isFirst: pending.isNew });
+    if (onCluster) await distributeTables(client);
+    return names;
+  };
+  for (;;) {
+    const names = await inMigration(client, schema, missing, applyNext);
+    if (names.length === 0) return [...added];
+    for (const name of names) added.add(name);
+  }
+}
+
+/**
+ * Chooses what one transaction applies. A new schema gets everything or nothing. An existing one gets its tables with
+ * all functions, which lock no table; then one section at a time, because a transaction that replaced all triggers would
+ * hold locks of all tables, in another order than clients.
+ */
+function chooseNext({ tables, sections, isNew }: Pending): Files {
+  if (isNew) return { tables, sections };
+  const functions = sections.filter(isFunctions);
+  if (tables.length + functions.length > 0) return { tables, sections: functions };
+  return { tables, sections: sections.slice(0, 1) };
+}
+
+const distribute = (client: Client, schema: string): Promise<void> =>
+  inMigration(client, schema, ['the distribution of tables'], async () => {
+    await prepareDistribution(client);
+    await distributeTables(client);
+  });
 
 /** @throws {ConfigError} if the database cannot hold the tables */
 async function findSchema(client: Client, chosen: string | undefined): Promise<string> {
@@ -81,31 +193,4 @@ async function findSchema(client: Client, chosen: string | undefined): Promise<s
   if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;
-}
-
-function listMigrations(schema: string): Migration[] {
-  const journal = JSON.parse(readFileSync(new URL('meta/_journal.json', MIGRATIONS), 'utf8')) as {
-    entries: { tag: string }[];
-  };
-  return journal.entries.map(({ tag: name }) => {
-    const text = readFileSync(new URL(`${name}.sql`, MIGRATIONS), 'utf8');
-    return {
-      name,
-      hash: createHash('sha256').update(text).digest('hex'),
-      statements: text.split('--> statement-breakpoint').map((statement) => inSchema(statement, schema)),
-    };
-  });
-}
-
-/**
- * Rewrites a migration's statement for another schema. drizzle-kit writes "public" into foreign keys, and each schema
- * of tables has a separate schema of views.
- */
-function inSchema(statement: string, schema: string): string {
-  if (schema === 'public') return statement;
-  const views = escapeIdentifier(toViewSchema(schema));
-  return statement
-    .replaceAll('"public".', '')
-    .replace(/\binspect_outline\b/g, () => escapeIdentifier(toOutlineSchema(schema)))
-    .replace(/\bschema inspect\b|\binspect(?=\.)/g, (name) => name.replace('inspect', () => views));
 }

@@ -6,8 +6,12 @@ import type { DatabaseAddress } from './connection.ts';
 import * as tables from './schema/schema.ts';
 import { connect } from './client.ts';
 
-/** Table of applied migrations, in the schema that it describes, so that both are dumped and restored together. */
+/**
+ * drizzle's table of applied migrations, in the schema that it describes, so that both are dumped and restored together.
+ */
 export const JOURNAL = 'agent_runtime_migrations';
+/** Table of the sections of `migrations/repeatable/` that were applied. */
+export const REPEATABLES = getTableName(tables.repeatables);
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
@@ -16,12 +20,13 @@ const VIEW_NAMES = Object.values(tables).flatMap((each) => (is(each, PgView) ? [
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
 /** Privileges of the serving role by table, where they differ from full access to rows. */
-const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'] };
+const SERVING: Record<string, string[]> = { audit_log: ['insert', 'select'], [REPEATABLES]: ['select'] };
 /**
  * Privileges of the limited role, where they differ from full access to rows; SECURITY DEFINER functions do the rest.
  */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
+  [REPEATABLES]: [],
   agent_versions: ['select'],
   app_states: ['select'],
   audit_log: [],

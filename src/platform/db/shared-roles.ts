@@ -14,6 +14,21 @@ export function toOutlineSchema(schema: string): string {
 }
 
 /**
+ * Rewrites a migration's text for another schema of tables: drizzle-kit writes "public" into foreign keys, and each
+ * schema of tables has its own schemas of views.
+ */
+export function inSchema(text: string, schema: string): string {
+  if (schema === 'public') return text;
+  const [views, outline] = [toViewSchema(schema), toOutlineSchema(schema)].map(escapeIdentifier);
+  return text
+    .replaceAll('"public".', '')
+    .replace(
+      /"inspect(_outline)?"|\binspect(_outline)?(?=\.)|(?<=on schema )inspect(_outline)?/g,
+      (name) => (name.includes('_outline') ? outline : views) ?? name,
+    );
+}
+
+/**
  * Creates missing reader roles, and the limited role if the serving role bypasses row-level security. Skips what the
  * current role may not do; start-up reports a missing limited role.
  * @param servingRole - default: the current role

@@ -19,8 +19,9 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
 }
 
 /**
- * Calls a function of `migrations/functions` that returns one row. PostgreSQL infers the argument types; the driver
- * sends `undefined` as null. The call is the whole statement, so that a distributed database can route it to the user's node.
+ * Calls a function of `migrations/repeatable/functions` that returns one row. PostgreSQL infers the argument types; the
+ * driver sends `undefined` as null. The call is the whole statement, so that a distributed database can route it to the
+ * user's node.
  * @throws {DrizzleQueryError} if the function has no argument of such a name, or a required argument is missing
  */
 export async function callFunction<Row>(db: Database, name: string, parameters: Record<string, unknown>): Promise<Row> {

@@ -3,8 +3,8 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
-import { applyMissing, findPending, listApplied, type Migration, toKnownNames } from './apply-migrations.ts';
 import { isOnCluster } from './distribute.ts';
+import { inMigration, toKnownNames } from './migration-lock.ts';
 import { JOURNAL } from './rights.ts';
 import { creating, inTransaction } from './shared-roles.ts';
 
@@ -15,13 +15,23 @@ export const KEEP_ANSWER = 'keep_answer';
 
 export const toToolSchema = (schema: string): string => (schema === 'public' ? 'agent_tools' : `${schema}_tools`);
 
+/** A SQL file of an application. */
+interface ToolFile {
+  name: string;
+  /** SHA-256 of the file, hexadecimal. */
+  hash: string;
+  text: string;
+}
+
+type AppliedFile = Pick<ToolFile, 'name' | 'hash'>;
+
 /** Lists the SQL files of applications, `<name>/migrations/*.sql`, sorted by name. */
-const listFiles = (directory: string): Migration[] =>
+const listFiles = (directory: string): ToolFile[] =>
   globSync('*/migrations/*.sql', { cwd: directory })
     .toSorted()
     .map((name) => {
       const text = readFileSync(join(directory, name), 'utf8');
-      return { name, hash: createHash('sha256').update(text).digest('hex'), statements: [text] };
+      return { name, hash: createHash('sha256').update(text).digest('hex'), text };
     });
 
 /** @throws {ConfigError} if the tools' schema cannot be migrated */
@@ -34,14 +44,59 @@ export async function migrateTools(
   const files = listFiles(directory);
   if (files.length === 0) return [];
   if (await isOnCluster(client))
-    throw new ConfigError(`it is a cluster, where tools have no tables of their own: remove ${toKnownNames(files)}`);
+    throw new ConfigError(
+      `it is a cluster, where tools have no tables of their own: remove ${toKnownNames(files.map(toName))}`,
+    );
   const own = toToolSchema(schema);
-  const pending = findPending(files, (await listApplied(client, own)) ?? [], false);
+  const pending = findPending(files, (await listApplied(client, own)) ?? []);
   if (applies) await makeToolsRole(client, servingRole);
   if (pending.length === 0) return [];
   const advice = 'Apply the migrations: npm run db:migrate, or agent-runtime migrate';
-  if (!applies) throw new ConfigError(`its schema ${own} lacks ${toKnownNames(pending)}. ${advice}`);
-  return applyMissing(client, own, files, granting(escapeIdentifier(schema), escapeIdentifier(own)));
+  if (!applies) throw new ConfigError(`its schema ${own} lacks ${toKnownNames(pending.map(toName))}. ${advice}`);
+  return inMigration(client, own, pending.map(toName), () => applyMissing(client, schema, own, files));
+}
+
+const toName = ({ name }: AppliedFile) => name;
+
+/** Lists the applied files; `undefined` if the schema has no table of them. */
+async function listApplied(client: Client, own: string): Promise<AppliedFile[] | undefined> {
+  const journal = await client.query(
+    'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
+    [own, JOURNAL],
+  );
+  if (journal.rowCount === 0) return undefined;
+  return (await client.query<AppliedFile>(`select name, hash from ${escapeIdentifier(own)}.${JOURNAL}`)).rows;
+}
+
+/** @throws {ConfigError} if an applied file is gone or has another text */
+function findPending(files: ToolFile[], applied: AppliedFile[]): ToolFile[] {
+  const hashes = new Map(files.map(({ name, hash }) => [name, hash]));
+  const changed = applied.filter(({ name, hash }) => hashes.get(name) !== hash).map(toName);
+  if (changed.length > 0)
+    throw new ConfigError(`another text of ${changed.toSorted().join(', ')} was applied to it than this version has`);
+  return files.filter(({ name }) => !applied.some((row) => row.name === name));
+}
+
+/** Applies the missing files in a transaction of the caller. */
+async function applyMissing(client: Client, schema: string, own: string, files: ToolFile[]): Promise<string[]> {
+  const applied = await listApplied(client, own);
+  const pending = findPending(files, applied ?? []);
+  const table = `${escapeIdentifier(own)}.${JOURNAL}`;
+  if (!applied)
+    await client.query(`create table ${table} (
+      name text collate "C" primary key,
+      hash text not null,
+      apply_time timestamp(6) with time zone not null default clock_timestamp());
+      comment on table ${table} is 'The migrations that this schema has; the service compares them at its start.';
+      comment on column ${table}.name is 'Name of the application, and of the file below its folder.';
+      comment on column ${table}.hash is 'SHA-256 of the file.';
+      comment on column ${table}.apply_time is 'When it was applied.'`);
+  await client.query(granting(escapeIdentifier(schema), escapeIdentifier(own)));
+  for (const { name, hash, text } of pending) {
+    await client.query(text);
+    await client.query(`insert into ${table} (name, hash) values ($1, $2)`, [name, hash]);
+  }
+  return pending.map(toName);
 }
 
 /** SQL that grants the tools' role its privileges. A migration may revoke some of them for its tables. */

@@ -1,4 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { toKnownNames } from '../../../src/platform/db/migration-lock.ts';
+import { VERSION } from '../../../src/platform/version.ts';
+import { listMigrations } from '../../support/migrations.ts';
 
 /** The database that an environment is made in. */
 export interface Place {
@@ -31,10 +33,7 @@ export interface Environment {
   isShort?: boolean;
 }
 
-const { entries } = JSON.parse(
-  readFileSync(new URL('../../../migrations/meta/_journal.json', import.meta.url), 'utf8'),
-) as { entries: { tag: string }[] };
-const ALL = `${entries[0]?.tag} to ${entries.at(-1)?.tag} (${entries.length})`;
+const ALL = toKnownNames(listMigrations());
 const missing = (reason: string) => `${ALL} missing, and could not be applied: ${reason}.`;
 
 /** A setting of the database; several are one after another. */
@@ -181,6 +180,9 @@ const FOREIGN_JOURNAL = `create schema drizzle;
   create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint);
   insert into drizzle.__drizzle_migrations (hash, created_at) values ('theirs', 99999999999999)`;
 
+const STARTS_ANEW =
+  'Export what is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA.';
+
 const NEIGHBOURS: Environment[] = [
   { name: 'another application with newer migrations', sql: () => FOREIGN_JOURNAL, isShort: true },
   {
@@ -222,15 +224,23 @@ const NEIGHBOURS: Environment[] = [
   {
     name: 'a newer version of this service',
     isMigrated: true,
-    sql: () => `insert into agent_runtime_migrations values ('9998_more', 'x'), ('9999_most', 'y')`,
-    refused: () => 'it is newer than this version, which does not know 9998_more, 9999_most.',
+    sql: () =>
+      `insert into agent_runtime_migrations (hash, created_at) values ('x', 9998000000000), ('y', 9999000000000)`,
+    refused: () =>
+      `it is newer than this version, ${VERSION}, which does not know its migration of 2286-11-09T04:00:00.000Z.`,
     isShort: true,
   },
   {
     name: 'another text of a migration',
     isMigrated: true,
-    sql: () => `update agent_runtime_migrations set hash = 'x' where name = '0000_tables'`,
-    refused: () => 'another text of 0000_tables was applied to it than this version has.',
+    sql: () => `update agent_runtime_migrations set hash = 'x'`,
+    refused: () => `another text of 0000_tables was applied to it than this version has. ${STARTS_ANEW}`,
+    isShort: true,
+  },
+  {
+    name: 'a version before the first release',
+    sql: () => 'create table agent_runtime_migrations (name text primary key, hash text not null)',
+    refused: () => `its tables are those of a version before the first release. ${STARTS_ANEW}`,
     isShort: true,
   },
   { name: 'extensions in public', sql: () => 'create extension citext; create extension pg_trgm' },

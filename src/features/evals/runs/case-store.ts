@@ -33,7 +33,7 @@ export interface RunningCase
 
 const c = evalRunCases;
 
-/** The id of a case's job: see `eval_case_job` in `migrations/functions/evals.sql`. */
+/** The id of a case's job: see `eval_case_job` in `migrations/repeatable/functions/evals.sql`. */
 function toCaseKey({ appName, id }: Pick<Job, 'appName' | 'id'>): SQL {
   const [runId, place, trial] = id.split('.');
   return sql`${c.appName} = ${appName} and ${c.runId} = ${runId}::uuid and ${c.place} = ${place}::int

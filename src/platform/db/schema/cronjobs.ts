@@ -95,7 +95,7 @@ export const skippedRuns = table(
   ],
 );
 
-/** Runs of cronjobs: their invocations, and those that were left out (`migrations/0003_views.sql`). */
+/** Runs of cronjobs: their invocations, and those that were left out (`migrations/repeatable/views.sql`). */
 export const cronjobRuns = pgView('cronjob_runs', {
   ...ofUser(),
   cronjobId: identifier('cronjob_id').notNull(),

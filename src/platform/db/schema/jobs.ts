@@ -3,7 +3,7 @@ import { check, index, primaryKey } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
 import { table } from './table.ts';
 
-/** `migrations/functions/jobs.sql` claims and ends them. */
+/** `migrations/repeatable/functions/jobs.sql` claims and ends them. */
 export const jobs = table(
   'jobs',
   'Jobs that wait or run: work that the processes share. An ended job has no row.',

@@ -33,5 +33,6 @@ export {
 } from './evals.ts';
 export { agentPrompts, agentVersions, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
 export { jobLanes, jobs } from './jobs.ts';
+export { inspectSchema, outlineSchema, repeatables } from './migrations.ts';
 export { signals, tasks } from './waits.ts';
 export { webhookDeliveries, webhooks } from './webhooks.ts';

@@ -2,9 +2,10 @@ import { readFileSync } from 'node:fs';
 import { getTableName, is } from 'drizzle-orm';
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
-import { joinFunctions } from '../../../../migrations/write-functions.ts';
 import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribute.ts';
+import { isFunctions, readSections } from '../../../../src/platform/db/repeatable.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
+import { MIGRATIONS } from '../../../support/migrations.ts';
 import { dialectFaults, routingFaults } from '../../../support/dialect.ts';
 
 const EVENTS = 'insert into "events" ("id") select given.id from advanced';
@@ -56,9 +57,9 @@ test.each([
 
 test('a distributed database takes the writes of the functions of migrations', () => {
   // Which name tables without quotes, and rows by aliases.
-  const writes = joinFunctions()
-    .replaceAll(/--.*$/gm, '')
-    .split(';')
+  const writes = readSections(MIGRATIONS, true)
+    .filter(isFunctions)
+    .flatMap(({ text }) => text.replaceAll(/--.*$/gm, '').split(';'))
     .flatMap((text) => /\b(?:insert into|update|delete from) \w+\b[^]*/.exec(text)?.[0] ?? [])
     .map((text) => text.replace(/^(insert into|update|delete from) (\w+)/, '$1 "$2"'));
   expect(writes.length).toBeGreaterThan(20);
@@ -128,8 +129,8 @@ test('what a conversation is made of is spread by user; what is looked at for al
   ]);
 });
 
-test('migrations/citus.sql spreads and copies the tables that the code takes for spread and copied', () => {
-  const text = readFileSync(new URL('../../../../migrations/citus.sql', import.meta.url), 'utf8');
+test('migrations/citus/distribute.sql spreads and copies the tables that the code takes for spread and copied', () => {
+  const text = readFileSync(new URL('citus/distribute.sql', MIGRATIONS), 'utf8');
   const listOf = (name: string) => {
     const list = new RegExp(`${name} constant text\\[\\] := array\\[(.*?)\\]`, 's').exec(text)?.[1] ?? '';
     const found = [...list.matchAll(/'(\w+)'/g)].map(([, table = '']) => table);
@@ -148,4 +149,16 @@ test('no table of the coordinator refers to one that is spread: nothing would be
   expect(references.length).toBeGreaterThan(5);
   const isSpread = (name: string | undefined) => DISTRIBUTED_TABLES.includes(name ?? '');
   expect(references.filter(([from, to]) => isSpread(from) !== isSpread(to))).toEqual([]);
+});
+
+test('a file of migrations/citus stands in for one of the same name, with the same functions', () => {
+  const functionsOf = (isOnCluster: boolean) =>
+    readSections(MIGRATIONS, isOnCluster).map(({ file, text }) => ({
+      file,
+      names: [...text.matchAll(/^create or replace function (\w+)/gm)].map(([, name]) => name).toSorted(),
+    }));
+  expect(functionsOf(true)).toEqual(functionsOf(false));
+  const textOf = (isOnCluster: boolean) =>
+    readSections(MIGRATIONS, isOnCluster).find(({ file }) => file === 'functions/single_server.sql')?.text;
+  expect(textOf(true)).not.toBe(textOf(false));
 });

@@ -1,0 +1,31 @@
+-- On a cluster (Citus) this file stands in for migrations/repeatable/functions/single_server.sql: the same functions.
+
+-- No alerts, because webhooks are on the coordinator, to which other nodes cannot write; the start refuses
+-- WEBHOOKS=true.
+create or replace function alert_budgets(p_app text, p_user text) returns void language sql as '';
+revoke execute on function alert_budgets from public;
+comment on function alert_budgets is 'Does nothing on a cluster.';
+create or replace function insert_delivery_of_invocation(ended invocations) returns void language sql as '';
+comment on function insert_delivery_of_invocation is 'Does nothing on a cluster.';
+-- The same holds for score rules, which cannot be created there.
+create or replace function add_score_jobs(ended invocations) returns void language sql as '';
+comment on function add_score_jobs is 'Does nothing on a cluster.';
+
+-- Totals of an application cannot live on one node; they are summed when a budget needs them. Custom plan: a generic
+-- one expects a third of all rows for any day and scans the whole table.
+create or replace function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
+returns void language sql as '';
+comment on function count_use_of_app is 'Does nothing on a cluster.';
+create or replace function budget_uses_of_app(
+  p_app text, p_since date,
+  out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
+language plpgsql stable set plan_cache_mode = 'force_custom_plan' as $$
+begin
+  select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
+  into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
+  from budget_uses u where u.app_name = p_app and u.day >= p_since;
+  select coalesce(sum(r.tokens), 0), coalesce(sum(r.cost), 0)
+  into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
+  from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
+end $$;
+comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';

@@ -1,0 +1,123 @@
+-- next_eval_case_version: returns the next version number of an evaluation case. Evaluation sets belong to users, but
+-- version numbers are unique across all users' sets with the same name, so row-level security is switched off while the
+-- function reads them (agent_runtime.all_users). The function itself switches it, because only a superuser may attach
+-- such a setting to a function.
+
+create or replace function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
+language plpgsql stable as $$
+declare
+  before text := current_setting('agent_runtime.all_users', true);
+  n integer;
+begin
+  perform set_config('agent_runtime.all_users', 'on', true);
+  n := (select 1 + coalesce(max(version), 0) from eval_case_versions
+        where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
+  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
+  return n;
+end $$;
+comment on function next_eval_case_version is 'Returns the next version number of an evaluation case, unique across all users'' sets.';
+
+-- eval_case_job: the id of the job of a case in an evaluation run. eval_job_user: the user of these jobs, who is the
+-- requester of the run, so that requesters take turns; a name that no user can have if all of them may see the run.
+create or replace function eval_case_job(p_run uuid, p_place integer, p_trial integer) returns text language sql immutable
+return p_run || '.' || p_place || '.' || p_trial;
+comment on function eval_case_job is 'Returns the id of the job of a case in an evaluation run.';
+create or replace function eval_job_user(p_requester text) returns text language sql immutable
+return coalesce(p_requester, E'\x01');
+comment on function eval_job_user is 'Returns the user of the jobs of a requester''s evaluation runs.';
+
+create or replace function new_eval_session() returns text language sql volatile
+return 'adk-eval-session-' || gen_random_uuid();
+comment on function new_eval_session is 'Returns a new id for the session of a case.';
+
+create or replace function eval_run_counts(p_app text, p_run uuid) returns jsonb language sql stable as $$
+  select jsonb_build_object(
+    'total', count(*),
+    'waiting', count(*) filter (where c.status = 'waiting'), 'running', count(*) filter (where c.status = 'running'),
+    'errors', count(*) filter (where c.status = 'error'), 'cancelled', count(*) filter (where c.status = 'cancelled'),
+    'passed', count(*) filter (where c.result ->> 'finalStatus' = 'PASSED'),
+    'failed', count(*) filter (where c.result ->> 'finalStatus' = 'FAILED'),
+    'notEvaluated', count(*) filter (where c.result ->> 'finalStatus' = 'NOT_EVALUATED'))
+  from eval_run_cases c where c.app_name = p_app and c.run_id = p_run
+$$;
+comment on function eval_run_counts is 'Counts the cases of an evaluation run by status, and those that are done by their result.';
+
+create or replace function eval_run_scores(p_app text, p_run uuid) returns jsonb language sql stable as $$
+  select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
+    select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
+    from eval_run_cases c cross join lateral jsonb_array_elements(c.result -> 'overall') m
+    where c.app_name = p_app and c.run_id = p_run group by 1) means
+$$;
+comment on function eval_run_scores is 'Returns the mean score of each metric over the cases of an evaluation run; null for a metric without scores.';
+
+-- advance_eval_run: starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last
+-- case. A case that runs has a job; or an invocation is open, its current turn, whose end adds the job again.
+--   1. Lock the run, because two cases that end at once would each see the other one as open.
+--   2. Start waiting cases in the order of the set.
+--   3. If no case is open, end the run, and store its summary for lists.
+-- A user may delete a case of another user's run, so row-level security is switched off (see next_eval_case_version).
+-- Locks: eval_runs, eval_run_cases, job_lanes.
+create or replace function advance_eval_run(p_app text, p_run uuid) returns void language plpgsql as $$
+declare
+  v_all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+  v_run record;
+  v_case record;
+  v_running integer;
+begin
+  perform set_config('agent_runtime.all_users', 'on', true);
+  -- 1
+  select r.status, r.parallelism, r.requested_by into v_run from eval_runs r
+  where r.app_name = p_app and r.id = p_run and r.status in ('queued', 'running') for no key update;
+  if found then
+    -- 2
+    v_running := (select count(*) from eval_run_cases c
+                  where c.app_name = p_app and c.run_id = p_run and c.status = 'running');
+    for v_case in
+      with next as materialized (
+        select c.place, c.trial from eval_run_cases c
+        where c.app_name = p_app and c.run_id = p_run and c.status = 'waiting'
+        order by c.place, c.trial limit greatest(0, v_run.parallelism - v_running))
+      update eval_run_cases c set
+        status = 'running', session_id = coalesce(c.session_id, new_eval_session()),
+        session_count = greatest(c.session_count, 1), start_time = clock_timestamp()
+      from next n where c.app_name = p_app and c.run_id = p_run and c.place = n.place and c.trial = n.trial
+      returning c.place, c.trial
+    loop
+      v_running := v_running + 1;
+      perform add_job('evaluation', p_app, eval_job_user(v_run.requested_by),
+                      eval_case_job(p_run, v_case.place, v_case.trial), '');
+      perform pg_notify('agent_runtime', '["evaluation"]');
+    end loop;
+    -- 3
+    if v_running = 0 then
+      update eval_runs r set
+        status = 'done', end_time = clock_timestamp(),
+        summary = jsonb_build_object('counts', eval_run_counts(p_app, p_run), 'scores', eval_run_scores(p_app, p_run))
+      where r.app_name = p_app and r.id = p_run;
+    elsif v_run.status = 'queued' then
+      update eval_runs r set status = 'running' where r.app_name = p_app and r.id = p_run;
+    end if;
+  end if;
+  perform set_config('agent_runtime.all_users', v_all_users, true);
+end $$;
+comment on function advance_eval_run is 'Starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last case.';
+
+-- Whatever inserts, ends or deletes cases of an evaluation run: the next ones start, and the run ends after its last
+-- one. A case that ends has no job any more.
+create or replace function start_eval_cases() returns trigger language plpgsql as $$
+begin
+  perform advance_eval_run(app_name, run_id) from (select distinct app_name, run_id from added) runs;
+  return null;
+end $$;
+comment on function start_eval_cases is 'Trigger function: cases of evaluation runs were inserted; starts the first ones.';
+
+create or replace function end_eval_case() returns trigger language plpgsql set enable_seqscan = off as $$
+begin
+  delete from jobs j
+  where j.app_name = old.app_name and j.user_id = eval_job_user(old.owner_id) and j.kind = 'evaluation'
+    and j.id = eval_case_job(old.run_id, old.place, old.trial);
+  perform advance_eval_run(old.app_name, old.run_id);
+  perform pg_notify('agent_runtime', json_build_array('eval:' || old.run_id)::text);
+  return null;
+end $$;
+comment on function end_eval_case is 'Trigger function: a case of an evaluation run has ended; starts the next one.';

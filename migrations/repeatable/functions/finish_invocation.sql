@@ -1,0 +1,118 @@
+-- finish_invocation: ends an invocation: stores its last events, its status and its answer, and releases the session.
+--
+--   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
+--      written. No size limit applies, because the end must be stored.
+--   2. End the invocation's row. The row gets a new lease token, so that a process that was declared dead does not
+--      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
+--      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
+--      will be answered later, and a transactional call was rolled back.
+--   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
+--   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
+--   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
+--   6. If the application's memory is automatic, add a job that remembers the invocation.
+--   7. Report whether a background invocation waits for the session, so that workers are notified.
+--
+-- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
+-- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
+-- of open_tasks.
+-- Database time: 0.9 ms.
+--
+-- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
+-- 7. ended: the times (Unix seconds) and counts of the invocation's row, for followers in the finishing process.
+create or replace function finish_invocation(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
+  p_status text, p_answer text, p_error_code text, p_error_message text,
+  p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
+  p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_first_text text, p_remembers boolean, p_limits jsonb,
+  out last integer, out lines text, out unknown integer, out is_awaited boolean, out ended json)
+language plpgsql as $$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_changed timestamptz;
+  v_row record;
+begin
+  -- 1
+  update sessions s set
+    lease_token = null,
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = s.event_bytes + total_size(v_sizes),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
+  returning s.last_sequence, s.update_time into last, v_changed;
+  if not found then return; end if;
+  -- 2
+  update invocations i set
+    status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    request = case when p_status = 'paused' then i.request end,
+    error_code = p_error_code, error_message = p_error_message,
+    llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+    prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token
+  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens
+  into v_row;
+  ended := json_build_object(
+    'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
+    'endTime', extract(epoch from v_row.end_time), 'llmCalls', v_row.llm_calls, 'toolCalls', v_row.tool_calls,
+    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens);
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if v_row.tool_calls > 0 then
+    with cut_off as (
+      update tool_calls t set
+        state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,
+        update_time = statement_timestamp()
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.state = 'started'
+      returning t.state)
+    select count(*) filter (where cut_off.state = 'unknown') into unknown from cut_off;
+  end if;
+  -- 3
+  if p_tape is not null then
+    perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
+  end if;
+  -- 4
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
+  end if;
+  if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  -- 5
+  if p_tasks is not null then
+    perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+  end if;
+  -- 6
+  if p_remembers then
+    perform add_job('memory', p_app, p_user, json_build_array(p_session, p_invocation)::text, '');
+  end if;
+  -- 7
+  is_awaited := exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.request is not null);
+end $$;
+comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
+
+-- keep_tape: stores the inputs of a replay that are not in the events, and those prompts that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order; null
+-- for no prompts.
+create or replace function keep_tape(
+  p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
+returns void language plpgsql as $$
+declare
+  v_prompt jsonb;
+  v_stale timestamptz := statement_timestamp() - interval '1 day';
+begin
+  insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
+  values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
+  for v_prompt in select * from jsonb_array_elements(p_prompts) loop
+    insert into agent_prompts as a (app_name, hash, payload)
+    values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
+    on conflict (app_name, hash) do update set use_time = excluded.use_time
+    where a.use_time < v_stale;
+  end loop;
+end $$;
+comment on function keep_tape is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';

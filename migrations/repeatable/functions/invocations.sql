@@ -1,0 +1,61 @@
+-- A retry must not re-create a deleted session: keys of its invocations are kept until they expire. A request that leaves
+-- the queue without running, while its session stays, frees its key.
+create or replace function keep_invocation_key() returns trigger language plpgsql as $$
+begin
+  insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, session_id)
+  select old.app_name, old.user_id, 'invocation', old.idempotency_key, coalesce(old.request_hash, ''), '', old.session_id
+  where not exists (select from sessions
+                    where app_name = old.app_name and user_id = old.user_id and id = old.session_id)
+  on conflict do nothing;
+  return null;
+end $$;
+comment on function keep_invocation_key is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
+
+-- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
+-- job again. The job's user may be another one, and only a superuser may attach the setting to the function. The
+-- session's user may write the invocation's row, so the row adds no other job than that of the case that it is a turn of.
+create or replace function continue_job(ended invocations) returns void language plpgsql as $$
+declare
+  all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+begin
+  if ended.job ->> 'kind' is distinct from 'evaluation' or ended.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return; end if;
+  perform set_config('agent_runtime.all_users', 'on', true);
+  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), ended.job ->> 'id', '')
+  from eval_run_cases c
+  where c.app_name = ended.app_name and c.run_id = left(ended.job ->> 'id', 36)::uuid and c.status = 'running'
+    and eval_case_job(c.run_id, c.place, c.trial) = ended.job ->> 'id'
+    and c.session_user_id = ended.user_id and c.session_id = ended.session_id;
+  perform set_config('agent_runtime.all_users', all_users, true);
+  perform pg_notify('agent_runtime', json_build_array(ended.job ->> 'kind')::text);
+end $$;
+comment on function continue_job is 'Adds the job of which an ended or deleted invocation is a step.';
+
+-- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
+-- lanes of jobs in different orders would wait for each other.
+create or replace function follow_invocation() returns trigger language plpgsql as $$
+declare
+  is_open constant boolean := new.status in ('queued', 'running');
+begin
+  if old.job is not null and old.status in ('queued', 'running') and not is_open then perform continue_job(old); end if;
+  if is_open or new.status = old.status then return null; end if;
+  if new.status in ('succeeded', 'failed') then perform add_score_jobs(new); end if;
+  if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer
+    update tasks t set
+      state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = t.version + 1
+    where t.app_name = new.app_name and t.user_id = new.user_id and t.session_id = new.session_id
+      and t.invocation_id = new.id and t.state in ('open', 'answered');
+  end if;
+  if new.webhook_url is not null then perform insert_delivery_of_invocation(new); end if;
+  if new.cronjob_id is not null and old.first_end_time is null then perform end_run(new); end if;
+  return null;
+end $$;
+comment on function follow_invocation is 'Trigger function: an invocation has ended or paused.';
+
+create or replace function follow_deleted_invocation() returns trigger language plpgsql as $$
+begin
+  if old.status not in ('queued', 'running') then return null; end if;
+  if old.job is not null then perform continue_job(old); end if;
+  if old.cronjob_id is not null and old.first_end_time is null then perform leave_out_deleted_run(old); end if;
+  return null;
+end $$;
+comment on function follow_deleted_invocation is 'Trigger function: an invocation was deleted.';

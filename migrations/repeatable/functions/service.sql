@@ -1,0 +1,75 @@
+-- service_state: returns the connected processes of the service (replicas) and the contents of the queues, for
+-- operators.
+--
+-- A replica is a database connection that listens for notifications; its application name is `agent-runtime/<version>
+-- <host>`. A replica is not visible if it is connected only through a pooler. The waiting time of an entry begins when
+-- the entry is due; an entry that is due later counts as waiting for 0 seconds.
+-- At most 1,000 due entries of each queue are counted, to bound the cost. Tasks have no index on their age, so the
+-- oldest task is the oldest of those that were counted.
+create or replace function service_state(out replicas json, out queues json) language plpgsql stable as $$
+begin
+  select coalesce(json_agg(json_build_object('version', split_part(split_part(application_name, '/', 2), ' ', 1),
+      'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
+    into replicas from pg_stat_activity
+    where datname = current_database() and application_name like 'agent-runtime/%';
+  with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
+    waits(name, since) as (
+      (select 'invocations', create_time from invocations
+        where status = 'queued' and request is not null and not_before is null order by 2 limit 1001)
+      union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
+      union all (select 'tasks', create_time from tasks where state = 'open' limit 1001)
+      union all (select 'cronjob runs', not_before from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is not null
+        order by 2 limit 1001)
+      union all (select kinds.name, due.since from kinds cross join lateral (
+        (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
+        union all (select lease_expire_time from jobs j
+          where j.kind = kinds.kind and lease_token is not null and lease_expire_time <= now() limit 1001)) due)
+      union all (select 'evaluation cases', r.create_time
+        from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
+        where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)),
+    works(name, running) as (
+      select 'invocations', (select count(*) from invocations where status = 'running')
+      union all select 'tasks', 0
+      union all select 'cronjob runs', (select count(*) from invocations
+        where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null)
+      union all select kinds.name, (select count(*) from jobs j
+        where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
+      union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
+  select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
+      'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)
+    into queues from (
+      select name, running, count(since) as waiting, min(since) as oldest from works left join waits using (name) group by 1, 2) each;
+end $$;
+comment on function service_state is 'Returns the connected replicas of the service, and the numbers of waiting and running entries of each queue.';
+
+-- list_audit: returns a page of the audit log, the newest entry first. Members of p_wanted filter the entries:
+-- decision, caller, operation, appName, userId, from and to (Unix seconds), limit, and cursor (only entries with
+-- smaller ids). A page scans up to 10,000 entries, beginning near `to` by the index on time. The order of ids is that
+-- of times, up to about a second.
+create or replace function list_audit(p_wanted json, out page json) language plpgsql stable as $$
+declare
+  rest integer := (p_wanted ->> 'limit')::integer;
+  below bigint := least((p_wanted ->> 'cursor')::bigint, 1 + (select max(id) from (
+    select id from audit_log where time < coalesce(to_timestamp((p_wanted ->> 'to')::float8 + 1), 'infinity')
+    order by time desc limit 100) newest));
+  since timestamptz := coalesce(to_timestamp((p_wanted ->> 'from')::float8 - 1), '-infinity');
+begin
+  select json_strip_nulls(json_build_object(
+      'items', coalesce(json_agg(json_build_object('time', extract(epoch from time), 'decision', decision, 'callerKind', caller_kind,
+        'caller', caller, 'address', address, 'operation', operation, 'resource', resource, 'reason', reason,
+        'requestId', request_id, 'leftOut', left_out) order by id desc) filter (where place <= rest), '[]'),
+      'nextCursor', case when count(*) > rest then min(id) filter (where place <= rest)
+        when (select time from audit_log where id < below - 10000 order by id desc limit 1) >= since then below - 10000 end::text))
+    into page from (
+      select *, row_number() over (order by id desc) as place from audit_log
+      where id < below and id >= below - 10000
+        and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
+        and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
+        and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')
+        and (p_wanted ->> 'userId' is null or resource ->> 'userId' = p_wanted ->> 'userId')
+        and coalesce(extract(epoch from time) >= (p_wanted ->> 'from')::numeric, true)
+        and coalesce(extract(epoch from time) < (p_wanted ->> 'to')::numeric, true)
+      order by id desc limit rest + 1) entries;
+end $$;
+comment on function list_audit is 'Returns a page of the audit log, the newest entry first.';

@@ -1,0 +1,104 @@
+-- What one server does and a cluster cannot: totals over all users, the outbox of webhooks, jobs of scores. On Citus
+-- migrations/citus/functions/single_server.sql stands in for this file.
+
+-- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % of the budget are used, once per period and level. If
+-- one call passes several levels, only the highest is reported. SECURITY DEFINER, because the webhook belongs to
+-- another user.
+create or replace function alert_budgets(p_app text, p_user text) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_alert record;
+  v_before text := current_setting('agent_runtime.all_users', true);
+begin
+  perform assert_own_user(p_user);
+  if not exists (select from budgets b where b.app_name = p_app and b.webhook_id is not null) then return; end if;
+  -- Set in the body, because only a superuser may attach the setting agent_runtime.all_users to a function.
+  perform set_config('agent_runtime.all_users', 'on', true);
+  for v_alert in
+    with reached as (
+      select b.*, case when b.applies_to = 'app' then '' else p_user end as user_id, (
+          select max(each) from unnest(array[50, 80, 100]) each
+          where b.invocations * 100 >= each * b.max_invocations or b.tokens * 100 >= each * b.max_tokens
+             or b.cost * 100 >= each * b.max_cost) as level
+      from budgets_for(p_app, p_user) b where b.webhook_id is not null),
+    noted as (
+      insert into budget_alerts as a (app_name, user_id, applies_to, period, since, level)
+      select p_app, r.user_id, r.applies_to, r.period, r.since, r.level from reached r where r.level is not null
+      on conflict (app_name, user_id, applies_to, period) do update set since = excluded.since, level = excluded.level
+      where (a.since, a.level) < (excluded.since, excluded.level)
+      returning a.applies_to, a.period)
+    select r.*, w.user_id as owner, w.url from noted join reached r using (applies_to, period)
+    join webhooks w on w.app_name = p_app and w.id = r.webhook_id
+  loop
+    perform insert_webhook_delivery(p_app, v_alert.owner, v_alert.url, 'budget.reached', jsonb_build_object(
+      'appName', p_app, 'userId', nullif(v_alert.user_id, ''), 'appliesTo', v_alert.applies_to, 'period', v_alert.period,
+      'percent', v_alert.level, 'invocations', v_alert.invocations, 'maxInvocations', v_alert.max_invocations,
+      'tokens', v_alert.tokens, 'maxTokens', v_alert.max_tokens, 'cost', v_alert.cost, 'maxCost', v_alert.max_cost));
+  end loop;
+  perform set_config('agent_runtime.all_users', coalesce(v_before, ''), true);
+end $$;
+revoke execute on function alert_budgets from public;
+comment on function alert_budgets is 'Notifies webhooks of budgets that 50, 80 or 100 % are used.';
+
+-- budget_uses_of_app: returns the usage of all users of an application since today or since the first of the month. A
+-- distributed database has no rows of totals and sums over its nodes instead.
+create or replace function budget_uses_of_app(
+  p_app text, p_since date,
+  out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)
+language plpgsql stable as $$
+begin
+  select coalesce(sum(t.invocations), 0), coalesce(sum(t.tokens), 0), coalesce(sum(t.cost), 0)
+  into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
+  from budget_totals t where t.app_name = p_app and t.since = p_since;
+  select coalesce(sum(r.tokens), 0), coalesce(sum(r.cost), 0)
+  into budget_uses_of_app.reserved_tokens, budget_uses_of_app.reserved_cost
+  from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
+end $$;
+comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
+
+-- count_use_of_app: adds usage to the application's totals of today and of this month. On the first of a month both are
+-- the same row. Only if the application has a budget, because the two rows cost as much as all other counting of an
+-- invocation.
+create or replace function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
+returns void language plpgsql as $$
+begin
+  if not exists (select from budgets b where b.app_name = p_app and b.applies_to = 'app') then return; end if;
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select distinct p_app, period.since, pg_backend_pid() % 32, p_invocations, p_tokens, p_cost
+  from unnest(array[p_today, date_trunc('month', p_today::timestamp)::date]) period(since)
+  on conflict (app_name, since, shard) do update set
+    invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
+    cost = t.cost + excluded.cost;
+end $$;
+comment on function count_use_of_app is 'Adds usage to an application''s totals of today and of this month.';
+
+create or replace function insert_delivery_of_invocation(ended invocations) returns void language plpgsql as $$
+begin
+  perform insert_webhook_delivery(
+    ended.app_name, ended.user_id, ended.webhook_url,
+    case ended.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    jsonb_build_object(
+      'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
+      'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
+      'outputTruncated', case when length(ended.response_body) > 4096 then true end));
+end $$;
+comment on function insert_delivery_of_invocation is 'Inserts the webhook delivery of an invocation that has ended or paused.';
+
+-- add_score_jobs: the statement that ends an invocation adds the jobs of its scores, each in the lane of its rule. A
+-- session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an
+-- empty table.
+create or replace function add_score_jobs(ended invocations) returns void language plpgsql as $$
+begin
+  if not exists (select from score_rules r where r.app_name = ended.app_name) then return; end if;
+  perform move_job('score', ended.app_name, ended.user_id, json_build_array(rule, ended.session_id, invocation)::text,
+                   ended.app_name || ' ' || rule, clock_timestamp() + quiet)
+  -- In the order of lanes, as in insert_webhook_delivery.
+  from (
+    select r.id as rule, case when r.quiet_minutes is null then ended.id else '' end as invocation,
+           coalesce(r.quiet_minutes, 0) * interval '1 minute' as quiet
+    from score_rules r
+    where r.app_name = ended.app_name
+      and is_sampled(r.id, case when r.quiet_minutes is null then ended.id else ended.session_id end, r.share)
+    order by r.id) due;
+end $$;
+comment on function add_score_jobs is 'Adds the jobs of an ended invocation''s scores, by the application''s rules.';
