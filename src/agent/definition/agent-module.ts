@@ -6,8 +6,9 @@ import { parseTyped, toJsonSchema } from './typed-arguments.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
-import { checkSource, isTool } from './agent-schema.ts';
+import { isTool, sourceSchema } from './agent-schema.ts';
 import { importFile } from './import-file.ts';
+import { toPlace } from './members.ts';
 import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
@@ -118,6 +119,18 @@ function toModule(name: string, source: AgentSource, path: string): AgentModule 
   checkNames({ ...source, name }, path, new Set());
   const tools = new Map<string, Tool>();
   return { definition: toDefinition({ ...source, name }, (tool) => addTool(tool, tools, path)), tools };
+}
+
+/**
+ * Checks an agent at run time, because its author may not run a type checker. `path` is used in errors only.
+ * @throws {ConfigError} for the first unknown member or wrong value
+ */
+function checkSource(agent: AgentSource, path: string): void {
+  const issue = sourceSchema.safeParse(agent).error?.issues[0];
+  if (!issue) return;
+  const isUnknown = issue.code === 'unrecognized_keys';
+  const place = toPlace(isUnknown ? [...issue.path, issue.keys[0] ?? ''] : issue.path);
+  throw new ConfigError(`${path}: ${place}: ${isUnknown ? 'there is no such member' : issue.message}.`);
 }
 
 function checkNames({ name, subAgents = [] }: AgentSource & { name: string }, path: string, seen: Set<string>): void {

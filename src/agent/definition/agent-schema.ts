@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import { MODEL_SOURCES } from '../providers/index.ts';
-import type { AgentSource } from './agent.ts';
 import { isCheck } from './guardrail.ts';
 import { HOOKS, type Hooks } from './hooks.ts';
 import { headers, name, names, optional, positive, urlText } from './members.ts';
@@ -255,21 +254,8 @@ const agentName = z
   .regex(/^[A-Za-z_][A-Za-z0-9_-]{0,63}$/, 'a name of letters, digits, _ and -')
   .refine((each) => each !== 'user', 'a name other than `user`');
 
-const subSource: z.ZodType = z.lazy(() => source.extend({ name: agentName }));
-const source = z.strictObject({ ...sourceShape, subAgents: z.array(subSource).optional() });
-
-/**
- * Checks an agent at run time, because its author may not run a type checker. `path` is used in errors only.
- * @throws {ConfigError} for the first unknown member or wrong value
- */
-export function checkSource(agent: AgentSource, path: string): void {
-  const issue = source.safeParse(agent).error?.issues[0];
-  if (!issue) return;
-  const steps = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path;
-  const place = steps.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
-  const what = issue.code === 'unrecognized_keys' ? 'there is no such member' : issue.message;
-  throw new ConfigError(`${path}: ${place.replace(/^\./, '')}: ${what}.`);
-}
+const subSource: z.ZodType = z.lazy(() => sourceSchema.extend({ name: agentName }));
+export const sourceSchema = z.strictObject({ ...sourceShape, subAgents: z.array(subSource).optional() });
 
 const inFile = modelOf(IN_FILE);
 const subAgentMembers = z.strictObject({

@@ -4,6 +4,7 @@ import { HARNESS_APP } from '../../core/names.ts';
 import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type AgentSource, type McpServer } from './agent.ts';
 import { type HarnessFile, mcpServerSchema, type SubAgentInFile } from './agent-schema.ts';
 import { toDefinition } from './agent-module.ts';
+import { toPlace } from './members.ts';
 import { fromWritten, toWritten, toWrittenPath, withoutAbsent } from './snake-case.ts';
 
 /** Tools of the agent if its `harness.yaml` lists none. */
@@ -104,9 +105,9 @@ export function parseMcpServers(text: string, variables: Variables): McpServer[]
   if (parsed.success && unknown.length === 0) return fillIn(parsed.data, 'MCP_SERVERS', variables);
   const issue = parsed.error?.issues[0] ?? { path: [], message: 'a list' };
   const path = unknown[0] ?? toWrittenPath(issue.path, servers);
-  const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
+  const place = toPlace(['MCP_SERVERS', ...path]);
   const what = unknown[0] ? 'there is no such member' : `found a wrong value; allowed: ${issue.message}`;
-  throw new ConfigError(`MCP_SERVERS${place}: ${what}.`);
+  throw new ConfigError(`${place}: ${what}.`);
 }
 
 function toNamedUrl(text: string) {

@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentDefinition } from './agent.ts';
 import { type HarnessFile, harnessSchema, type SubAgentInFile } from './agent-schema.ts';
+import { toPlace } from './members.ts';
 import type { OutputSchema } from './output-schema.ts';
 import { fromWritten, toWrittenPath } from './snake-case.ts';
 
@@ -68,9 +69,8 @@ const toAllowed = ({ message }: z.core.$ZodIssue) =>
   `allowed: ${message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing')}`;
 
 function describe(document: Document, path: PropertyKey[], what: string, at: (offset: number) => string) {
-  const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
   const offset = findOffset(document, path);
-  return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
+  return { offset, text: `${at(offset)}: ${toPlace(path) || 'the file'}: ${what}.` };
 }
 
 /** Returns the position of a member in the file; for a missing member, the position of its parent. */

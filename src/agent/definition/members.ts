@@ -20,3 +20,10 @@ export const name = z.string().min(1);
 export const names = z.array(name);
 export const urlText = z.url('a URL');
 export const headers = z.record(z.string(), z.string());
+
+/** The path of a member as errors have it: `subAgents[0].name`. */
+export const toPlace = (path: PropertyKey[]): string =>
+  path
+    .map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`))
+    .join('')
+    .replace(/^\./, '');

@@ -15,8 +15,7 @@ export type StreamPart =
 export type ProviderData = NonNullable<CallOptions['providerOptions']>;
 
 /**
- * All that the runtime knows of one provider of models. `index.ts` lists the providers; nothing else names one, but for
- * its live API (`../models/create-model.ts`).
+ * All that the runtime knows of one provider of models. `index.ts` lists the providers; nothing else names one.
  */
 export interface Provider<Name extends string = string> {
   /** Value of `MODEL_PROVIDER` and of `provider` in `harness.yaml`. */
