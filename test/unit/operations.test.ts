@@ -35,10 +35,10 @@ describe('every operation has an owner and a scope', () => {
   test('without a credential only those that say nothing of anybody are served', () => {
     const open = operations.filter(({ owner }) => owner === 'open').map(({ operationId }) => operationId);
     expect(open).toEqual([
+      'sendTokenSignal',
       'health',
       'ready',
       'version',
-      'sendTokenSignal',
       'getA2aCard',
       'getFirstA2aCard',
       'getMcpMetadata',
