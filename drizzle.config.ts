@@ -6,7 +6,7 @@ const url = DATABASE_MIGRATION_URL || DATABASE_URL;
 if (DATABASE_SCHEMA !== 'public' && !process.argv.includes('generate'))
   throw new Error('drizzle-kit migrates the schema public only: with DATABASE_SCHEMA run npm run db:migrate.');
 
-/** `npm run db:generate` reads only the schema; `npx drizzle-kit migrate` and `npm run db:studio` need a URL. */
+/** `npm run db:generate` reads only the schema; `npx drizzle-kit migrate` and `npx drizzle-kit studio` need a URL. */
 export default defineConfig({
   dialect: 'postgresql',
   schema: './src/platform/db/schema/schema.ts',

@@ -1,5 +1,6 @@
 import { Pool } from 'pg';
 import { migrateDatabase } from '../src/platform/db/migrate.ts';
+import { NODE_FLAGS } from '../test/support/node-flags.ts';
 import { LoadClient } from './load.ts';
 import { freePort, type Postgres } from './postgres.ts';
 import { type ServerProcess, startServer } from './processes.ts';
@@ -37,7 +38,7 @@ export async function startProgram(name: keyof typeof PROGRAMS, databaseUrl: str
   const { file, health } = PROGRAMS[name];
   const port = await freePort();
   // As `npm start` has it.
-  const flags = name === 'ours' ? ['--max-semi-space-size=16', '--v8-pool-size=1', '--heap-growing-percent=100'] : [];
+  const flags = name === 'ours' ? NODE_FLAGS : [];
   const compiled = name === 'ours' ? { NODE_COMPILE_CACHE: COMPILED } : {};
   return startServer([...flags, file, String(port), databaseUrl], port, health, {
     NODE_ENV: 'production',

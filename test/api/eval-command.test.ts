@@ -9,7 +9,7 @@ import { expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 import { startProcess } from '../support/service-process.ts';
 
-/** `npm run eval` as CI runs it, beside a service on the same database. */
+/** `agent-runtime eval run` as CI runs it, beside a service on the same database. */
 
 const app = testApp({ TOOLS: 'calculator' });
 const COMMAND = fileURLToPath(new URL('../../src/main.ts', import.meta.url));

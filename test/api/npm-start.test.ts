@@ -21,7 +21,7 @@ let home: string;
 beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'agent-runtime-npm-'));
   // The project without the `.env` and `harness.yaml` that the developer may keep beside it.
-  for (const name of ['package.json', 'src', 'migrations', 'node_modules'])
+  for (const name of ['package.json', 'bin', 'src', 'migrations', 'node_modules'])
     symlinkSync(join(root, name), join(home, name));
 });
 afterAll(() => rm(home, { recursive: true, force: true }));

@@ -89,7 +89,7 @@ export function testOperations(half: 0 | 1): void {
 async function firstFault(operation: Operation): Promise<object | undefined> {
   const { documented, method } = operation;
   const { operationId } = documented;
-  const repeat = `FUZZ_SEED=${seed} FUZZ_RUNS=${count} npm run test:fuzz -- -t ' ${nameOf(operation)}$'`;
+  const repeat = `FUZZ_SEED=${seed} FUZZ_RUNS=${count} npx vitest run --project fuzz -t ' ${nameOf(operation)}$'`;
   const check = answerCheck(documented, compile);
   const atOnce = method === 'get' ? READS_AT_ONCE : 1;
   const statuses: Record<number, number> = {};

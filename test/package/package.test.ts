@@ -49,7 +49,7 @@ async function shell(command: string, options: { cwd?: string; input?: string } 
 }
 
 beforeAll(async () => {
-  const { stdout } = await run('npm', ['pack', '--ignore-scripts=false', '--json', '--pack-destination', folder], {
+  const { stdout } = await run('npm', ['run', '--silent', 'package', '--', '--json', '--pack-destination', folder], {
     cwd: root,
   });
   const [packed] = JSON.parse(stdout.slice(stdout.indexOf('['))) as { filename: string }[];

@@ -32,7 +32,7 @@ const NOT_RUN: Record<string, string> = {
     'it replaces containers that run; a person with an engine tries it before a release',
   'docs/replay.md: $ npx agent-runtime replay --since 7d --junit replay.xml':
     'it needs 200 stored invocations; test/api/replay-gate.test.ts makes them',
-  'docs/reliability.md: $ npm run test:fault': 'it is the fault suite, and hours of it',
+  'docs/reliability.md: $ npx vitest run --project fault': 'it is the fault suite, and hours of it',
   'template/README.md: $ npx agent-runtime start           # the service, with a PostgreSQL of its own in .data/':
     'test/package/package.test.ts runs these scripts in an installed project',
 };
@@ -133,7 +133,7 @@ function writeAgent(folder: string, block: Listing): void {
 async function openReader(page: string, database: string, template: string): Promise<Reader> {
   const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-pages-'));
   const port = await freePort();
-  for (const name of ['package.json', 'src', 'migrations', 'node_modules', 'examples'])
+  for (const name of ['package.json', 'bin', 'src', 'migrations', 'node_modules', 'examples'])
     symlinkSync(join(ROOT, name), join(folder, name));
   for (const [name, text] of Object.entries({
     'skills/refunds/SKILL.md': '---\nname: refunds\ndescription: How to refund.\n---\nRefund.\n',

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { client, type TestApp } from './app.ts';
 import { createTestDatabase } from './database.ts';
+import { NODE_FLAGS } from './node-flags.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const WATCH = new URL('./loop-watch.ts', import.meta.url).href;
@@ -41,15 +42,7 @@ export async function startWatched(environment: Record<string, string> = {}): Pr
   const database = await createTestDatabase();
   const child = fork(MAIN, [], {
     cwd: mkdtempSync(join(tmpdir(), 'agent-runtime-watched-')),
-    // The flags of `npm start`.
-    execArgv: [
-      '--max-old-space-size=512',
-      '--max-semi-space-size=16',
-      '--v8-pool-size=1',
-      '--heap-growing-percent=100',
-      '--import',
-      WATCH,
-    ],
+    execArgv: ['--max-old-space-size=512', ...NODE_FLAGS, '--import', WATCH],
     env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url, PORT: '0', LOG_LEVEL: 'error', ...environment },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });

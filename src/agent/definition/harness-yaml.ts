@@ -97,7 +97,7 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.subAgents);
 }
 
-/** Returns the effective agent definition as YAML for `harness:check`, without header values and credentials. */
+/** Returns the effective agent definition as YAML for the command `check`, without header values and credentials. */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 
