@@ -1,6 +1,9 @@
 import { execFile } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
+import { writeWhole } from './whole.mjs';
 
 /**
  * Looks at what the service is made of beside its own code: writes the bill of materials (CycloneDX), refuses licences
@@ -41,8 +44,11 @@ const isAllowed = (text) =>
     .split(' OR ')
     .some((each) => ALLOWED.has(each.trim()));
 
-const licenceOf = ({ licenses = [] }) =>
-  licenses.map(({ license, expression }) => license?.id ?? expression ?? license?.name ?? 'unknown').join(' OR ');
+/** Old packages have `licenses` in their manifest, which no lock repeats. */
+const oldLicencesOf = (name) => JSON.parse(readFileSync(join('node_modules', name, 'package.json'), 'utf8')).licenses;
+
+const licenceOf = ({ name, licenses = oldLicencesOf(name) ?? [] }) =>
+  licenses.map(({ license, expression, type }) => license?.id ?? expression ?? license?.name ?? type).join(' OR ');
 
 async function npm(...args) {
   const done = await run('npm', args, { maxBuffer: MAX_OUTPUT_BYTES }).catch((error) => error);
@@ -91,19 +97,28 @@ const { values } = parseArgs({
   options: { sbom: { type: 'string', default: 'sbom.cdx.json' }, digests: { type: 'string' } },
 });
 const isPinned = haveDigests(values.digests);
-/** The bill of materials of a project. */
-const listParts = async (...place) =>
-  JSON.parse((await npm('sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev', ...place)).text);
-/** The console is not installed where it is only served: its lock says what it is made of. */
+const isForDevelopment = ({ properties = [] }) => properties.some(({ name }) => name === 'cdx:npm:package:development');
+/** The bill of materials of a project. `--omit dev` leaves out what a package for development needs too. */
+async function listParts(...place) {
+  const bill = JSON.parse((await npm('sbom', '--sbom-format', 'cyclonedx', ...place)).text);
+  const components = bill.components.filter((component) => !isForDevelopment(component));
+  const refs = new Set([bill.metadata.component, ...components].map((component) => component['bom-ref']));
+  return { ...bill, components, dependencies: bill.dependencies.filter(({ ref }) => refs.has(ref)) };
+}
+const whole = mkdtempSync(join(tmpdir(), 'agent-runtime-whole-'));
+writeWhole('.', whole);
+copyFileSync('package-lock.json', join(whole, 'package-lock.json'));
+/** Locks say what both are made of: the console is not installed where it is only served, nor is every optional peer. */
+const OF_SERVICE = ['--package-lock-only', '--prefix', whole];
 const OF_CONSOLE = ['--package-lock-only', '--prefix', 'console'];
-const [service, ofConsole] = [await listParts(), await listParts(...OF_CONSOLE)];
+const [service, ofConsole] = [await listParts(...OF_SERVICE), await listParts(...OF_CONSOLE)];
 /** What both have counts once. */
-const join = (member, id) => [
+const joined = (member, id) => [
   ...new Map([service, ofConsole].flatMap((each) => each[member]).map((each) => [each[id], each])).values(),
 ];
-const components = join('components', 'bom-ref');
+const components = joined('components', 'bom-ref');
 const itself = ofConsole.metadata.component['bom-ref'];
-const dependencies = join('dependencies', 'ref').filter(({ ref }) => ref !== itself);
+const dependencies = joined('dependencies', 'ref').filter(({ ref }) => ref !== itself);
 writeFileSync(values.sbom, JSON.stringify({ ...service, components, dependencies }, null, 2));
 console.log(
   `bill of materials: ${components.length} packages in ${values.sbom}, ${ofConsole.components.length} of the console`,
@@ -113,8 +128,9 @@ for (const each of refused) console.error(`licence not allowed: ${each.name}@${e
 if (refused.length === 0) console.log('licences: all on the list');
 const AUDIT = ['audit', '--omit', 'dev', '--audit-level', 'high'];
 const asked = await Promise.all([
-  askRegistry('known holes', ...AUDIT),
+  askRegistry('known holes', ...AUDIT, ...OF_SERVICE),
   askRegistry('known holes of the console', ...AUDIT, ...OF_CONSOLE),
   askRegistry('signatures', 'audit', 'signatures', '--omit', 'dev'),
 ]);
+rmSync(whole, { recursive: true });
 process.exitCode = refused.length === 0 && asked.every(Boolean) && isPinned ? 0 : 1;

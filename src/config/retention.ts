@@ -8,7 +8,8 @@ export const ARTIFACTS = {
       .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
       .optional(),
     "Bucket for the bytes of artifacts, Amazon S3 or compatible. AWS's SDK finds its credentials: " +
-      '`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` in the environment, else those of the machine.',
+      '`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` in the environment, else those of the machine. ' +
+      'The npm package needs `npm install @aws-sdk/client-s3` for it.',
     '`s3://bucket/prefix`',
     'in the database',
   ),

@@ -71,9 +71,9 @@ test('its manifest and its types are right under every way of resolving', async 
   expect(kinds.filter((kind) => kind !== 'CJSResolvesToESM' && kind !== 'NoResolution')).toEqual([]);
 });
 
-test('it takes at most 250 MB with all that it needs, its PostgreSQL included', async () => {
+test('it takes at most 215 MB with all that it needs, its PostgreSQL included', async () => {
   const [megabytes] = (await shell('du -sm node_modules')).split('\t');
-  expect(Number(megabytes)).toBeLessThanOrEqual(250);
+  expect(Number(megabytes)).toBeLessThanOrEqual(215);
 });
 
 test('the pages of its declarations are made without a warning', async () => {
@@ -125,6 +125,11 @@ test('install, init, start, the printed curl, chat, test', async () => {
   }
   await shell('npm test');
   await shell('npm run typecheck');
+});
+
+test('what few need is not installed: the error names its package', async () => {
+  const start = `PORT=${await freePort()} ARTIFACT_STORE=s3://bucket npx agent-runtime start 2>&1 || true`;
+  expect(await shell(start)).toContain('npm install @aws-sdk/client-s3');
 });
 
 test('the printed import of a store of ADK', async () => {

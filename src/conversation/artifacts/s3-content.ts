@@ -31,8 +31,7 @@ const REMOVED_AT_ONCE = 10;
  */
 export async function openS3Content(settings: S3Settings): Promise<ContentStore> {
   const { bucket, prefix, maxBytes } = settings;
-  // Loaded on demand, because the SDK costs 0.3 s and 20 MB.
-  const sdk = await import('@aws-sdk/client-s3');
+  const sdk = await loadSdk();
   const client = new sdk.S3Client(clientOptions(settings));
   await checkBucket(() => client.send(new sdk.HeadBucketCommand({ Bucket: bucket })), bucket);
   return {
@@ -58,6 +57,19 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
       }
     },
   };
+}
+
+/** Loads the SDK, an optional peer of the package, because few use a bucket and it costs 0.3 s and 20 MB. */
+async function loadSdk(): Promise<typeof import('@aws-sdk/client-s3')> {
+  try {
+    return await import('@aws-sdk/client-s3');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    throw new ConfigError(
+      'ARTIFACT_STORE: a bucket needs a package that is not installed: npm install @aws-sdk/client-s3',
+      { cause: error },
+    );
+  }
 }
 
 function clientOptions({ region, endpoint, forcePathStyle, timeoutMs }: S3Settings) {
