@@ -108,7 +108,7 @@ export interface InvocationRequest {
   idempotency?: IdempotentRequest | undefined;
   /** Address of a webhook that the user has registered. The webhook receives the result of the invocation. */
   webhookUrl?: string | undefined;
-  /** The job of which the invocation is a step. The claim ends it, and the invocation's end adds it again. */
+  /** The job of which the invocation is a step. The process of the job keeps it; if that dies, the end makes it due. */
   job?: JobStep | undefined;
   /** Format of the result that is stored for retries. Absent: a retry's result is built from the stored events. */
   answer?: AnswerKind | undefined;

@@ -57,7 +57,7 @@ export interface Lease {
   places?: number;
   /** True if the claim returns the first events, for a follower in this process. */
   isFollowed?: true;
-  /** The job of which the invocation is a step. The claim ends it, and the invocation's end adds it again. */
+  /** The job of which the invocation is a step. The claim fails if another process has it. */
   job?: JobStep | undefined;
   /** The first events as the claim stored them, and the session's last sequence before them. */
   beginning?: { before: number; stored: StoredEvent[] };

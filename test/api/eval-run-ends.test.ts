@@ -188,16 +188,16 @@ test('cases of more runs than a process has places for leave room for a user, an
   await sql.connect();
   closing.push(() => sql.end());
   const counts = async () => {
-    const { rows } = await sql.query<{ turns: number; jobs: number; others: number }>(`
-      select (select count(*) from jobs where kind = 'evaluation')::int as jobs,
+    const { rows } = await sql.query<{ turns: number; waiting: number; others: number }>(`
+      select (select count(*) from jobs where kind = 'evaluation' and lease_token is null)::int as waiting,
              count(*) filter (where job is not null)::int as turns, count(*) filter (where job is null)::int as others
       from invocations where status = 'running'`);
     return rows[0];
   };
-  await expect.poll(counts).toEqual({ turns: PLACES, jobs: PLACES, others: 0 });
+  await expect.poll(counts).toEqual({ turns: PLACES, waiting: PLACES, others: 0 });
   await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'hers' });
   await app.post('/apps/harness_agent/users/u/sessions/hers/invocations', { newMessage: text('a') });
-  await expect.poll(counts).toEqual({ turns: PLACES, jobs: PLACES, others: 1 });
+  await expect.poll(counts).toEqual({ turns: PLACES, waiting: PLACES, others: 1 });
   provider.release();
   for (const runId of runs) {
     const frames = (await app.get(`${D}/eval-runs/${runId}/stream`)).text.trim().split('\n\n');

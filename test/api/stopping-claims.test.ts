@@ -4,7 +4,7 @@ import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
-import { listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
+import { findRunnableSet } from '../../src/features/evals/cases/eval-case-store.ts';
 import { startOn } from '../support/app.ts';
 import { testPool } from '../support/store.ts';
 
@@ -34,7 +34,7 @@ async function insertDelivery(): Promise<void> {
 async function insertEvaluation(): Promise<void> {
   const turn = { userContent: { role: 'user', parts: [{ text: 'hello' }] } };
   await insertEvalSet(store.pool.db, key, { eval_cases: [{ evalId: 'c', conversation: [turn] }] });
-  const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: 'u' }));
+  const cases = ((await findRunnableSet(store.pool.db, key))?.cases ?? []).map((one) => ({ ...one, userId: 'u' }));
   const settings = {
     requestedBy: undefined,
     metrics: [],

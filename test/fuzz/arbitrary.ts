@@ -31,8 +31,6 @@ const LONGEST = 2_048;
 const DEEPEST = 7;
 /** Members of an object that it may leave out, at most so many at once. */
 const OPTIONAL = 4;
-/** Members that stay far below their maximum, because with it a request runs thousands of invocations for minutes. */
-const MOST = new Map([['trials', 20]]);
 /** How much more often than any other a member has the value that it has in the example, or that its name hints at. */
 const FROM_EXAMPLE = 3;
 const FROM_HINT = 9;
@@ -149,9 +147,7 @@ function objects(schema: Schema, hints: Hints, next: Next, depth: number, exampl
   const shown = Object.keys(example).filter((name) => name in properties || (more !== undefined && more !== false));
   const rest = Object.keys(properties).filter((name) => !required.includes(name) && !shown.includes(name));
   const member = once((name: string) => {
-    const own = properties[name] ?? (free || {});
-    const maximum = MOST.get(name);
-    const any = next(maximum === undefined ? own : { ...own, maximum }, example[name]);
+    const any = next(properties[name] ?? (free || {}), example[name]);
     const usual = hints[name] ?? example[name];
     if (usual === undefined || (hints[name] !== undefined && !takes(properties[name], hints[name]))) return any;
     const weight = hints[name] === undefined ? FROM_EXAMPLE : FROM_HINT;

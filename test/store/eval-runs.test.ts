@@ -1,4 +1,5 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test, vi } from 'vitest';
 import { ConflictError, LeaseLostError } from '../../src/core/errors.ts';
@@ -6,21 +7,20 @@ import { deleteRunCases } from '../../src/features/evals/erase-store.ts';
 import { endCase, findRunningCase, restartCase, type RunningCase } from '../../src/features/evals/runs/case-store.ts';
 import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
-import { replaceEvalCase, listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
+import { replaceEvalCase, findRunnableSet } from '../../src/features/evals/cases/eval-case-store.ts';
 import { forgetOldRuns } from '../../src/features/evals/runs/trend-store.ts';
 import {
   cancelEvalRun,
   insertEvalRun,
+  listEndedCases,
   listEvalRuns,
   listResultMoments,
-  listRunCases,
-  readRunCases,
 } from '../../src/features/evals/runs/eval-run-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { runAsUser } from '../../src/platform/context.ts';
-import { claimJobs, type Job } from '../../src/platform/jobs/job-store.ts';
+import { claimJobs, endJob, type Job } from '../../src/platform/jobs/job-store.ts';
 import { testPool } from '../support/store.ts';
 
 /** Model and tools as they are deployed. */
@@ -42,7 +42,10 @@ async function newRun(
   const { trials = 1, parallelism = 100, appName = `app-${randomUUID()}` } = more;
   const key = more.again ?? { appName, evalSetId: `set_${randomUUID().replaceAll('-', '')}` };
   if (!more.again) await insertEvalSet(store.pool.db, key, { eval_cases: ids.map((id) => evalCase(id)) });
-  const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: one.userId ?? '' }));
+  const cases = ((await findRunnableSet(store.pool.db, key))?.cases ?? []).map((one) => ({
+    ...one,
+    userId: one.userId ?? '',
+  }));
   const runId = randomUUID();
   const settings = {
     requestedBy: more.requestedBy,
@@ -169,13 +172,12 @@ describe('cases', () => {
     const lease = newLease(first);
     await claimSession(store.pool.db, lease, [], true);
     await finish(lease, 'interrupted');
-    const [again] = await claimSteps(appName);
-    const interrupted = await find(again);
+    const interrupted = await find(job);
     expect(interrupted.lastTurn).toMatchObject({ turn: 0, status: 'interrupted' });
     const sessionId = await restartCase(store.pool.db, interrupted);
     expect(sessionId).not.toBe(first.sessionId);
     expect(await restartCase(store.pool.db, interrupted)).toBeUndefined();
-    expect(await find(again)).toEqual({ ...interrupted, sessionId, sessionCount: 2, lastTurn: undefined });
+    expect(await find(job)).toEqual({ ...interrupted, sessionId, sessionCount: 2, lastTurn: undefined });
   });
 
   test('of others that are deleted in an erasure start the next ones, and end the run', async () => {
@@ -194,29 +196,49 @@ describe('cases', () => {
 });
 
 describe('a turn', () => {
-  const begin = async () => {
+  const begin = async (leaseMs = HOUR_MS) => {
     const { appName } = await newRun(['a']);
-    const [job] = await claimSteps(appName);
+    const [job] = await claimSteps(appName, 1, leaseMs);
     const lease = newLease(await find(job));
     expect(await claimSession(store.pool.db, lease, [], true)).toBe(true);
+    await sleep(2);
     return { appName, job: job as Job, lease };
   };
-  const next = async (appName: string) => {
-    const [job] = await claimSteps(appName);
-    return job && find(job);
-  };
 
-  test('ends the job of its case when it begins, and adds it when it ends or pauses', async () => {
+  test('leaves the job of its case to its process, which goes on when the turn ends or pauses', async () => {
     const { appName, job, lease } = await begin();
-    expect(await claimSteps(appName)).toEqual([]);
-    expect(await end(job)).toBe(false);
     await finish(lease, 'succeeded');
-    const second = (await next(appName)) as RunningCase;
+    const second = await find(job);
     expect(second.lastTurn).toEqual({ turn: 0, status: 'succeeded', attempt: 1, error: '' });
     const secondLease = newLease(second);
     await claimSession(store.pool.db, secondLease, [], false);
     await finish(secondLease, 'paused');
-    expect((await next(appName))?.lastTurn).toMatchObject({ turn: 1, status: 'paused' });
+    expect((await find(job)).lastTurn).toMatchObject({ turn: 1, status: 'paused' });
+    expect(await claimSteps(appName)).toEqual([]);
+    expect(await end(job)).toBe(true);
+    const { rows } = await store.pool.db.execute(sql`
+      select id from jobs where app_name = ${appName} union all select lane from job_lanes where app_name = ${appName}`);
+    expect(rows).toEqual([]);
+  });
+
+  test('makes the job due when it ends if its process has died, whether or not another one has looked', async () => {
+    for (const hasLooked of [false, true]) {
+      const { appName, job, lease } = await begin(0);
+      if (hasLooked) {
+        const [taken] = await claimSteps(appName);
+        expect((await find(taken)).lastTurn).toMatchObject({ status: 'running' });
+        await endJob(store.pool.db, EVALUATION_JOB, taken as Job);
+      }
+      await finish(lease, 'succeeded');
+      expect(await claimSteps(appName)).toEqual([{ ...job, token: expect.any(String), attempt: 1, losses: 0 }]);
+    }
+  });
+
+  test('that ends while its process gives the job away makes it due', async () => {
+    const { appName, job, lease } = await begin();
+    await finish(lease, 'succeeded');
+    await endJob(store.pool.db, EVALUATION_JOB, job);
+    expect(await claimSteps(appName)).toMatchObject([{ id: job.id }]);
   });
 
   test('does not begin for a process whose job another one has, or whose case was cancelled', async () => {
@@ -236,12 +258,12 @@ describe('a turn', () => {
   test.each([
     ['is ended by a sweep', sql`update invocations set status = 'interrupted', end_time = now()`, 'interrupted'],
     ['is deleted with its session', sql`delete from sessions`, undefined],
-  ])('that %s adds the job, by whatever user', async (_, change, status) => {
-    const { appName, lease } = await begin();
+  ])('that %s makes the job due, by whatever user', async (_, change, status) => {
+    const { appName, lease } = await begin(0);
     await runAsUser(lease.key.userId, () => store.pool.db.execute(sql`${change} where app_name = ${appName}`));
-    const found = await next(appName);
-    expect(found?.lastTurn?.status).toBe(status);
-    expect(found?.userId).toBe(lease.key.userId);
+    const [job] = await claimSteps(appName);
+    const found = await find(job);
+    expect([job?.losses, found.lastTurn?.status, found.userId]).toEqual([0, status, lease.key.userId]);
   });
 });
 
@@ -305,14 +327,30 @@ describe('runs', () => {
     const { key, ...run } = await newRun(['a']);
     await replaceEvalCase(store.pool.db, key, evalCase('a', 'edited'));
     await deleteEvalSet(store.pool.db, key);
-    const cases = await listRunCases(store.pool.db, run);
-    expect((await readRunCases(store.pool.db, run, cases)).map(({ caseText }) => JSON.parse(caseText))).toEqual([
-      { ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) },
-    ]);
+    const [job] = await claimSteps(run.appName);
+    const { caseText } = await find(job);
+    expect(JSON.parse(caseText)).toEqual({ ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) });
     await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase('a', 'new')] });
-    expect(await listRunnableCases(store.pool.db, key)).toEqual([
+    expect((await findRunnableSet(store.pool.db, key))?.cases).toEqual([
       { evalId: 'a', version: 3, appName: 'a', userId: 'u-a', writesSharedState: false },
     ]);
+  });
+
+  test('the ended cases of a run are read in pages of limited size, in the order of the set', async () => {
+    const appName = `app-${randomUUID()}`;
+    const key = { appName, evalSetId: 'large' };
+    const large = (evalId: string) => evalCase(evalId, randomBytes(110_000).toString('base64'));
+    await insertEvalSet(store.pool.db, key, { eval_cases: [large('a'), large('b'), evalCase('c'), large('d')] });
+    const run = await newRun([], { appName, again: key, trials: 2 });
+    const pages = async () => {
+      const read: string[] = [];
+      for await (const page of listEndedCases(store.pool.db, run))
+        read.push(page.map(({ evalId, trial }) => `${evalId}${trial}`).join(' '));
+      return read;
+    };
+    expect(await pages()).toEqual(['']);
+    for (const job of await claimSteps(appName)) if (!job.id.endsWith('.2.2')) await end(job);
+    expect(await pages()).toEqual(['a1 a2', 'b1 c1 c2 d1', 'd2']);
   });
 
   test('a write that changes nothing but the time has the same hash, any other another one', async () => {

@@ -51,9 +51,10 @@ $$;
 comment on function eval_run_scores is 'Returns the mean score of each metric over the cases of an evaluation run; null for a metric without scores.';
 
 -- advance_eval_run: starts the next cases of an evaluation run, up to its parallelism, and ends the run after its last
--- case. A case that runs has a job; or an invocation is open, its current turn, whose end adds the job again.
+-- case. A case that runs has a job, which the process that runs a turn of the case keeps.
 --   1. Lock the run, because two cases that end at once would each see the other one as open.
---   2. Start waiting cases in the order of the set.
+--   2. Cases start in the order of the set: the first open ones run, so those of them that wait are started. No other
+--      open cases are read, which would make the time of a run quadratic in its cases.
 --   3. If no case is open, end the run, and store its summary for lists.
 -- A user may delete a case of another user's run, so row-level security is switched off (see next_eval_case_version).
 -- Locks: eval_runs, eval_run_cases, job_lanes.
@@ -62,7 +63,7 @@ declare
   v_all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
   v_run record;
   v_case record;
-  v_running integer;
+  v_is_open boolean := false;
 begin
   perform set_config('agent_runtime.all_users', 'on', true);
   -- 1
@@ -70,26 +71,23 @@ begin
   where r.app_name = p_app and r.id = p_run and r.status in ('queued', 'running') for no key update;
   if found then
     -- 2
-    v_running := (select count(*) from eval_run_cases c
-                  where c.app_name = p_app and c.run_id = p_run and c.status = 'running');
     for v_case in
-      with next as materialized (
-        select c.place, c.trial from eval_run_cases c
-        where c.app_name = p_app and c.run_id = p_run and c.status = 'waiting'
-        order by c.place, c.trial limit greatest(0, v_run.parallelism - v_running))
+      select c.place, c.trial, c.status from eval_run_cases c
+      where c.app_name = p_app and c.run_id = p_run and c.status in ('waiting', 'running')
+      order by c.place, c.trial limit v_run.parallelism
+    loop
+      v_is_open := true;
+      continue when v_case.status = 'running';
       update eval_run_cases c set
         status = 'running', session_id = coalesce(c.session_id, new_eval_session()),
         session_count = greatest(c.session_count, 1), start_time = clock_timestamp()
-      from next n where c.app_name = p_app and c.run_id = p_run and c.place = n.place and c.trial = n.trial
-      returning c.place, c.trial
-    loop
-      v_running := v_running + 1;
+      where c.app_name = p_app and c.run_id = p_run and c.place = v_case.place and c.trial = v_case.trial;
       perform add_job('evaluation', p_app, eval_job_user(v_run.requested_by),
                       eval_case_job(p_run, v_case.place, v_case.trial), '');
       perform pg_notify('agent_runtime', '["evaluation"]');
     end loop;
     -- 3
-    if v_running = 0 then
+    if not v_is_open then
       update eval_runs r set
         status = 'done', end_time = clock_timestamp(),
         summary = jsonb_build_object('counts', eval_run_counts(p_app, p_run), 'scores', eval_run_scores(p_app, p_run))

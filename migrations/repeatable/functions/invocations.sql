@@ -11,24 +11,28 @@ begin
 end $$;
 comment on function keep_invocation_key is 'Trigger function: stores the idempotency key of an invocation deleted with its session.';
 
--- An invocation that is a step of a job: its claim ended the job, and whatever ends or deletes the invocation adds the
--- job again. The job's user may be another one, and only a superuser may attach the setting to the function. The
--- session's user may write the invocation's row, so the row adds no other job than that of the case that it is a turn of.
+-- An invocation that is a step of a job has ended, or was deleted: the job goes on (end_step). The job's user may be
+-- another one, and only a superuser may attach the setting to the function. The session's user may write the
+-- invocation's row, so the row makes no other job due than that of the case that it is a turn of.
 create or replace function continue_job(ended invocations) returns void language plpgsql as $$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
+  v_id constant text := ended.job ->> 'id';
+  v_case record;
 begin
-  if ended.job ->> 'kind' is distinct from 'evaluation' or ended.job ->> 'id' !~ '^[0-9a-f-]{36}\.' then return; end if;
+  if ended.job ->> 'kind' is distinct from 'evaluation' or v_id !~ '^[0-9a-f-]{36}(\.\d{1,9}){2}$' then return; end if;
   perform set_config('agent_runtime.all_users', 'on', true);
-  perform add_job('evaluation', c.app_name, eval_job_user(c.owner_id), ended.job ->> 'id', '')
-  from eval_run_cases c
-  where c.app_name = ended.app_name and c.run_id = left(ended.job ->> 'id', 36)::uuid and c.status = 'running'
-    and eval_case_job(c.run_id, c.place, c.trial) = ended.job ->> 'id'
-    and c.session_user_id = ended.user_id and c.session_id = ended.session_id;
+  select c.status, c.owner_id, c.session_user_id, c.session_id into v_case from eval_run_cases c
+  where c.app_name = ended.app_name and c.run_id = left(v_id, 36)::uuid and c.place = split_part(v_id, '.', 2)::integer
+    and c.trial = split_part(v_id, '.', 3)::integer;
+  if v_case.status = 'running' and v_case.session_user_id = ended.user_id and v_case.session_id = ended.session_id then
+    if end_step('evaluation', ended.app_name, eval_job_user(v_case.owner_id), v_id) then
+      perform pg_notify('agent_runtime', '["evaluation"]');
+    end if;
+  end if;
   perform set_config('agent_runtime.all_users', all_users, true);
-  perform pg_notify('agent_runtime', json_build_array(ended.job ->> 'kind')::text);
 end $$;
-comment on function continue_job is 'Adds the job of which an ended or deleted invocation is a step.';
+comment on function continue_job is 'Lets the job go on of which an ended or deleted invocation is a step.';
 
 -- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
 -- lanes of jobs in different orders would wait for each other.

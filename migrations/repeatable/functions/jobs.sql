@@ -100,6 +100,18 @@ begin
 end $$;
 comment on function move_job is 'Adds a job, or postpones it until p_due; a process that runs it loses it.';
 
+create or replace function end_step(p_kind text, p_app text, p_user text, p_id text) returns boolean
+language plpgsql set enable_seqscan = off as $$
+begin
+  update jobs j set attempt = 0
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id
+    and j.lease_expire_time > clock_timestamp();
+  if found then return false; end if;
+  perform move_job(p_kind, p_app, p_user, p_id, '', clock_timestamp());
+  return true;
+end $$;
+comment on function end_step is 'A step of a job has ended: the process that holds the job goes on with it, or another one if the lease has expired. True if the job is due.';
+
 create or replace function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
 returns jsonb language plpgsql as $$
 declare
@@ -135,7 +147,7 @@ begin
       where j.kind = p_kind and j.app_name = p_app and j.user_id = p_user and j.lane = p_lane and j.lease_token is null
       order by j.due_time, j.id limit 1;
     else
-      v_next := v_now + interval '50 milliseconds';
+      v_next := v_now + interval '10 milliseconds';
     end if;
   end if;
   if v_next is null then
@@ -153,7 +165,7 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 --   1. Nothing is due: return without the lock.
 --   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
 --      time.
--- then in rounds, until the slots are used or no lane fits:
+-- then in rounds, while lanes are due, until the slots are used or no lane fits:
 --   3. Unblock lanes of limits that are no longer full, a lane for each free place. Only in the first round, and after
 --      one whose lanes had no job, because their places are still free.
 --   4. Block due lanes of which a limit is full (blocked_by).
@@ -189,7 +201,8 @@ begin
   end loop;
   for v_round in 1 .. 2 * p_slots + 8 loop
     v_free := p_slots - jsonb_array_length(claimed);
-    exit when v_free <= 0;
+    pause_ms := job_pause(p_kind, p_apps);
+    exit when v_free <= 0 or pause_ms is null or pause_ms > 0;
     v_now := clock_timestamp();
     select coalesce(jsonb_object_agg(key, n), '{}') into v_running from (
       select key, count(*) as n from jobs j, unnest(job_keys(j.user_id, j.lane)) key
@@ -268,7 +281,6 @@ begin
     end loop;
     exit when not found;
   end loop;
-  pause_ms := job_pause(p_kind, p_apps);
 end $$;
 comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 
@@ -302,6 +314,16 @@ begin
   return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
 end $$;
 comment on function end_job is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
+
+create or replace function holds_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+language plpgsql set enable_seqscan = off as $$
+begin
+  perform from jobs j
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
+  for update;
+  return found;
+end $$;
+comment on function holds_job is 'Locks a claimed job until the transaction ends; false if another process has claimed it, or it is gone.';
 
 create or replace function renew_jobs(p_kind text, p_jobs jsonb, p_lease_ms integer, out tokens uuid[])
 language plpgsql set enable_seqscan = off as $$

@@ -105,6 +105,9 @@ export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', Any
 /** SQL expression that ends a claimed job, or puts it back if it was added again; false if another process has it. */
 export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
 
+/** SQL expression that locks a claimed job until the transaction ends; false if another process has it, or it is gone. */
+export const holdsJob = (kind: string, job: Job) => sql<boolean>`holds_job(${keyOf(kind, job)})`;
+
 /** Ends a claimed job. @throws {LeaseLostError} if another process has claimed it, or it is gone */
 export async function endJob(db: Database, kind: string, job: Job): Promise<void> {
   const { rows } = await db.execute<{ isHeld: boolean }>(sql`select ${endsJob(kind, job)} as "isHeld"`);

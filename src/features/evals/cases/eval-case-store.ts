@@ -8,6 +8,7 @@ import {
   isSet,
   evalSetExists,
   evalSetNotFound,
+  type SetModes,
 } from '../sets/eval-set-store.ts';
 import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
@@ -143,12 +144,17 @@ export interface RunnableCase {
   writesSharedState: boolean;
 }
 
-/** Lists a set's cases in the order of the set, with the data that are validated before a run starts. */
-export async function listRunnableCases(db: Database, { appName, evalSetId }: EvalSetKey): Promise<RunnableCase[]> {
+/** Reads what a run of a set needs, the cases in the order of the set. @returns `undefined` if there is no such set */
+export async function findRunnableSet(
+  db: Database,
+  key: EvalSetKey,
+): Promise<(SetModes & { cases: RunnableCase[] }) | undefined> {
   const input = (name: 'appName' | 'userId') =>
     sql<string | null>`${evalCaseVersions.payload} #>> ${`{sessionInput,${name}}`}`;
-  return db
+  const { modelExecutionMode, toolExecutionMode } = evalSets;
+  const rows = await db
     .select({
+      modes: { modelExecutionMode, toolExecutionMode },
       evalId: evalCases.id,
       version: evalCases.version,
       appName: input('appName'),
@@ -156,8 +162,13 @@ export async function listRunnableCases(db: Database, { appName, evalSetId }: Ev
       writesSharedState: sql<boolean>`coalesce(jsonb_path_exists(${evalCaseVersions.payload},
         'lax $.sessionInput.state.keyvalue().key ? (@ starts with "app:")', '{}', true), false)`,
     })
-    .from(evalCases)
-    .innerJoin(evalCaseVersions, isNewest)
-    .where(and(eq(evalCases.appName, appName), eq(evalCases.evalSetId, evalSetId)))
+    .from(evalSets)
+    .leftJoin(evalCases, isOfSet)
+    .leftJoin(evalCaseVersions, isNewest)
+    .where(isSet(key))
     .orderBy(evalCases.createTime, evalCases.id);
+  const cases = rows.flatMap(({ modes: _modes, evalId, version, ...one }) =>
+    evalId === null || version === null ? [] : [{ evalId, version, ...one }],
+  );
+  return rows[0] && { ...rows[0].modes, cases };
 }

@@ -5,13 +5,22 @@ import { stepsOfJob } from '../../../invocations/invocation-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson, unescapeText, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { endsJob, type Job } from '../../../platform/jobs/job-store.ts';
+import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 import { type NewEvalRun, type RunCase } from './eval-run.ts';
 import { isItsVersion } from './eval-run-store.ts';
+
+/** The newest turn in a case's session. */
+export interface LastTurn {
+  /** From 0. */
+  turn: number;
+  status: InvocationStatus;
+  attempt: number;
+  error: string;
+}
 
 /** A case that runs, with its run. */
 export interface RunningCase
@@ -27,8 +36,8 @@ export interface RunningCase
   isJudging: boolean;
   /** Sequence number of the case's last event, if the run judges stored turns. */
   lastSequence: number | null;
-  /** The newest turn in the case's session, from 0. Absent if none has begun. */
-  lastTurn?: { turn: number; status: InvocationStatus; attempt: number; error: string } | undefined;
+  /** Absent if no turn has begun in the case's session. */
+  lastTurn?: LastTurn | undefined;
 }
 
 const c = evalRunCases;
@@ -102,7 +111,7 @@ export interface CaseOutcome {
 }
 
 /**
- * Ends a case with its job, by which the next case starts (a trigger). The run is locked first, as by a cancellation.
+ * Ends a case. A trigger ends its job and starts the next case. The run is locked first, as by a cancellation.
  * @returns false, and writes nothing, if another process has the job, or the case was cancelled or deleted
  */
 export async function endCase(db: Database, job: Job, { lastSequence, scored, error }: CaseOutcome): Promise<boolean> {
@@ -111,12 +120,12 @@ export async function endCase(db: Database, job: Job, { lastSequence, scored, er
     with run as materialized (
       select ${evalRuns.id} from ${evalRuns}
       where ${evalRuns.appName} = ${job.appName} and ${evalRuns.id} = ${runId}::uuid for no key update),
-    ended as materialized (select ${endsJob(EVALUATION_JOB, job)} as is_held from (select count(*) from run) locked)
+    held as materialized (select ${holdsJob(EVALUATION_JOB, job)} as is_held from (select count(*) from run) locked)
     update ${c} set
       status = ${error ? 'error' : 'done'}, last_sequence = ${lastSequence}, failed_turn = ${error?.failedTurn ?? null},
       error = ${error ? escapeText(error.message) : null}, end_time = clock_timestamp(),
       result = ${scored ? escapeJson(withShortTexts(scored, MAX_SCORES)) : null}::jsonb
-    from ended where ended.is_held and ${toCaseKey(job)} and ${c.status} = 'running'`);
+    from held where held.is_held and ${toCaseKey(job)} and ${c.status} = 'running'`);
   return rowCount === 1;
 }
 

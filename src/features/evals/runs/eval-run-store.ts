@@ -1,15 +1,16 @@
-import { type SQL, and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../../platform/db/sql.ts';
+import { bytesBefore, insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
+import { PART_BYTES, PART_ROWS } from '../sets/bounds.ts';
 import { runCounts } from './trend-store.ts';
-import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
+import type { EndedCase, EvalRun, EvalRunKey, NewEvalRun, Outcome, RunCase, RunFilter } from './eval-run.ts';
 
 /** Maximum attempts to insert a run; one fails if another run of the application has the same timestamp. */
 const MAX_TRIES = 10;
@@ -112,6 +113,17 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 
+export async function findRunStatus(
+  db: Database,
+  { appName, runId }: EvalRunKey,
+): Promise<Pick<EvalRun, 'status'> | undefined> {
+  const [row] = await db
+    .select({ status: evalRuns.status })
+    .from(evalRuns)
+    .where(matches({ appName, runId, requestedBy: undefined }));
+  return row;
+}
+
 /** Lists runs with the counts of their cases, newest first. */
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {
   const { rows } = await db.execute<Record<keyof EvalRun, never>>(sql`
@@ -167,45 +179,54 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/** A run's cases by index and trial, with the estimated bytes of their content, which is not read. */
-export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
-  const { appName, sessionUserId, sessionId, result } = evalRunCases;
+/** Yields the ended cases of a run in the order of the set, page by page: the bytes of their content limit a page. */
+export async function* listEndedCases(db: Database, key: EvalRunKey): AsyncGenerator<EndedCase[]> {
+  const { appName, place, trial, sessionUserId, sessionId, result } = evalRunCases;
+  const { payload } = evalCaseVersions;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
-  const caseBytes = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
-  return db
-    .select({ ...RUN_CASE, bytes: sql<number>`(${caseBytes} + ${session.bytes})::float8` })
-    .from(evalRunCases)
-    .innerJoin(evalCaseVersions, isItsVersion)
-    .leftJoin(session.table, session.on)
-    .where(isOfRun(key))
-    .orderBy(evalRunCases.place, evalRunCases.trial);
-}
-
-/** Reads the JSON texts of some cases of a run, in the order of `cases`. */
-export async function readRunCases<Some extends RunCase>(
-  db: Database,
-  key: EvalRunKey,
-  cases: Some[],
-): Promise<(Some & CaseTexts)[]> {
-  const column = (name: 'place' | 'trial') => sql`${sql.param(cases.map((one) => one[name]))}::int[]`;
-  const selection = sql`select * from unnest(${column('place')}, ${column('trial')})`;
-  const rows = await db
-    .select({
-      place: evalRunCases.place,
-      trial: evalRunCases.trial,
-      caseText: sql<string>`${evalCaseVersions.payload}::text`,
-      resultText: sql<string | null>`${evalRunCases.result}::text`,
-    })
-    .from(evalRunCases)
-    .innerJoin(evalCaseVersions, isItsVersion)
-    .where(and(isOfRun(key), sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (${selection})`));
-  const texts = new Map(rows.map((row) => [`${row.place}.${row.trial}`, row]));
-  return cases.flatMap((one) => {
-    const { caseText, resultText } = texts.get(`${one.place}.${one.trial}`) ?? { caseText: null, resultText: null };
-    if (caseText === null) return [];
-    const result = resultText === null ? null : unescapeJson(resultText);
-    return [{ ...one, caseText: unescapeJson(caseText), resultText: result }];
-  });
+  const bytes = sql`(${estimatedBytes(payload)} + coalesce(${estimatedBytes(result)}, 0) + ${session.bytes})`;
+  const hasEnded = and(isOfRun(key), inArray(evalRunCases.status, ['done', 'error']), isNotNull(sessionId));
+  for (let last = { place: 0, trial: 0 }, isLast = false; !isLast; ) {
+    const ended = db
+      .select({
+        ...RUN_CASE,
+        payload,
+        result,
+        bytesBefore: bytesBefore(bytes, sql`${place}, ${trial}`).as('bytes_before'),
+        count: sql<number>`(count(*) over ())::int`.as('count'),
+      })
+      .from(evalRunCases)
+      .innerJoin(evalCaseVersions, isItsVersion)
+      .leftJoin(session.table, session.on)
+      .where(and(hasEnded, sql`(${place}, ${trial}) > (${last.place}::int, ${last.trial}::int)`))
+      .orderBy(place, trial)
+      .limit(PART_ROWS)
+      .as('ended');
+    const rows = await db
+      .select({
+        place: ended.place,
+        trial: ended.trial,
+        evalId: ended.evalId,
+        userId: ended.userId,
+        sessionId: sql<string>`${ended.sessionId}`,
+        lastSequence: ended.lastSequence,
+        failedTurn: ended.failedTurn,
+        error: ended.error,
+        caseText: sql<string>`${ended.payload}::text`,
+        resultText: sql<string | null>`${ended.result}::text`,
+        count: ended.count,
+      })
+      .from(ended)
+      .where(lt(ended.bytesBefore, PART_BYTES))
+      .orderBy(ended.place, ended.trial);
+    isLast = rows.length === (rows[0]?.count ?? 0);
+    last = rows.at(-1) ?? last;
+    yield rows.map(({ count: _count, caseText, resultText, ...one }) => ({
+      ...one,
+      caseText: unescapeJson(caseText),
+      resultText: resultText === null ? null : unescapeJson(resultText),
+    }));
+  }
 }
 
 const MAX_REASON = 1_000;

@@ -232,7 +232,9 @@ export interface RunCase {
 
 export type Outcome = Pick<ScoredCase, 'finalStatus' | 'overall' | 'uses'>;
 
-export interface CaseTexts {
+/** A case of a run that ended with a result or an error. */
+export interface EndedCase extends Omit<RunCase, 'status'> {
+  sessionId: string;
   /** JSON text of the case at the time of the request. */
   caseText: string;
   /** JSON text of the case's scores; null if the case has no scores. */

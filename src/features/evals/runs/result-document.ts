@@ -10,9 +10,9 @@ import { listHistories } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase } from '../cases/eval-case.ts';
 import { computeCost } from '../scoring/cost.ts';
-import { listRunCases, readRunCases } from './eval-run-store.ts';
-import { inParts, withShortTexts } from '../sets/bounds.ts';
-import type { CaseTexts, EvalRun, RunCase } from './eval-run.ts';
+import { listEndedCases } from './eval-run-store.ts';
+import { withShortTexts } from '../sets/bounds.ts';
+import type { EndedCase, EvalRun, EvalRunKey } from './eval-run.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** A completed case with its scores, or with the reason why it could not be completed. */
@@ -107,27 +107,19 @@ function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...tur
   };
 }
 
-/** Yields the completed cases of a run as JSON with their actual turns, page by page, in the order of the set. */
+/** Yields the ended cases of a run as JSON with their actual turns, page by page, in the order of the set. */
 export async function* readResult(
   db: Database,
-  appName: string,
-  { runId, evalSetId }: Pick<EvalRun, 'runId' | 'evalSetId'>,
+  key: EvalRunKey & Pick<EvalRun, 'evalSetId'>,
 ): AsyncGenerator<string[]> {
-  const key = { appName, runId };
   const prices = await listModelPrices(db);
-  for (const part of inParts((await listRunCases(db, key)).filter(hasEnded))) {
-    const cases = await readRunCases(db, key, part);
-    const histories = await listHistories(db, appName, cases);
-    yield cases.map((one, place) => toCaseText(evalSetId, toFinishedCase(one, histories[place] ?? [], prices)));
+  for await (const cases of listEndedCases(db, key)) {
+    const histories = await listHistories(db, key.appName, cases);
+    yield cases.map((one, place) => toCaseText(key.evalSetId, toFinishedCase(one, histories[place] ?? [], prices)));
   }
 }
 
-type EndedCase = RunCase & { sessionId: string };
-
-const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
-  (one.status === 'done' || one.status === 'error') && one.sessionId !== null;
-
-function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
+function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
   // Events after the case's last turn are ignored, because a person may have continued the session in the ADK Web UI.
   const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);

@@ -144,7 +144,7 @@ export const evalResultOperations = [
       if (!run || !named || ![named.evalSetResultId, named.evalSetResultName].includes(evalResultId)) throw notFound();
       const { evalSetResultId, evalSetResultName, creationTimestamp } = named;
       const head = { evalSetResultId, evalSetResultName, creationTimestamp, evalSetId: run.evalSetId };
-      const cases = readResult(database.reads, appName, run);
+      const cases = readResult(database.reads, { appName, ...run });
       const text = await streamList(cases, `${JSON.stringify(head).slice(0, -1)},"evalCaseResults":[`, ']}');
       return sendCompressed(request, response, text);
     },
@@ -168,12 +168,14 @@ export async function runAndRead(
   call: RunCall,
 ): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
-  const start = async (inside: EvalContext) => (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
-  const runId = await once(context, { operationId }, call, start);
-  const run =
-    runId !== '' &&
-    (await waitForRun(context, { appName: path.appName, runId }, principal, toDisconnectSignal(response)));
-  return run ? readResult(context.database.reads, path.appName, run) : noPages();
+  let isNew = false;
+  const start = async (inside: EvalContext) => {
+    isNew = true;
+    return (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
+  };
+  const run = { ...path, runId: await once(context, { operationId }, call, start) };
+  const hasEnded = run.runId !== '' && (await waitForRun(context, run, isNew, toDisconnectSignal(response)));
+  return hasEnded ? readResult(context.database.reads, run) : noPages();
 }
 
 /**

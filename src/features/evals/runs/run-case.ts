@@ -14,7 +14,7 @@ import { toUses } from '../scoring/cost.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
-import { beginTurn, toSessionKey, type TurnsEnd } from './begin-turn.ts';
+import { takeTurn, toSessionKey, type TurnsEnd } from './take-turn.ts';
 import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring/score-case.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
@@ -23,24 +23,19 @@ const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
 /**
- * Takes one step of a case: begins its next turn, or scores it after the last one.
- * @returns the outcome of the case; `undefined` if a turn has begun, whose invocation adds the case's job again
+ * Runs a case from its newest turn on: takes its turns and scores them.
+ * @returns the outcome; `undefined` if a turn goes on in another process, whose end makes the case's job due
  */
-export async function takeStep(
+export async function runCase(
   context: EvalContext,
-  current: RunningCase,
+  claimed: RunningCase,
   signal: AbortSignal,
 ): Promise<CaseOutcome | undefined> {
   const { db } = context.database;
-  const { lastTurn, sessionCount } = current;
-  if (lastTurn && isStopped(lastTurn.status) && !isPoison(context, lastTurn) && sessionCount < MAX_SESSIONS) {
-    const sessionId = await restartCase(db, current);
-    if (sessionId === undefined) throw jobLost();
-    return takeStep(context, { ...current, sessionId, sessionCount: sessionCount + 1, lastTurn: undefined }, signal);
-  }
-  const evalCase = readStoredCase(current.caseText);
-  const agent = context.agents.get(current.appName);
-  if (!agent) throw new NotFoundError(`App not found: ${current.appName}`);
+  const agent = context.agents.get(claimed.appName);
+  if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
+  const evalCase = readStoredCase(claimed.caseText);
+  let current = claimed;
   const toScoringContext = async (): Promise<ScoringContext> => {
     // The agent is prepared without MCP servers, because only its model is used: as simulated user and as judge.
     const prepared = await agent.prepare({ mcpServers: [] }, signal, current.userId);
@@ -48,8 +43,15 @@ export async function takeStep(
     const scoring = toScoring({ ...prepared, spend }, context.config.EVALS_JUDGE_MODEL, evalCase, signal);
     return { ...scoring, own: agent.evals?.metrics };
   };
-  const end = await endTurns(context, current, evalCase, toScoringContext);
-  if (!end) return undefined;
+  let end = toTurnsEnd(context, current);
+  while (!end) {
+    const { status } = current.lastTurn ?? {};
+    if (status === 'running' || status === 'queued') return undefined;
+    if (status && isStopped(status)) current = await restart(db, current);
+    const step = await takeTurn(context, current, evalCase, toScoringContext);
+    if ('turn' in step) current = { ...current, lastTurn: step };
+    end = 'turn' in step ? toTurnsEnd(context, current) : step;
+  }
   const history = await findHistory(db, toSessionKey(current));
   // Later events are ignored, because a user may have continued the session after the judged run.
   const events = (history?.events ?? []).slice(0, current.lastSequence ?? undefined);
@@ -64,25 +66,23 @@ export async function takeStep(
   return { ...outcome, ...verdict, ...(verdict.scored ? { scored: { ...verdict.scored, ...details } } : {}) };
 }
 
-/** True if the turn has crashed as many processes as may begin one invocation: it may be what crashes them. */
-const isPoison = ({ limits }: EvalContext, { attempt }: NonNullable<RunningCase['lastTurn']>): boolean =>
-  attempt > 1 && attempt >= limits.attempts;
-
-/** Begins the next turn of a case. @returns `undefined` if it has begun, or how the turns have ended */
-async function endTurns(
-  context: EvalContext,
-  current: RunningCase,
-  evalCase: StoredCase,
-  toScoringContext: () => Promise<ScoringContext>,
-): Promise<TurnsEnd | undefined> {
-  const { isJudging, lastTurn } = current;
+/** How the turns of a case have ended; `undefined` if there may be a next one. */
+function toTurnsEnd({ limits }: EvalContext, { isJudging, lastTurn, sessionCount }: RunningCase): TurnsEnd | undefined {
   if (isJudging) return {};
-  if (lastTurn && isStopped(lastTurn.status)) {
-    const message = isPoison(context, lastTurn) ? lastTurn.error : INTERRUPTED;
-    return { error: { message, failedTurn: lastTurn.turn } };
-  }
-  if (lastTurn?.status === 'failed') return { error: { message: lastTurn.error, failedTurn: lastTurn.turn } };
-  return beginTurn(context, current, evalCase, toScoringContext);
+  if (!lastTurn) return undefined;
+  const { turn: failedTurn, status, attempt, error } = lastTurn;
+  // True if the turn has crashed as many processes as may begin one invocation: it may be what crashes them.
+  const isPoison = isStopped(status) && attempt > 1 && attempt >= limits.attempts;
+  if (status === 'failed' || isPoison) return { error: { message: error, failedTurn } };
+  if (isStopped(status) && sessionCount >= MAX_SESSIONS) return { error: { message: INTERRUPTED, failedTurn } };
+  return undefined;
+}
+
+/** Gives a case a new session. @throws {LeaseLostError} if another process has done so, or the case has ended */
+async function restart(db: Database, current: RunningCase): Promise<RunningCase> {
+  const sessionId = await restartCase(db, current);
+  if (sessionId === undefined) throw jobLost();
+  return { ...current, sessionId, sessionCount: current.sessionCount + 1, lastTurn: undefined };
 }
 
 /** Charges judge calls to the token budget of the run. @throws {LimitError} if a call may use more than is left */

@@ -7,20 +7,20 @@ import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { type CaseOutcome, endCase, findRunningCase } from './case-store.ts';
 import { CANCEL_TOPIC, MAX_PARALLELISM } from './eval-run.ts';
-import { takeStep } from './run-case.ts';
+import { runCase } from './run-case.ts';
 
 /** Maximum pause between polls. Workers poll, because a connection pooler may not pass on notifications (LISTEN). */
 const MAX_PAUSE_MS = 30_000;
-/** Back-off of a step that could not be taken: the session is busy, or this process or the database has no room. */
+/** Back-off of a turn that could not begin: the session is busy, or this process or the database has no room. */
 const RETRY = { attempts: Infinity, firstMs: 250, maxMs: 10_000 };
 
 /** Milliseconds of retrying to store an outcome, because judges would have to be asked again. */
 const PATIENCE_MS = 10_000;
 
 /**
- * Runs the cases of evaluation runs until the process drains. A case is a chain of steps: each job takes one, and the
- * invocation that it starts, a turn, adds the job again when it ends, in whichever process. A turn that begins here
- * keeps its job's place, so that evaluations never have all of the process's invocations.
+ * Runs the cases of evaluation runs until the process drains. A case is a job, whose process takes the turns of the case
+ * as invocations and scores them. If another process takes over a turn, its end makes the job due again. A job keeps its
+ * place in this process during its turns, so that evaluations never have all of the process's invocations.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
   return runJobs<{ job: Job }>(context, {
@@ -39,11 +39,10 @@ export function runEvalCases(context: EvalContext): Promise<void> {
 
 async function runJob(context: EvalContext, job: Job, signal: AbortSignal): Promise<JobEnd> {
   const current = await findRunningCase(context.database.db, job);
-  const { status } = current?.lastTurn ?? {};
-  // An open turn adds the job again when it ends.
-  if (!current || status === 'running' || status === 'queued') return 'done';
-  const outcome = await takeStep(context, current, signal).catch((error: unknown) => toOutcome(context, error, signal));
-  if (outcome && !(await end(context, job, outcome))) throw jobLost();
+  const outcome =
+    current && (await runCase(context, current, signal).catch((error: unknown) => toOutcome(context, error, signal)));
+  if (!outcome) return 'done';
+  if (!(await end(context, job, outcome))) throw jobLost();
   return 'stored';
 }
 

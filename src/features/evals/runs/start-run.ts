@@ -9,10 +9,10 @@ import type { Database } from '../../../platform/db/database.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { type EvalSetKey, evalSetNotFound, findSetModes } from '../sets/eval-set-store.ts';
+import { type EvalSetKey, evalSetNotFound } from '../sets/eval-set-store.ts';
 import { checkMetricsSize, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
-import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
+import { findRunStatus, insertEvalRun, listEvalRuns } from './eval-run-store.ts';
 import {
   DEFAULT_JUDGE_TOKENS,
   DEFAULT_PARALLELISM,
@@ -22,7 +22,7 @@ import {
   runEvalSchema,
   runTopic,
 } from './eval-run.ts';
-import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
+import { findRunnableSet, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 import { checkMetrics } from '../scoring/score-case.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
@@ -32,7 +32,7 @@ export const MAX_OPEN_RUNS = 100;
 
 /** Maximum pause between polls of a run, because notifications may be lost. */
 const POLL_MS = 1_000;
-/** Minimum pause between polls of a run. Each poll counts all cases of the run. */
+/** Minimum pause between polls of a run. Each poll of a follower counts all cases of the run. */
 const PAUSE_MS = 50;
 /** Default user id of a case's session, as in ADK. */
 const TEST_USER = 'test_user_id';
@@ -58,7 +58,7 @@ export async function startRun(
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
   const requestedBy = getRequester(principal);
-  const set = await findSetModes(database.db, { ...key, ownerId: requestedBy });
+  const set = await findRunnableSet(database.db, { ...key, ownerId: requestedBy });
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   const { userSimulatorConfig: userSimulator, parallelism, maxJudgeTokens } = body;
   const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
@@ -66,7 +66,7 @@ export async function startRun(
   checkMetricsSize(metrics, userSimulator);
   checkMetrics(metrics, { own: agent.evals?.metrics }, isOther);
   const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
-  const cases = chooseCases(key, await listRunnableCases(database.db, key), evalIds);
+  const cases = chooseCases(key, set.cases, evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
   const modelExecutionMode = toExecutionMode(body.modelExecutionMode, set.modelExecutionMode);
@@ -130,24 +130,36 @@ export async function findRun(
   return (await listEvalRuns(db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
+type FollowContext = Pick<InvocationContext, 'database' | 'notifications'>;
+
 /** Yields the run now and after each change, until it has ended or `signal` aborts; nothing without a run. */
-export async function* followRun(
-  context: Pick<InvocationContext, 'database' | 'notifications'>,
+export const followRun = (
+  context: FollowContext,
   key: EvalRunKey,
   principal: Principal,
   signal: AbortSignal,
-): AsyncGenerator<EvalRun> {
+): AsyncGenerator<EvalRun> => follow(context, key, () => findRun(context.database.db, key, principal), signal);
+
+/** @param isNew - the run has just begun, so that the first read comes after the first notification */
+async function* follow<Run extends Pick<EvalRun, 'status'>>(
+  { notifications }: FollowContext,
+  { runId }: EvalRunKey,
+  find: () => Promise<Run | undefined>,
+  signal: AbortSignal,
+  isNew = false,
+): AsyncGenerator<Run> {
   const wakeup = new Wakeup();
-  const unsubscribe = context.notifications.subscribe(runTopic(key.runId), wakeup.wake);
+  const unsubscribe = notifications.subscribe(runTopic(runId), wakeup.wake);
   try {
+    if (isNew) await wakeup.wait(POLL_MS, signal);
     for (let before = ''; !signal.aborted; ) {
       wakeup.reset();
-      const run = await findRun(context.database.db, key, principal);
+      const run = await find();
       if (!run) return;
       const now = JSON.stringify(run);
       if (now !== before) yield run;
       before = now;
-      if (run.endTime !== null) return;
+      if (run.status !== 'queued' && run.status !== 'running') return;
       await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
       await wakeup.wait(POLL_MS, signal);
     }
@@ -156,17 +168,19 @@ export async function* followRun(
   }
 }
 
-/** Waits for a run's end; `undefined` if `signal` aborts first, because the client has disconnected. */
+/** Waits for a run's end. @returns false if `signal` aborts first, because the client has disconnected */
 export async function waitForRun(
   context: InvocationContext,
   key: EvalRunKey,
-  principal: Principal,
+  isNew: boolean,
   signal: AbortSignal,
-): Promise<EvalRun | undefined> {
-  for await (const run of followRun(context, key, principal, AbortSignal.any([signal, context.draining]))) {
-    if (run.status === 'done') return run;
-    if (run.status === 'cancelled') throw new ConflictError(`The evaluation run ${key.runId} was cancelled.`);
+): Promise<boolean> {
+  const either = AbortSignal.any([signal, context.draining]);
+  const find = () => findRunStatus(context.database.db, key);
+  for await (const { status } of follow(context, key, find, either, isNew)) {
+    if (status === 'done') return true;
+    if (status === 'cancelled') throw new ConflictError(`The evaluation run ${key.runId} was cancelled.`);
   }
-  if (!context.draining.aborted) return undefined;
+  if (!context.draining.aborted) return false;
   throw new UnavailableError(`This process stops; the evaluation run ${key.runId} goes on elsewhere.`);
 }

@@ -47,8 +47,8 @@ export function withShortTexts<Value>(value: Value, maxLength: number): Value {
 }
 
 /** Maximum number of rows of a batch, and maximum size of a batch in bytes. A larger row is a batch by itself. */
-const PART_ROWS = 200;
-const PART_BYTES = 4_194_304;
+export const PART_ROWS = 200;
+export const PART_BYTES = 4_194_304;
 
 /** Divides rows, by their estimated sizes, into batches that are each read by a statement. */
 export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {

@@ -50,14 +50,8 @@ export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
 /** SQL condition that selects the sets of an owner; no condition if `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
-  const { modelExecutionMode, toolExecutionMode } = evalSets;
-  const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
-  return row;
-}
-
 export const evalSetExists = async (db: Database, key: EvalSetKey): Promise<boolean> =>
-  (await findSetModes(db, key)) !== undefined;
+  (await db.$count(evalSets, isSet(key))) > 0;
 
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
 

@@ -4,7 +4,13 @@ import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeR
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
-import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../../invocations/context.ts';
+import {
+  type InvocationContext,
+  type InvocationEnd,
+  type InvocationRequest,
+  newInvocationId,
+} from '../../../invocations/context.ts';
+import type { Invocation } from '../../../invocations/invocation.ts';
 import { findAgent } from '../../../invocations/session-claim.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
@@ -12,7 +18,7 @@ import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { insertSession, checkReached } from '../../../conversation/sessions/session-store.ts';
 import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
 import { toEvalInvocations } from '../cases/turns.ts';
-import type { RunningCase } from './case-store.ts';
+import type { LastTurn, RunningCase } from './case-store.ts';
 
 import { getCalls, getText, type Turn } from '../metrics/turn.ts';
 import type { ScoringContext } from '../scoring/score-case.ts';
@@ -33,17 +39,17 @@ export const toSessionKey = ({ appName, userId, sessionId }: RunningCase): Sessi
 });
 
 /**
- * Begins the next turn of a case in the case's session, and runs it as long as this process can. The claim of its
- * invocation ends the case's job, so a turn begins once, and never after the case was cancelled.
- * @returns `undefined` if the turn has begun, or how the turns have ended
+ * Takes the next turn of a case in the case's session. The claim of its invocation checks the case's job, so a turn
+ * begins once, and never after the case was cancelled.
+ * @returns the turn, which is running if it goes on in another process; or how the turns have ended
  * @throws errors after which a retry in any process may succeed
  */
-export async function beginTurn(
+export async function takeTurn(
   context: InvocationContext,
   current: RunningCase,
   evalCase: StoredCase,
   toScoringContext: () => Promise<ScoringContext>,
-): Promise<TurnsEnd | undefined> {
+): Promise<LastTurn | TurnsEnd> {
   const turn = current.lastTurn ? current.lastTurn.turn + 1 : 0;
   let hasBegun = false;
   try {
@@ -58,7 +64,7 @@ export async function beginTurn(
     if (!content) return {};
     // A process that stops begins nothing.
     context.draining.throwIfAborted();
-    await invokeTurn(context, current, expected, {
+    const { invocation } = await invokeTurn(context, current, expected, {
       key: toSessionKey(current),
       invocationId: newInvocationId(context),
       content,
@@ -71,16 +77,24 @@ export async function beginTurn(
       job: { ...current.job, kind: EVALUATION_JOB, step: turn },
       onAccepted: () => (hasBegun = true),
     });
-    return undefined;
+    return toLastTurn(turn, invocation);
   } catch (error) {
     if (!hasBegun && (context.draining.aborted || mayBeginLater(error))) throw error;
     if (!(error instanceof AppError)) context.log.error({ err: error }, 'a turn of an evaluation case failed');
-    // Whichever process ends the invocation, its end adds the job again.
-    if (hasBegun) return undefined;
+    if (hasBegun) return toLastTurn(turn);
     const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
     return { error: { message, failedTurn: turn } };
   }
 }
+
+/** Without the stored end of a turn, which was lost or is another process's to store, the turn counts as running. */
+const toLastTurn = (turn: number, invocation?: Invocation): LastTurn => ({
+  turn,
+  status: invocation?.status ?? 'running',
+  attempt: 1,
+  error: invocation?.error?.message ?? '',
+});
+
 /** Creates the session of a case. @throws {AppError} if the case's history cannot be copied. */
 async function beginSession(db: Database, key: SessionKey, { state, history }: StoredCase): Promise<void> {
   if (history) return copyHistory(db, key, history);
@@ -122,16 +136,13 @@ async function invokeTurn(
   { modelExecutionMode, toolExecutionMode, userId }: RunningCase,
   expected: Turn | undefined,
   request: InvocationRequest,
-): Promise<void> {
-  if (modelExecutionMode === 'live' && toolExecutionMode === 'live') {
-    await invoke(context, request);
-    return;
-  }
+): Promise<InvocationEnd> {
+  if (modelExecutionMode === 'live' && toolExecutionMode === 'live') return invoke(context, request);
   if (!expected) throw new AgentError('model_failed', 'A simulated conversation has no stored answers: run it live.');
   const storedTurn = new StoredTurn(expected, { modelExecutionMode, toolExecutionMode });
   const prepared = await findAgent(context, request).prepare({}, context.stopping, userId, storedTurn.serverTools);
   try {
-    await invoke(context, { ...request, prepared: storedTurn.wrap(prepared) });
+    return await invoke(context, { ...request, prepared: storedTurn.wrap(prepared) });
   } finally {
     await prepared.close();
   }
