@@ -74,27 +74,12 @@ export interface Lease {
  * @throws {LeaseLostError} if an earlier try succeeded unnoticed, and another process has taken the session over since;
  *   or if another process has the invocation's job
  */
-export const claimSession = (
+export async function claimSession(
   db: Database,
   lease: Lease,
   events: NewEvent[],
   createSession: boolean | 'new',
-): Promise<boolean> =>
-  claim(db, lease, events, {
-    p_is_queued: false,
-    p_creates: createSession !== false,
-    p_is_new: createSession === 'new',
-  });
-
-/** Claims the session for the first invocation in its queue. Of several processes the first wins. */
-export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
-  claim(db, lease, events, { p_is_queued: true, p_creates: false, p_is_new: false });
-
-async function claim(
-  db: Database,
-  lease: Lease,
-  events: NewEvent[],
-  how: { p_is_queued: boolean; p_creates: boolean; p_is_new: boolean },
+  isQueued = false,
 ): Promise<boolean> {
   type Claimed = {
     claimed: boolean;
@@ -107,7 +92,9 @@ async function claim(
   const call = callFunction<Claimed>(db, 'claim_session', {
     ...toLeaseParameters(lease),
     ...toEventParameters(db, lease.key, events),
-    ...how,
+    p_is_queued: isQueued,
+    p_creates: createSession !== false,
+    p_is_new: createSession === 'new',
     p_read: lease.readToken,
     p_request: lease.storedRequest && escapeJson(lease.storedRequest),
     p_is_eval: isEvalSession(lease.key.sessionId),
@@ -131,6 +118,10 @@ async function claim(
   }
   return claimed;
 }
+
+/** Claims the session for the first invocation in its queue. Of several processes the first wins. */
+export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
+  claimSession(db, lease, events, false, true);
 
 const toJobText = ({ kind, userId, id, token, step }: JobStep) => JSON.stringify({ kind, userId, id, token, step });
 const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);

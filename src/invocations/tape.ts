@@ -3,7 +3,7 @@ import type { AgentOverrides } from '../agent/definition/agent.ts';
 import { HOOKS, type Hooks } from '../agent/definition/hooks.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
 import { findPlaceholders } from '../agent/loop/instruction.ts';
-import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
+import type { ObservedAgent } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
 /** What an agent passes to its model in addition to the conversation. */
@@ -128,7 +128,7 @@ export function toPrompt(
   return { prompt, hash: sha256(JSON.stringify(prompt)) };
 }
 
-export class TapeRecorder implements RunObserver {
+export class TapeRecorder {
   readonly #start: number;
   readonly #state: JsonObject;
   readonly #payload: TapePayload;

@@ -137,7 +137,7 @@ async function* callProvider(
   toolChoice: ToolChoice | undefined,
 ): AsyncGenerator<NewEvent, NewEvent, void> {
   const { agent, signal } = turn;
-  const { streaming, observer } = invocation.input;
+  const { streaming, observer, onRequest } = invocation.input;
   const ended = new AbortController();
   const marks = agent.hooks && newMarks();
   // Created once and copied for each partial event, because a response can have hundreds that differ only in their new
@@ -168,7 +168,7 @@ async function* callProvider(
     };
     const outgoing = marks ? forHooks(request) : request;
     call.request = outgoing;
-    observer?.request?.(agent, request, outgoing);
+    onRequest?.(agent, request, outgoing);
     const replacement = marks && (await runBeforeModelHooks(invocation, turn, outgoing, pieces, marks));
     step = observer?.modelCall?.(agent, request, outgoing);
     if (replacement) answer = await toAnswered(invocation, turn, replacement, call);

@@ -44,6 +44,11 @@ export interface RunInput {
   newId(): string;
   observer?: RunObserver | undefined;
   /**
+   * Called with each model request, before hooks change it. `sent` is the copy that hooks may change, with an abort
+   * signal for this call alone.
+   */
+  onRequest?: ((agent: ObservedAgent, request: ModelRequest, sent: ModelRequest) => void) | undefined;
+  /**
    * Called before each model call: reserves its cost in the budgets, and returns the request to send (it may allow
    * fewer output tokens); `undefined` if there are no budgets. `end` releases the reservation.
    * @throws {AgentError} if a budget forbids the call
@@ -94,8 +99,6 @@ export interface ObservedStep<Result> {
 
 /** Traces or records an invocation's model and tool calls while they happen. The methods never block or throw. */
 export interface RunObserver {
-  /** Called before hooks run. `sent` is the copy that hooks may change, with an abort signal for this call alone. */
-  request?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): void;
   /** `end` gets the event of the model call. `sent` is the request after the hooks changed it. */
   modelCall?(agent: ObservedAgent, request: ModelRequest, sent: ModelRequest): ObservedStep<NewEvent> | undefined;
   toolCall?(
@@ -114,16 +117,16 @@ export interface InvocationObserver extends RunObserver {
 }
 
 /** If several observers supply a trace context, the first is used. */
-export const observeAll = (observers: (RunObserver | undefined)[]): RunObserver => ({
-  request(...call) {
-    for (const observer of observers) observer?.request?.(...call);
-  },
-  modelCall: (...call) => together(observers.flatMap((observer) => observer?.modelCall?.(...call) ?? [])),
-  toolCall: (...call) => together(observers.flatMap((observer) => observer?.toolCall?.(...call) ?? [])),
-  event(event) {
-    for (const observer of observers) observer?.event?.(event);
-  },
-});
+export function observeAll(observers: readonly RunObserver[]): RunObserver | undefined {
+  if (observers.length < 2) return observers[0];
+  return {
+    modelCall: (...call) => together(observers.flatMap((observer) => observer.modelCall?.(...call) ?? [])),
+    toolCall: (...call) => together(observers.flatMap((observer) => observer.toolCall?.(...call) ?? [])),
+    event(event) {
+      for (const observer of observers) observer.event?.(event);
+    },
+  };
+}
 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,

@@ -132,15 +132,19 @@ const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\
 const TOKENS_AT_ONCE = 200_000;
 
 function countTokens(value: string): number {
-  const words = value.match(/\S+/g) ?? [];
-  return words.reduce((sum, word) => sum + Math.ceil(word.length / 4), 0);
+  let count = 0;
+  for (const word of value.match(/\S+/g) ?? []) count += Math.ceil(word.length / 4);
+  return count;
 }
 
-const countParts = (content: Content) =>
-  getParts(content).reduce((sum, part) => {
-    const data: JsonObject | null | undefined = part.functionCall?.args ?? part.functionResponse?.response;
-    return sum + countTokens(part.text ?? '') + (data ? countTokens(JSON.stringify(data)) : 0);
-  }, 0);
+function countParts(content: Content): number {
+  let count = 0;
+  for (const { text, functionCall, functionResponse } of getParts(content)) {
+    const data = functionCall?.args ?? functionResponse?.response;
+    count += countTokens(text ?? '') + (data ? countTokens(JSON.stringify(data)) : 0);
+  }
+  return count;
+}
 
 async function countUsage({ instruction, contents }: ModelRequest, content: Content) {
   let promptTokenCount = countTokens(instruction);

@@ -1,4 +1,5 @@
 import { type Tool, toParameters } from '../definition/tool.ts';
+import { evaluate } from './arithmetic.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
 
@@ -13,5 +14,5 @@ export const calculator: Tool = {
   ),
   needsConfirmation: false,
   effect: 'none',
-  run: async (args) => ({ result: (await import('./arithmetic.ts')).evaluate(String(args['expression'])) }),
+  run: async (args) => ({ result: evaluate(String(args['expression'])) }),
 };

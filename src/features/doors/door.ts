@@ -1,14 +1,16 @@
-import type { Response } from 'express';
-import type { Part } from '../../core/content.ts';
+import type { Request, Response } from 'express';
+import type { z } from 'zod';
+import type { Content, Part } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { startOnce } from '../../invocations/background.ts';
 import { requestCancel } from '../../invocations/cancel.ts';
-import type { InvocationContext } from '../../invocations/context.ts';
+import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../invocations/context.ts';
 import { LocalRun } from '../../invocations/local-run.ts';
-import { disconnectSignal } from '../../invocations/wire-request.ts';
+import { disconnectSignal, type invocationHeaders, toInvocationOptions } from '../../invocations/wire-request.ts';
 import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
+import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
+import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import type { InvocationRef } from './handle.ts';
-import { toRun, type TurnCall, type TurnRequest } from './start-turn.ts';
 import { readTurn, type TurnStep, type WholeTurn } from './turn.ts';
 
 /**
@@ -16,12 +18,54 @@ import { readTurn, type TurnStep, type WholeTurn } from './turn.ts';
  * invocation, and the protocol's own code writes the answer: whole ({@link answerWhole}), or in frames as the steps come
  * (`sendEvents`). A client that comes back gives the invocation itself and only reads.
  */
-export interface DoorCall extends TurnCall {
+export interface DoorCall {
   context: InvocationContext;
+  headers: z.output<typeof invocationHeaders>;
+  request: Request;
+  response: Response;
+  /** True: a client that leaves before its response is complete cancels the turn that its request began. */
+  leavingCancels?: boolean;
+}
+
+/** A prompt, or answers to the calls of a paused invocation. */
+export interface TurnRequest extends Pick<InvocationRequest, 'overrides' | 'stateDelta'> {
+  content: Content;
+  /** Id of the paused invocation to resume; default: start a new one. */
+  resumedId?: string | undefined;
+  /** Id for the new invocation; default: a generated one. */
+  invocationId?: string;
+  /** Value that must be equal in a retry with the same idempotency key; default: session and content. */
+  identity?: unknown;
+  /** True (default): create a missing session. False: it must exist. `new`: it must not exist. */
+  createSession?: boolean | 'new';
+  /** `false`: do not store partial text; default: `true`. */
+  streaming?: boolean;
 }
 
 /** What a request asks for: a turn to start or resume, or the invocation that an earlier request started. */
-export type Asked = { key: SessionKey; turn: TurnRequest; headers?: TurnCall['headers'] } | InvocationRef;
+export type Asked = { key: SessionKey; turn: TurnRequest; headers?: DoorCall['headers'] } | InvocationRef;
+
+export function toRun(
+  context: Pick<InvocationContext, 'newId'>,
+  key: SessionKey,
+  { identity, ...turn }: TurnRequest,
+  headers: DoorCall['headers'],
+): InvocationRequest {
+  const { content, resumedId, invocationId = resumedId ?? newInvocationId(context), overrides, stateDelta } = turn;
+  const { createSession = true, streaming = true } = turn;
+  return {
+    key,
+    invocationId,
+    resumes: resumedId !== undefined,
+    content,
+    overrides,
+    stateDelta,
+    createSession,
+    streaming,
+    inBackground: true,
+    ...toInvocationOptions(headers, identity ?? [key, content, resumedId, overrides]),
+  };
+}
 
 /**
  * Starts an invocation that continues if this process ends, and also if the client disconnects, unless `leavingCancels`
@@ -94,4 +138,25 @@ export async function answerWhole<Whole>(
     await onEvent?.(step);
   }
   return left(!signal.aborted);
+}
+
+/**
+ * Sends data as server-sent events until they end, the client disconnects or this process drains.
+ * @param toExpired - builds the last event, which is sent if the credential becomes invalid
+ * @param toName - returns the name of an event; default: no name
+ */
+export async function sendEvents(
+  { draining }: Pick<InvocationContext, 'draining'>,
+  response: Response,
+  toExpired: (message: string) => object,
+  read: (signal: AbortSignal) => AsyncIterable<object | string>,
+  toName: (data: object) => string | undefined = () => undefined,
+): Promise<{ kind: 'sent' }> {
+  const toData = (data: object | string) => (typeof data === 'string' ? data : JSON.stringify(data));
+  const expired = `data: ${toData(toExpired(NOT_VALID_ANY_MORE))}\n\n`;
+  const stream = openEventStream(response, { comments: true, isJoined: true, expired });
+  for await (const data of read(AbortSignal.any([stream.signal, draining])))
+    await stream.send(toData(data), undefined, typeof data === 'string' ? undefined : toName(data));
+  stream.end();
+  return { kind: 'sent' };
 }

@@ -1,8 +1,11 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
 import { type FunctionCall, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { ConflictError } from '../../core/errors.ts';
-import type { Event } from '../../core/event.ts';
+import { type Event, withoutRewound } from '../../core/event.ts';
 import { isExactInteger } from '../../core/exact-json.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { InvocationContext } from '../../invocations/context.ts';
 
 /** A tool call that a person or the client has to answer, or has answered. */
 export interface ExternalCall {
@@ -45,6 +48,21 @@ export function listExternalCalls(
     calls.flatMap(({ kind, toolCallId, answeredBy }) => (kind === 'confirmation' && !answeredBy ? toolCallId : [])),
   );
   return calls.filter(({ kind, id }) => kind === 'confirmation' || !awaitingConfirmation.has(id));
+}
+
+/** The newest paused invocation and its open calls. Events of a client are ignored: it must not invent calls. */
+export async function findPaused(
+  { feeds }: Pick<InvocationContext, 'feeds'>,
+  key: SessionKey,
+  history: SessionHistory | null | undefined,
+): Promise<{ invocationId: string; calls: ExternalCall[] } | undefined> {
+  if (!history) return undefined;
+  const isOwn = ({ id, author }: Event) => author !== 'user' && history.runtimeEventIds.has(id ?? '');
+  const waiting = listExternalCalls(withoutRewound(history.events), isOwn).filter(({ answeredBy }) => !answeredBy);
+  const invocationId = waiting.at(-1)?.invocationId;
+  const invocation = invocationId && (await feeds.readInvocation(key, invocationId));
+  if (!invocation || invocation.status !== 'paused') return undefined;
+  return { invocationId, calls: waiting.filter((call) => call.invocationId === invocationId) };
 }
 
 function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean) {

@@ -1,3 +1,4 @@
+import { getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import {
   findPlaceBefore,
@@ -152,6 +153,32 @@ async function* readStored(
     place = page.at(-1)?.sequence ?? place;
   }
   return place;
+}
+
+/**
+ * The part of an invocation that answers one request, for protocols in which an answer to a pause is a request of its
+ * own: from the answer to a call, or from the beginning, up to the next answer.
+ */
+export class Part {
+  /** Place of the latest step: `before` the part, `in` it or `after` it. */
+  place: 'before' | 'in' | 'after';
+  readonly #answeredCallId: string | undefined;
+  #isEmpty = true;
+
+  constructor({ answeredCallId }: Pick<InvocationRef, 'answeredCallId'>) {
+    this.place = answeredCallId === undefined ? 'in' : 'before';
+    this.#answeredCallId = answeredCallId;
+  }
+
+  /** Takes the next step. @returns its place */
+  take(step: TurnStep): Part['place'] {
+    if (step.kind !== 'event') return this.place;
+    const answers = step.event.author === 'user' ? getFunctionResponses(step.event.content) : [];
+    if (this.place === 'in' && !this.#isEmpty && answers.length > 0) this.place = 'after';
+    if (this.place === 'before' && answers.some(({ id }) => id === this.#answeredCallId)) this.place = 'in';
+    this.#isEmpty &&= this.place === 'before';
+    return this.place;
+  }
 }
 
 /** An incomplete event: partial text of it has come, but not the event. */

@@ -3,7 +3,7 @@ import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
 import { runsUnattended, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
-import type { ObservedAgent, RunObserver } from '../../agent/loop/run.ts';
+import type { ObservedAgent } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
@@ -56,7 +56,7 @@ interface MadeCall {
 }
 
 /** Gives models and tools their stored replies, and compares the new events with the stored ones. */
-export class Player implements RunObserver {
+export class Player {
   readonly differences: Differences;
   /** Why the replay stopped early; `undefined` while it runs. */
   stopped: string | undefined;

@@ -160,7 +160,7 @@ async function playLoop(
     eventBytes: limits.eventBytes,
     services,
     newId,
-    observer: player,
+    onRequest: (...call) => player.request(...call),
     onUnstoredEvent: async (event) => count(event),
   });
   try {

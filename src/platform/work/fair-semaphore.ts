@@ -107,7 +107,7 @@ export class FairSemaphore {
   #release(caller: string): void {
     this.#free += 1;
     this.#counts.add(caller, -1);
-    this.#serveNext();
+    if (this.#waiting.size > 0) this.#serveNext();
   }
 
   #serveNext(): void {

@@ -10,10 +10,9 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
 import { toCursor, readCursor } from '../../../platform/http/operation/cursor.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { answerWhole, type Asked, begin, type DoorCall, toReply } from '../door.ts';
+import { answerWhole, type Asked, begin, type DoorCall, toReply, type TurnRequest } from '../door.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, toResponse } from '../open-calls.ts';
-import type { TurnRequest } from '../start-turn.ts';
 import { readTurn, readWholeTurns, type WholeTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, getParams, listParams, sendParams, taskParams } from './params.ts';
@@ -119,10 +118,8 @@ function toAnswers(task: Task, { parts }: A2aMessage): ReturnType<typeof answerC
   });
 }
 
-const ALL: TaskView = {};
-
 /** @throws {A2aError} if the task does not exist */
-async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view = ALL): Promise<Task> {
+async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view: TaskView = {}): Promise<Task> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
   const [task] = await readTasks(call, [{ key, invocationId, invocation }], view);
@@ -140,7 +137,7 @@ async function readTasks(
   return turns.map((turn) => ({ ...turn, base }));
 }
 
-const findTask = (call: A2aCall, taskId: string, view = ALL) => readTask(call, toRef(call, taskId), view);
+const findTask = (call: A2aCall, taskId: string, view: TaskView = {}) => readTask(call, toRef(call, taskId), view);
 
 /** Removes the events before the client's own message if the client's credential lacks the scope `read`. */
 function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage): Task {

@@ -5,7 +5,7 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { type Call, loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, idInPath } from '../../../platform/http/operation/parameters.ts';
 import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
-import { doorOwner, doorParameters, doorQuery } from '../start-turn.ts';
+import { doorOwner, doorParameters, doorQuery } from '../door-user.ts';
 import { refusal, toRefusal } from './errors.ts';
 import { getParams, listParams } from './params.ts';
 import type { A2aContext } from './methods.ts';

@@ -8,7 +8,8 @@ import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
-import { sendEvents, toDoorUser, type TurnCall } from '../start-turn.ts';
+import { type DoorCall, sendEvents } from '../door.ts';
+import { toDoorUser } from '../door-user.ts';
 import { readVersion, toCard } from './card.ts';
 import { A2aError, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
@@ -42,7 +43,9 @@ const METHODS: Record<A2aMethod, (call: A2aCall, params: JsonObject) => Result> 
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
-export interface A2aRequest extends TurnCall, Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
+export interface A2aRequest
+  extends Omit<DoorCall, 'context'>,
+    Pick<Call<never, never, never, never>, 'principal' | 'countAgain'> {
   path: { appName: string; taskId?: string; configId?: string };
   query: { user_id?: string | undefined };
   body?: string | undefined;

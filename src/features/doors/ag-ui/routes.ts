@@ -5,7 +5,7 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, appSessionPath } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
-import { doorOwner as owner, doorParameters, doorQuery as query, toDoorKey } from '../start-turn.ts';
+import { doorOwner as owner, doorParameters, doorQuery as query, toDoorKey } from '../door-user.ts';
 import { runInputSchema } from './input.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 

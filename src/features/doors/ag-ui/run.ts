@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { Response } from 'express';
 import { toClientTools } from '../../../agent/definition/client-tools.ts';
-import { getFunctionResponses, getParts, type JsonObject } from '../../../core/content.ts';
+import { getParts, type JsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
@@ -12,11 +12,10 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import { begin } from '../door.ts';
+import { begin, type DoorCall, sendEvents } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
-import type { ExternalCall } from '../open-calls.ts';
-import { findPaused, sendEvents, type TurnCall } from '../start-turn.ts';
-import { readTurn, type TurnStep } from '../turn.ts';
+import { type ExternalCall, findPaused } from '../open-calls.ts';
+import { Part, readTurn, type TurnStep } from '../turn.ts';
 import type { RunInput } from './input.ts';
 import { type Message, toEventMessages, toMessages, toNewest, toTextId } from './messages.ts';
 import { toNewContent } from './new-content.ts';
@@ -36,7 +35,7 @@ interface Run {
   mayRead: boolean;
 }
 
-type RunCall = TurnCall & { principal: Pick<Principal, 'scopes'> };
+type RunCall = Omit<DoorCall, 'context'> & { principal: Pick<Principal, 'scopes'> };
 
 /** Starts a run with the input's new part. A request with the id of an existing run attaches to that run. */
 export async function startRun(context: InvocationContext, key: SessionKey, input: RunInput, call: RunCall) {
@@ -102,6 +101,7 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
   if (mayRead) yield { type: 'STATE_SNAPSHOT', snapshot: history?.state ?? {} };
   let end: Pick<Invocation, 'status' | 'error'> | undefined;
   let isFirst = true;
+  const part = new Part({});
   const isOwn = (event: Event) => event.invocationId === invocationId;
   const earlierEvents = history?.events ?? [];
   // A client that may not read the thread gets no snapshot; it gets the run's earlier events again instead.
@@ -109,9 +109,8 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
   const after = firstOwn < 0 ? earlierEvents.length : firstOwn;
   const steps = invocationId === undefined ? IDLE : readTurn(context, { key, invocationId, after, run }, signal);
   for await (const step of steps) {
-    // The answer to a call starts another run. This run therefore ended when the invocation paused.
     if (step.kind === 'end') end = step.invocation;
-    else if (step.kind === 'event' && !isFirst && isAnswer(step.event)) end = { status: 'paused' };
+    else if (part.take(step) === 'after') end = { status: 'paused' };
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
@@ -139,8 +138,6 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
 }
 
 const IDLE = [{ kind: 'end', invocation: { status: 'succeeded' } as Invocation } as const];
-
-const isAnswer = ({ author, content }: Event) => author === 'user' && getFunctionResponses(content).length > 0;
 
 function* toMessagesSnapshot(events: readonly Event[]): Generator<Frame> {
   const { newest: messages, omitted } = toNewest(toMessages(events));

@@ -1,13 +1,11 @@
 import type { Response } from 'express';
-import { getFunctionResponses } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
-import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
+import { sendEvents } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
-import { sendEvents } from '../start-turn.ts';
-import { readTurn } from '../turn.ts';
+import { Part, readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
 /** Builds the id of a run. The id contains everything that is needed to stream the run. */
@@ -59,7 +57,7 @@ export async function sendRun(
   let count = 0;
   // Existing chunks come first, because a negative index is counted from their end.
   if (isFromEnd)
-    for await (const chunk of chunks.readSoFar()) {
+    for await (const chunk of chunks.read(new AbortController().signal, true)) {
       last.push(chunk);
       const before = last.length > -startIndex ? last.shift() : undefined;
       if (before && END.has(before.type)) ends.push(before);
@@ -91,7 +89,7 @@ class RunReader {
   readonly #context: InvocationContext;
   readonly #run: InvocationRef;
   readonly #writer: ChunkWriter;
-  #isShown: boolean;
+  readonly #part: Part;
   #hasBegun = false;
   #isOver = false;
   #after: number | undefined;
@@ -100,33 +98,23 @@ class RunReader {
     this.#context = context;
     this.#run = run;
     this.#writer = new ChunkWriter(version);
-    this.#isShown = run.answeredCallId === undefined;
+    this.#part = new Part(run);
   }
 
-  readSoFar(): AsyncGenerator<UiChunk> {
-    return this.#read(true, new AbortController().signal);
-  }
-
-  read(signal: AbortSignal): AsyncGenerator<UiChunk> {
-    return this.#read(false, signal);
-  }
-
-  async *#read(isSoFar: boolean, signal: AbortSignal): AsyncGenerator<UiChunk> {
+  /** Goes on after the chunks that were read before. */
+  async *read(signal: AbortSignal, isSoFar = false): AsyncGenerator<UiChunk> {
     if (!this.#hasBegun) yield { type: 'start', messageId: this.#run.invocationId };
     this.#hasBegun = true;
     if (this.#isOver) return;
     const turn = { ...this.#run, isSoFar, after: this.#after };
     for await (const step of readTurn(this.#context, turn, signal)) {
       if (step.kind === 'event') this.#after = step.sequence;
-      this.#isShown ||= step.kind === 'event' && isAnswerTo(step.event, this.#run.answeredCallId);
+      const isShown = this.#part.take(step) !== 'before';
       for (const chunk of this.#writer.take(step)) {
-        if (this.#isShown) yield chunk;
-        this.#isOver ||= this.#isShown && chunk.type === 'finish';
+        if (isShown) yield chunk;
+        this.#isOver ||= isShown && chunk.type === 'finish';
         if (this.#isOver) return;
       }
     }
   }
 }
-
-const isAnswerTo = ({ author, content }: Event, callId: string | undefined) =>
-  author === 'user' && getFunctionResponses(content).some(({ id }) => id === callId);

@@ -10,7 +10,7 @@ import { loadOnce, type Operation, operation } from '../../../platform/http/oper
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
 import { begin } from '../door.ts';
-import { doorOwner as owner, doorParameters, doorQuery, toDoorKey } from '../start-turn.ts';
+import { doorOwner as owner, doorParameters, doorQuery, toDoorKey } from '../door-user.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';

@@ -4,7 +4,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { invocationNotFound } from '../../../invocations/wire-request.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { appSessionPath, invocationPath } from '../../../platform/http/operation/parameters.ts';
-import { doorOwner as owner, doorQuery, toDoorKey } from '../start-turn.ts';
+import { doorOwner as owner, doorQuery, toDoorKey } from '../door-user.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
 const SESSION = '/durable-streams/{app_name}/sessions/{session_id}';

@@ -7,7 +7,7 @@ import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-reques
 import { type Call, loadOnce, operation } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
-import { doorOwner, doorQuery, toDoorUser } from '../start-turn.ts';
+import { doorOwner, doorQuery, toDoorUser } from '../door-user.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
 const loadServe = loadOnce(() => import('./serve.ts'));

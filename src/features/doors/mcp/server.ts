@@ -26,9 +26,7 @@ export function createServer(call: McpCall): Server {
   );
   server.setRequestHandler('tools/list', () => listTools(call));
   server.setRequestHandler('resources/templates/list', () => listTemplates(call));
-  server.setRequestHandler('tools/call', ({ params }, { mcpReq }) =>
-    inWords(call, () => callTool(call, params, mcpReq)),
-  );
+  server.setRequestHandler('tools/call', ({ params }, { mcpReq }) => callTool(call, params, mcpReq));
   server.setRequestHandler('resources/list', ({ params }) => inWords(call, () => listResources(call, params?.cursor)));
   server.setRequestHandler('resources/read', ({ params }) => inWords(call, () => readResource(call, params.uri)));
   if (hasPrompts) {

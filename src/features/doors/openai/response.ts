@@ -2,14 +2,14 @@ import { hash } from 'node:crypto';
 import type { Response as HttpResponse } from 'express';
 import type { Response, ResponseStatus, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { HandedOverError } from '../../../core/errors.ts';
-import { getFunctionResponses, getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import { getParts, type JsonObject, type Part as ContentPart } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { toTokens } from '../../../observability/tokens.ts';
 import { untilGone } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
-import { readTurn, type TurnStep } from '../turn.ts';
+import { Part, readTurn, type TurnStep } from '../turn.ts';
 import { toConversationId, toResponseId } from './ids.ts';
 import { type Item, createItemReader, toTextItem } from './items.ts';
 
@@ -25,7 +25,7 @@ const IGNORED = { prompt_cache_key: null, safety_identifier: null, service_tier:
 const DEFAULTS: JsonObject = { ...SAMPLING, ...FORM, ...TOOLS, ...PLACE, ...IGNORED };
 
 /** Stores the request's parameters in the user's first message part, for later reads of the response. */
-export function withEcho([first, ...others]: Part[], request: JsonObject): Part[] {
+export function withEcho([first, ...others]: ContentPart[], request: JsonObject): ContentPart[] {
   const names = Object.keys(DEFAULTS).filter((name) => request[name] != null);
   const echo = Object.fromEntries(names.map((name) => [name, request[name]]));
   return [{ ...first, partMetadata: { ...first?.partMetadata, [NOTE]: echo } }, ...others];
@@ -49,40 +49,37 @@ const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limit
 export class ResponseState {
   readonly input: Item[] = [];
   readonly output: Item[] = [];
-  /** False until the event with the answer that starts this response has been taken. */
-  isShown: boolean;
   lastSequence = 0;
   /** End of the response: the end of its invocation, or a pause. `undefined` while the response continues. */
   end: Pick<Invocation, 'status' | 'error' | 'endTime'> | undefined;
   readonly #events: Event[] = [];
   readonly #ref: InvocationRef;
+  readonly part: Part;
   readonly #toItems: ReturnType<typeof createItemReader>;
 
   constructor(ref: InvocationRef) {
     this.#ref = ref;
+    this.part = new Part(ref);
     this.#toItems = createItemReader(ref.key.appName);
-    this.isShown = ref.answeredCallId === undefined;
   }
 
   /** Takes a step; only complete events and the end have an effect. @returns the output items that it adds */
   take(step: TurnStep): Item[] {
     if (this.end || step.kind === 'text' || step.kind === 'void') return [];
+    const place = this.part.take(step);
     if (step.kind === 'end') {
-      if (this.isShown) this.end = step.invocation;
+      if (place !== 'before') this.end = step.invocation;
       return [];
     }
     const { event, sequence } = step;
-    const isUser = event.author === 'user';
-    const answers = isUser ? getFunctionResponses(event.content) : [];
-    if (answers.length > 0 && this.#events.length > 0) {
-      // This response ends here, because the answer to a call starts another response.
+    if (place === 'after') {
       this.end = { status: 'paused', endTime: event.timestamp ?? undefined };
       return [];
     }
-    this.isShown ||= answers.some(({ id }) => id === this.#ref.answeredCallId);
     // Earlier events are converted too, because this response may answer their calls.
     const items = this.#toItems(event);
-    if (!this.isShown) return [];
+    if (place === 'before') return [];
+    const isUser = event.author === 'user';
     this.lastSequence = sequence;
     this.#events.push(event);
     (isUser ? this.input : this.output).push(...items);
@@ -191,7 +188,7 @@ class EventWriter extends ResponseState {
 
   *write(step: TurnStep): Generator<ResponseStreamEvent> {
     const items = this.take(step);
-    if (!this.isShown) return;
+    if (this.part.place === 'before') return;
     if (this.#number < 0)
       for (const type of ['created', 'in_progress']) yield this.#event(type, { response: this.toResponse(true) });
     // The stream ends, because the protocol cannot retract text that was sent.
@@ -273,6 +270,6 @@ export async function* readEvents(context: InvocationContext, ref: InvocationRef
   const writer = new EventWriter(ref);
   for await (const step of readTurn(context, ref, signal)) {
     yield* writer.write(step);
-    if (writer.end || (writer.isShown && step.kind === 'void')) return;
+    if (writer.end || (step.kind === 'void' && writer.part.place !== 'before')) return;
   }
 }

@@ -7,7 +7,7 @@ import { overrideDemands } from '../../../platform/http/operation/demands.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { idInPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { doorQuery, toDoorUser } from '../start-turn.ts';
+import { doorQuery, toDoorUser } from '../door-user.ts';
 import { openAiErrorSchema, toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
 import * as schemas from './schemas.ts';
