@@ -3,7 +3,7 @@ import type { SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { holdsSession } from '../conversation/sessions/session-lease.ts';
+import { holdsSession } from '../conversation/sessions/session-row.ts';
 import type { InvocationStatus } from './invocation.ts';
 
 /** Error message of a queued invocation whose process died. Its idempotency key is freed for a retry. */

@@ -316,6 +316,9 @@ export function requestStopOfRuns(
     .returning(stoppingFields);
 }
 
+/** A time that no code converts to a date: of a queued invocation it is `infinity`. */
+export const UNREAD_TIME = invocations.leaseExpireTime.name;
+
 /** Counts the running invocations of a user whose process is alive. */
 export const countRunning = (
   db: Database,

@@ -10,7 +10,7 @@ import {
 import { toHistory } from '../conversation/sessions/history-cache.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
-import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
+import { lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
 import { LeaseLostError, RepeatedInvocationError, throwRefusal } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';

@@ -3,7 +3,7 @@ import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { getSession } from '../conversation/sessions/session-lease.ts';
+import { getSession } from '../conversation/sessions/session-row.ts';
 import { estimatedBytes } from '../conversation/sessions/session-text.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';

@@ -16,7 +16,7 @@ import { type BusyPolicy, stoppedMessage } from './invocation.ts';
 import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
-import { lockSession } from '../conversation/sessions/session-lease.ts';
+import { lockSession } from '../conversation/sessions/session-row.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, repeated } from './lock-store.ts';
 import { dequeueInvocation, findLeasedRow } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';

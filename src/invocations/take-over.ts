@@ -8,7 +8,7 @@ import type { Database, DatabasePool } from '../platform/db/database.ts';
 import type { InvocationLimits } from './context.ts';
 import { endingEvents, type InvocationError, stoppedMessage } from './invocation.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
+import { lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
 import type { LeaseTimes } from './session-lock.ts';

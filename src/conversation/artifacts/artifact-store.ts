@@ -7,7 +7,7 @@ import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
 import { type ArrayPage, type JsonStream, toArrayStream } from '../../platform/json-stream.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-row.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';

@@ -6,7 +6,7 @@ import { escapeJson } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { insertSelect, names } from '../../platform/db/sql.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-row.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';

@@ -7,7 +7,7 @@ import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import { addsJob } from '../../platform/jobs/job-store.ts';
 import { sessionWords } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-lease.ts';
+import { sessionLock } from '../sessions/session-row.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 

@@ -1,7 +1,7 @@
 import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { PgTable } from 'drizzle-orm/pg-core';
 import type { SessionKey } from '../../core/session.ts';
-import { lockSession } from '../../conversation/sessions/session-lease.ts';
+import { lockSession } from '../../conversation/sessions/session-row.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText } from '../../platform/db/json-escape.ts';
 import {

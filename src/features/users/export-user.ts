@@ -9,6 +9,7 @@ import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { embedLater } from '../../conversation/memory/memory-store.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
+import { UNREAD_TIME } from '../../invocations/invocation-store.ts';
 import { countEvents } from '../../conversation/sessions/user-data-store.ts';
 import {
   type ExportedRow,
@@ -181,8 +182,7 @@ async function toBatch(
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&
-  // The lease of an invocation is not checked: that of a queued one is `infinity`, and no code converts it to a date.
-  column.name !== 'lease_expire_time' &&
+  column.name !== UNREAD_TIME &&
   value !== undefined &&
   value !== null &&
   !(typeof value === 'string' && TIME.test(value));

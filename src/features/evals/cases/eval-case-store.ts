@@ -16,7 +16,7 @@ import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
 import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
-import { sessionLock } from '../../../conversation/sessions/session-lease.ts';
+import { sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';

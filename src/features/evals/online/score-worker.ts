@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
-import { isBusy } from '../../../conversation/sessions/session-lease.ts';
+import { isBusy } from '../../../conversation/sessions/session-row.ts';
 import { AppError, isPassingFailure } from '../../../core/errors.ts';
 import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';

@@ -6,7 +6,7 @@ import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../p
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
-import { sessionLock } from '../../../conversation/sessions/session-lease.ts';
+import { sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ScoredCase } from './score.ts';

@@ -5,7 +5,7 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-// SQL fragments that check a session's lease, a token in the session's row: only its holder may write to the session.
+// SQL fragments that lock a session's row or check the lease in it, a token: only its holder may write to the session.
 
 /** Locks a session's row against take-over and deletion; with `leaseToken`, only if that is the current lease. */
 export const sessionLock = (key: SessionKey, leaseToken?: string): SQL => {
