@@ -14,7 +14,7 @@ export function isNewer(version: string, than: string): boolean {
   const [otherRelease = '', otherPreRelease] = toParts(than);
   if (release !== otherRelease) return compare(release, otherRelease) > 0;
   if (preRelease === undefined || otherPreRelease === undefined)
-    return otherPreRelease !== preRelease && preRelease === undefined;
+    return preRelease === undefined && otherPreRelease !== undefined;
   return compare(preRelease, otherPreRelease) > 0;
 }
 

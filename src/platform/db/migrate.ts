@@ -20,12 +20,11 @@ import {
   readSections,
   type Section,
 } from './repeatable.ts';
-import { checkTables, grantRights } from './rights.ts';
+import { checkTables, grantRights, hasTable, JOURNAL } from './rights.ts';
 import { keepAuditRetention, makeRoles } from './shared-roles.ts';
 import {
   applyTables,
   findMissingTables,
-  isMigrated,
   listAppliedTables,
   readTableMigrations,
   type TableMigration,
@@ -80,7 +79,7 @@ export async function migrateDatabase(
   try {
     const schema = await findSchema(client, address.schema);
     const onCluster = await isOnCluster(client);
-    if (takesAnyVersion && (await isMigrated(client, schema))) return [];
+    if (takesAnyVersion && (await hasTable(client, schema, JOURNAL))) return [];
     const files = { tables: readTableMigrations(directory), sections: readSections(directory, onCluster) };
     const pending = await findPending(client, schema, files);
     const missing = toNames(pending);

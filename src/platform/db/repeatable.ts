@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { type Client, escapeIdentifier } from 'pg';
 import { VERSION } from '../version.ts';
 import { hashComments, writeComments } from './comments.ts';
-import { REPEATABLES } from './rights.ts';
+import { hasTable, REPEATABLES } from './rights.ts';
 import { inSchema, toOutlineSchema, toViewSchema } from './shared-roles.ts';
 
 /** A part of a file of `migrations/repeatable/`; its statements may be repeated (`create or replace`). */
@@ -48,11 +48,7 @@ export const isFunctions = ({ file }: Section): boolean => file.startsWith('func
 
 /** Lists the sections that a schema has; none if it was migrated with drizzle-kit alone. */
 export async function listAppliedSections(client: Client, schema: string): Promise<AppliedSection[]> {
-  const { rowCount } = await client.query(
-    'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
-    [schema, REPEATABLES],
-  );
-  if (rowCount === 0) return [];
+  if (!(await hasTable(client, schema, REPEATABLES))) return [];
   const { rows } = await client.query<AppliedSection>(
     `select file, hash, version from ${escapeIdentifier(schema)}.${REPEATABLES}`,
   );

@@ -136,6 +136,14 @@ export const checkServingRole = (address: DatabaseAddress, config: ClientConfig)
     );
   });
 
+export async function hasTable(client: Client, schema: string, name: string): Promise<boolean> {
+  const { rowCount } = await client.query(
+    'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
+    [schema, name],
+  );
+  return rowCount === 1;
+}
+
 /** @throws {ConfigError} if a table is missing although its migration is recorded as applied */
 export async function checkTables(client: Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ name: string }>(

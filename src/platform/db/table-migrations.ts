@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
-import { JOURNAL } from './rights.ts';
+import { hasTable, JOURNAL } from './rights.ts';
 import { inSchema } from './shared-roles.ts';
 
 /** A migration of drizzle-kit. drizzle knows a migration by its time, and compares nothing else. */
@@ -32,33 +32,21 @@ export function readTableMigrations(directory: URL): TableMigration[] {
   );
 }
 
-const listJournalColumns = async (client: Client, schema: string): Promise<string[]> => {
-  const { rows } = await client.query<{ name: string }>(
-    `select attname as name from pg_attribute
-     where attrelid = (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                       where n.nspname = $1 and c.relname = $2)`,
-    [schema, JOURNAL],
-  );
-  return rows.map(({ name }) => name);
-};
-
-/** True if a schema was migrated, by whatever version. */
-export const isMigrated = async (client: Client, schema: string): Promise<boolean> =>
-  (await listJournalColumns(client, schema)).length > 0;
-
 /**
  * Lists the applied migrations of tables; none if the schema has no journal.
  * @throws {ConfigError} if the journal is that of a version before the first release
  */
 export async function listAppliedTables(client: Client, schema: string): Promise<AppliedTables[]> {
-  const columns = await listJournalColumns(client, schema);
-  if (columns.length === 0) return [];
-  if (!columns.includes('created_at'))
-    throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
-  const { rows } = await client.query<{ hash: string; time: string }>(
-    `select hash, created_at as time from ${escapeIdentifier(schema)}.${JOURNAL}`,
+  if (!(await hasTable(client, schema, JOURNAL))) return [];
+  // As JSON, because a journal before the first release has other columns.
+  const { rows } = await client.query<{ row: { hash: string; created_at?: number } }>(
+    `select to_json(journal) as row from ${escapeIdentifier(schema)}.${JOURNAL} journal`,
   );
-  return rows.map(({ hash, time }) => ({ hash, time: Number(time) }));
+  return rows.map(({ row: { hash, created_at: time } }) => {
+    if (time === undefined)
+      throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
+    return { hash, time };
+  });
 }
 
 const STARTS_ANEW =

@@ -5,7 +5,7 @@ import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { isOnCluster } from './distribute.ts';
 import { inMigration, toKnownNames } from './migration-lock.ts';
-import { JOURNAL } from './rights.ts';
+import { hasTable, JOURNAL } from './rights.ts';
 import { creating, inTransaction } from './shared-roles.ts';
 
 /** The role of transactional tools, shared by all databases of a server. */
@@ -60,11 +60,7 @@ const toName = ({ name }: AppliedFile) => name;
 
 /** Lists the applied files; `undefined` if the schema has no table of them. */
 async function listApplied(client: Client, own: string): Promise<AppliedFile[] | undefined> {
-  const journal = await client.query(
-    'select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2',
-    [own, JOURNAL],
-  );
-  if (journal.rowCount === 0) return undefined;
+  if (!(await hasTable(client, own, JOURNAL))) return undefined;
   return (await client.query<AppliedFile>(`select name, hash from ${escapeIdentifier(own)}.${JOURNAL}`)).rows;
 }
 

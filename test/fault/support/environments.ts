@@ -239,7 +239,7 @@ const NEIGHBOURS: Environment[] = [
   },
   {
     name: 'a version before the first release',
-    sql: () => 'create table agent_runtime_migrations (name text primary key, hash text not null)',
+    sql: () => `create table agent_runtime_migrations (name, hash) as select '0000_tables', 'x'`,
     refused: () => `its tables are those of a version before the first release. ${STARTS_ANEW}`,
     isShort: true,
   },
