@@ -26,7 +26,7 @@ beforeEach(async () => {
 afterEach(async () => {
   rmSync(folder, { recursive: true });
   await Promise.all(clients.map((client) => client.end()));
-  await Promise.all(databases.map(({ drop }) => drop()));
+  await Promise.all(databases.map((each) => each.drop()));
 });
 
 const TABLES = `ALTER TABLE "sessions" ADD COLUMN "note" text;--> statement-breakpoint

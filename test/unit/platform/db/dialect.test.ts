@@ -155,7 +155,7 @@ test('a file of migrations/citus stands in for one of the same name, with the sa
   const functionsOf = (isOnCluster: boolean) =>
     readSections(MIGRATIONS, isOnCluster).map(({ file, text }) => ({
       file,
-      names: [...text.matchAll(/^create or replace function (\w+)/gm)].map(([, name]) => name).toSorted(),
+      names: [...text.matchAll(/^create or replace function (\w+)/gm)].map(([, name = '']) => name).toSorted(),
     }));
   expect(functionsOf(true)).toEqual(functionsOf(false));
   const textOf = (isOnCluster: boolean) =>
