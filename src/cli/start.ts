@@ -73,7 +73,9 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
     `  model     ${modelText(model)}`,
     `  mode      auth ${config.auth.mode}`,
     ...(runtime.served.has('console') ? [`  console   ${url}/console/`] : []),
-    ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/${sendsNoKey(config) ? ` (${NO_LOGIN})` : ''}`] : []),
+    ...(config.DEV_UI && runtime.served.has('adk')
+      ? [`  UI        ${url}/dev-ui/${sendsNoKey(config) ? ` (${NO_LOGIN})` : ''}`]
+      : []),
     ...(runtime.metrics ? [`  metrics   ${runtime.metrics}`] : []),
     ...(config.auth.mode === 'jwt' ? [] : ['Try it:', ...toCommands(config, runtime).map((line) => `  ${line}`)]),
   ];

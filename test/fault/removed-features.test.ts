@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,8 +10,8 @@ import { testDatabase } from '../support/database.ts';
 import { startProcess } from '../support/service-process.ts';
 
 /**
- * Removes each feature from a copy of the sources: its folder, and what the list of features says of it. The types hold,
- * and the service starts and answers.
+ * Removes each feature from a copy of the sources, and then all of them: the folder, and what the list of features says
+ * of it. The types hold, and the service starts and answers.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -32,14 +33,12 @@ function withoutFeature(list: string, folder: string): string {
   return list.replace(line, '').replace(`  ${name},\n`, '');
 }
 
-function copyWithout(folder: string): string {
-  const copy = join(copies, folder.replaceAll('/', '-'));
-  cpSync(join(root, 'src'), join(copy, 'src'), {
-    recursive: true,
-    filter: (source) => source !== join(root, folder),
-  });
+function copyWithout(removed: readonly string[]): string {
+  const copy = mkdtempSync(join(copies, 'copy-'));
+  const left = new Set(removed.map((folder) => join(root, folder)));
+  cpSync(join(root, 'src'), join(copy, 'src'), { recursive: true, filter: (source) => !left.has(source) });
   for (const name of ['node_modules', 'migrations', 'package.json']) symlinkSync(join(root, name), join(copy, name));
-  const list = withoutFeature(readFileSync(join(root, LIST), 'utf8'), folder);
+  const list = removed.reduce(withoutFeature, readFileSync(join(root, LIST), 'utf8'));
   writeFileSync(join(copy, LIST), list);
   const { compilerOptions } = JSON.parse(readFileSync(join(root, 'tsconfig.json'), 'utf8')) as {
     compilerOptions: object;
@@ -48,32 +47,35 @@ function copyWithout(folder: string): string {
   return copy;
 }
 
-test.each(folders)('without %s the types hold, and the service answers an invocation', async (folder) => {
-  const copy = copyWithout(folder);
-  // The failure of the compiler is its output.
-  await run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', copy]).catch(
-    ({ stdout }: { stdout: string }) => expect.fail(stdout),
-  );
-  const { child, end, until, ended } = startProcess(process.execPath, [join(copy, 'src/main.ts')], {
-    DATABASE_URL: database.url,
-    PORT: '0',
-    DEV_UI: 'true',
-  });
-  try {
-    await until('curl');
-    const url = /listens on (\S+)/.exec(ended.out)?.[1] ?? '';
-    const response = await fetch(`${url}/harness/invoke`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({
-        prompt: 'What is 17 * 23? Use the calculator.',
-        harness_name: 'demo',
-        run_agent_request: { user_id: 'u1', session_id: folder.replaceAll('/', '-') },
-      }),
+test.each([...folders.map((folder): [string, string[]] => [folder, [folder]]), ['all of them', folders]])(
+  'without %s the types hold, and the service answers an invocation',
+  async (_name, removed) => {
+    const copy = copyWithout(removed);
+    // The failure of the compiler is its output.
+    await run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', copy]).catch(
+      ({ stdout }: { stdout: string }) => expect.fail(stdout),
+    );
+    const { child, end, until, ended } = startProcess(process.execPath, [join(copy, 'src/main.ts')], {
+      DATABASE_URL: database.url,
+      PORT: '0',
+      DEV_UI: 'true',
     });
-    expect(await response.json()).toMatchObject({ output: 'The tool `calculator` answered: 391', error: null });
-  } finally {
-    child.kill('SIGTERM');
-    await end;
-  }
-});
+    try {
+      await until('curl');
+      const url = /listens on (\S+)/.exec(ended.out)?.[1] ?? '';
+      const response = await fetch(`${url}/harness/invoke`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({
+          prompt: 'What is 17 * 23? Use the calculator.',
+          harness_name: 'demo',
+          run_agent_request: { user_id: 'u1', session_id: randomUUID() },
+        }),
+      });
+      expect(await response.json()).toMatchObject({ output: 'The tool `calculator` answered: 391', error: null });
+    } finally {
+      child.kill('SIGTERM');
+      await end;
+    }
+  },
+);
