@@ -165,7 +165,7 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 --   1. Nothing is due: return without the lock.
 --   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
 --      time.
--- then in rounds, while lanes are due, until the slots are used or no lane fits:
+-- then in rounds, until the slots are used or no lane fits:
 --   3. Unblock lanes of limits that are no longer full, a lane for each free place. Only in the first round, and after
 --      one whose lanes had no job, because their places are still free.
 --   4. Block due lanes of which a limit is full (blocked_by).
@@ -201,8 +201,7 @@ begin
   end loop;
   for v_round in 1 .. 2 * p_slots + 8 loop
     v_free := p_slots - jsonb_array_length(claimed);
-    pause_ms := job_pause(p_kind, p_apps);
-    exit when v_free <= 0 or pause_ms is null or pause_ms > 0;
+    exit when v_free <= 0;
     v_now := clock_timestamp();
     select coalesce(jsonb_object_agg(key, n), '{}') into v_running from (
       select key, count(*) as n from jobs j, unnest(job_keys(j.user_id, j.lane)) key
@@ -281,6 +280,7 @@ begin
     end loop;
     exit when not found;
   end loop;
+  pause_ms := job_pause(p_kind, p_apps);
 end $$;
 comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 
