@@ -10,7 +10,9 @@ import type { Tool, ToolContext } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import { createLog } from '../../src/platform/log.ts';
+import { readSections } from '../../src/platform/db/repeatable.ts';
 import { hostScript } from '../support/agents.ts';
+import { MIGRATIONS } from '../support/migrations.ts';
 import { client, startOn, type TestApp } from '../support/app.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
@@ -358,12 +360,20 @@ describe('its tables', () => {
   test('are refused on a cluster in words, and so is a tool without any', async () => {
     const order = transactional('order', async () => undefined);
     if (inject('workerUrls').length === 0) await start([], []);
-    // What tells a cluster, whose tables are all on it: the row and the table that `create extension` makes.
+    // What tells a cluster, whose tables are all on it: the row and the table that `create extension` makes, and
+    // the sections of migrations that a cluster has.
     const pretend = `create view pg_dist_partition as select oid as logicalrelid from pg_class;
       set allow_system_table_mods = on;
       insert into pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)
       select 4000000000, 'citus', extowner, extnamespace, false, '0' from pg_extension where extname = 'plpgsql'`;
-    if (inject('workerUrls').length === 0) await sql.query(pretend);
+    if (inject('workerUrls').length === 0) {
+      await sql.query(pretend);
+      for (const { file, hash } of readSections(MIGRATIONS, true))
+        await sql.query(
+          `insert into agent_runtime_repeatables (file, hash, version) values ($1, $2, '0.0.1') on conflict do nothing`,
+          [file, hash],
+        );
+    }
     const files = 'it is a cluster, where tools have no tables of their own: remove harness_agent/migrations/0001.sql';
     await expect(start([], [order])).rejects.toThrow(files);
     rmSync(join(agents, 'harness_agent'), { recursive: true });
