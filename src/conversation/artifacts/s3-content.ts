@@ -60,7 +60,7 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
 }
 
 /** Loads the SDK, an optional peer of the package, because few use a bucket and it costs 0.3 s and 20 MB. */
-async function loadSdk(): Promise<typeof import('@aws-sdk/client-s3')> {
+async function loadSdk() {
   try {
     return await import('@aws-sdk/client-s3');
   } catch (error) {
