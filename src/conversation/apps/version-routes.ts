@@ -9,7 +9,7 @@ import { appPath, pageSize, versionPath } from '../../platform/http/operation/pa
 import { deleteOldVersions, findVersions, listVersions } from './version-store.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
-interface VersionContext {
+export interface VersionContext {
   database: DatabasePool;
 }
 

@@ -9,7 +9,7 @@ import { deleteBudget, listBudgets, listModelPrices, saveBudget, saveModelPrice 
 import type { Feature } from '../../platform/feature/feature.ts';
 import { budgetAlerts, budgetReservations, budgets, budgetUses } from '../../platform/db/schema/schema.ts';
 
-interface BudgetContext {
+export interface BudgetContext {
   database: DatabasePool;
 }
 

@@ -43,7 +43,7 @@ const memoriesSchema = looseObject('What was said in earlier sessions, best matc
     .describe('Best match first; `[]` where nothing matches.'),
 });
 
-interface MemoryContext {
+export interface MemoryContext {
   database: DatabasePool;
   notifications: Notifications;
   agents: ReadonlyMap<string, HostedAgent>;

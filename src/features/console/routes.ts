@@ -5,7 +5,7 @@ import type { Feature } from '../../platform/feature/feature.ts';
 import { createPages, type Pages } from '../../platform/http/operation/pages.ts';
 import { CONSOLE_SETTINGS, type ConsoleSettings } from './settings.ts';
 
-interface ConsoleContext {
+export interface ConsoleContext {
   version: string;
   config: ConsoleSettings & Pick<Config, 'auth' | 'DEV_UI' | 'HOST'>;
   /** Names of the features that this service serves. */

@@ -13,7 +13,7 @@ import { CRONJOB_SETTINGS } from './settings.ts';
 /** Maximum number of stored ended runs of a cronjob. */
 const MAX_KEPT = 1_000;
 
-interface Context extends CronjobContext, SchedulerContext {
+export interface Context extends CronjobContext, SchedulerContext {
   notifications: SchedulerContext['notifications'];
   config: CronjobContext['config'] & Pick<Config, 'RUN_RETENTION_DAYS'>;
   limits: { runs: number; runsPerUser: number };

@@ -21,7 +21,7 @@ import { EVALUATION_SETTINGS, type EvaluationSettings } from './sets/settings.ts
 /** Maximum number of stored runs of an evaluation set. */
 const MAX_KEPT = 1_000;
 
-interface Context extends EvalContext {
+export interface Context extends EvalContext {
   config: EvaluationSettings & Pick<Config, 'DEV_UI' | 'RUN_RETENTION_DAYS'>;
 }
 

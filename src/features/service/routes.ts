@@ -8,7 +8,7 @@ import type { Feature } from '../../platform/feature/feature.ts';
 
 const open = { area: 'Service and applications', scope: 'none', owner: 'open' } as const;
 
-interface ServiceContext {
+export interface ServiceContext {
   database: DatabasePool;
   version: string;
   /** False once shutdown has begun. */

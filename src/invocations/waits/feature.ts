@@ -13,7 +13,7 @@ import { type TaskContext, taskOperations } from './task-routes.ts';
 import { forgetInTasks, TASKS_TOPIC, wakeForgotten } from './task-store.ts';
 import { wakeTasks } from './wake.ts';
 
-interface Context extends TaskContext, QueueContext {
+export interface Context extends TaskContext, QueueContext {
   notifications: Notifications;
   config: Pick<Config, 'PUBLIC_URL'>;
   log: Log;

@@ -17,7 +17,7 @@ const DELIVERY_DAYS = 7;
 /** Maximum number of stored ended deliveries of a webhook. */
 const MAX_KEPT = 1_000;
 
-interface Context extends WebhookContext, SenderContext {
+export interface Context extends WebhookContext, SenderContext {
   config: WebhookSettings & Pick<Config, 'REQUEST_TIMEOUT_MS'>;
 }
 

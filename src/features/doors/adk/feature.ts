@@ -12,7 +12,7 @@ import { telemetryOperations } from './telemetry-routes.ts';
 import { traceOperations } from './trace-routes.ts';
 import { devUiPages } from './web-ui.ts';
 
-interface Context extends LiveContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
+export interface Context extends LiveContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
   config: Pick<Config, 'DEV_UI' | 'PUBLIC_URL'>;
 }
 

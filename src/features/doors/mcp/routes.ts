@@ -13,7 +13,7 @@ import type { Feature } from '../../../platform/feature/feature.ts';
 const loadServe = loadOnce(() => import('./serve.ts'));
 const METADATA_PATH = '/.well-known/oauth-protected-resource/mcp';
 
-interface McpContext extends InvocationContext {
+export interface McpContext extends InvocationContext {
   config: Pick<Config, 'auth' | 'PUBLIC_URL'>;
   version: string;
 }
