@@ -1,7 +1,10 @@
 import { type Tool, toParameters } from '../definition/tool.ts';
-import { evaluate } from './arithmetic.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
+
+let loading: Promise<typeof import('./arithmetic.ts')> | undefined;
+/** Loaded with the first call, and once: an import that is made again is resolved again. */
+const loadArithmetic = () => (loading ??= import('./arithmetic.ts'));
 
 export const calculator: Tool = {
   name: 'calculator',
@@ -14,5 +17,5 @@ export const calculator: Tool = {
   ),
   needsConfirmation: false,
   effect: 'none',
-  run: async (args) => ({ result: evaluate(String(args['expression'])) }),
+  run: async (args) => ({ result: (await loadArithmetic()).evaluate(String(args['expression'])) }),
 };

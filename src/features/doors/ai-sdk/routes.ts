@@ -9,7 +9,6 @@ import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
-import { begin } from '../door.ts';
 import { doorOwner as owner, doorParameters, doorQuery, toDoorKey } from '../door-user.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
@@ -72,7 +71,7 @@ const sendChat = operation({
   success: stream,
   errors: { 404: 'No such application, user or invocation.', ...BUSY_ERRORS },
   handler: async (context: InvocationContext, { path, body, ...call }) => {
-    const [{ toAnswers, toPrompt }, { sendRun }] = await Promise.all([import('./prompt.ts'), loadChat()]);
+    const [{ toAnswers, toPrompt }, { begin, sendRun }] = await Promise.all([import('./prompt.ts'), loadChat()]);
     const prompt = toPrompt(body);
     const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
     const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);

@@ -10,8 +10,9 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { doorQuery, toDoorUser } from '../door-user.ts';
 import { openAiErrorSchema, toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
+import { toOverrides } from './overrides.ts';
 import * as schemas from './schemas.ts';
-import { type OpenAiContext, toOverrides } from './start.ts';
+import type { OpenAiContext } from './start.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
 const chat = loadOnce(() => import('./chat.ts'));

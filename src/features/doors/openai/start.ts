@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import type { AgentOverrides } from '../../../agent/definition/agent.ts';
 import { type ClientTool, clientToolsSchema, toClientTools } from '../../../agent/definition/client-tools.ts';
-import { toAgentOverrides } from '../../../agent/definition/overrides.ts';
 import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
 import { getFunctionCalls, getFunctionResponses, toMembers } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
@@ -19,7 +18,8 @@ import { answerAll, findPaused } from '../open-calls.ts';
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Utterance, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
-import { type ChatRequest, type CreateResponse, type doorHeaders, samplingSchema } from './schemas.ts';
+import { toOverrides } from './overrides.ts';
+import type { ChatRequest, CreateResponse, doorHeaders } from './schemas.ts';
 
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
 
@@ -27,22 +27,6 @@ export type OpenAiCall<Body = CreateResponse | ChatRequest> = Call<unknown, unkn
   userId: string;
 };
 type Headers = z.output<typeof doorHeaders>;
-
-/** Returns those parameters of a request that override the agent and therefore require the scope `override`. */
-export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrides {
-  const body: Partial<CreateResponse & ChatRequest> = request;
-  const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
-  const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
-  // `required` forces a tool of the agent only if the client has no tools. Otherwise it refers to the client's tools.
-  const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
-  const changes = toAgentOverrides({
-    ...samplingSchema.parse(body),
-    system_prompt: body.instructions,
-    max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
-    output_schema: type === 'json_object' ? { type: 'object' } : form,
-  });
-  return isOfAgent ? { ...changes, toolChoice: 'required' } : changes;
-}
 
 /** @throws {RequestError} for tools hosted by OpenAI, and if `tool_choice` names tools that the client does not have */
 function toTools(body: OpenAiCall['body']): Pick<AgentOverrides, 'clientTools' | 'toolChoice'> {
