@@ -1,8 +1,9 @@
 import { type Tool, toParameters } from '../definition/tool.ts';
+import type { evaluate as Evaluate } from './arithmetic.ts';
 
 const MAX_EXPRESSION_CHARACTERS = 1_000;
 
-let loading: Promise<typeof import('./arithmetic.ts')> | undefined;
+let loading: Promise<{ evaluate: typeof Evaluate }> | undefined;
 /** Loaded with the first call, and once: an import that is made again is resolved again. */
 const loadArithmetic = () => (loading ??= import('./arithmetic.ts'));
 
