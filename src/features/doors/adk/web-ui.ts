@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { type RequestHandler, Router } from 'express';
 import { NotFoundError } from '../../../core/errors.ts';
 import { createPages, type Pages } from '../../../platform/http/operation/pages.ts';
@@ -7,8 +9,9 @@ import { createPages, type Pages } from '../../../platform/http/operation/pages.
 /** Path of the ADK Web UI, a single page with relative URLs. */
 const HOME = '/dev-ui/';
 const ICON_FONT = 'fonts/icons.woff2';
+const ROOT = fileURLToPath(new URL('../../../../', import.meta.url));
 /** What `npm run dev-ui` fetches; the npm package and the container have it. */
-const VENDOR = fileURLToPath(new URL('../../../../vendor/', import.meta.url));
+const VENDOR = `${ROOT}vendor/`;
 const BROWSER = `${VENDOR}adk-devtools/dist/browser`;
 const ICONS = `${VENDOR}material-symbols-outlined/files`;
 
@@ -57,14 +60,27 @@ export function devUiPages(publicUrl?: string): Pages {
     hashedName: HASHED_NAME,
   });
   const router = Router({ caseSensitive: true, strict: true });
-  // Before any file of the page, which may be fetched while the service runs.
-  router.use(HOME, (_request, _response, next) => {
-    if (existsSync(BROWSER)) return next();
-    throw new NotFoundError('The files of the ADK Web UI are not here: npm run dev-ui fetches them.');
+  router.use(HOME, async (_request, _response, next) => {
+    if (!existsSync(BROWSER)) await fetchFiles();
+    next();
   });
   router.get(HOME + ICON_FONT, sendIconFont);
   router.use(pages.handler);
   return { ...pages, handler: router };
+}
+
+/** The fetch that runs, because a page asks for many files at once. */
+let fetching: Promise<unknown> | undefined;
+
+/**
+ * Fetches the files in a clone, which lacks them until the first visit.
+ * @throws {NotFoundError} if npm's registry cannot be reached
+ */
+async function fetchFiles(): Promise<void> {
+  fetching ??= promisify(execFile)(process.execPath, [`${ROOT}.ci/dev-ui.mjs`]).finally(() => (fetching = undefined));
+  await fetching.catch(() => {
+    throw new NotFoundError('The files of the ADK Web UI could not be fetched; npm run dev-ui says why.');
+  });
 }
 
 /** Serves the icons' font, which the prebuilt page would load from another origin. */
