@@ -498,10 +498,9 @@ const WAYS: Record<string, Way> = {
     a2a(side, [{ raw: 'iVBORw0K', mediaType: 'image/png', filename: `${WORD}.png` }]),
   'A2A, data': (side) => a2a(side, [{ data: { a: WORD } }]),
   MCP: async (side) => {
-    const { status, result, error } = await rpc(`${side.url}/mcp/${AGENT}`, 'tools/call', {
-      name: AGENT,
-      arguments: { prompt: WORD },
-    });
+    // A client that can do tasks would get one before the model is asked.
+    const call = { name: AGENT, arguments: { prompt: WORD } };
+    const { status, result, error } = await rpc(`${side.url}/mcp/${AGENT}`, 'tools/call', call, { capabilities: {} });
     return { status, text: JSON.stringify([result, error]) };
   },
 };
