@@ -8,7 +8,7 @@ RUN npm ci --ignore-scripts
 COPY src ./src
 COPY tsconfig.json ./
 COPY console/dist ./console/dist
-RUN npm run build && node .ci/whole.mjs && npm ci --omit=dev --omit=optional
+RUN npm run build && node .ci/whole.mjs && npm ci --omit=dev --omit=optional --ignore-scripts
 
 FROM node:24-slim
 LABEL org.opencontainers.image.title="agent-runtime" \
