@@ -59,8 +59,9 @@ export class LocalRun {
     this.#wake?.();
   }
 
+  /** Does nothing after {@link end}. */
   leave(): void {
-    this.#state = 'left';
+    if (this.#state === 'running') this.#state = 'left';
     this.#wake?.();
   }
 

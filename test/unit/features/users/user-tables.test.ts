@@ -37,6 +37,7 @@ const OTHERWISE: Record<string, string> = {
 const OF_NOBODY: Record<string, string> = {
   audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
+  agent_runtime_repeatables: 'sections of migrations',
   agent_versions: 'definitions of applications',
   budget_totals: 'sums of all users of an application',
   model_prices: 'prices',
