@@ -6,6 +6,9 @@ const url = DATABASE_MIGRATION_URL || DATABASE_URL;
 if (DATABASE_SCHEMA !== 'public' && process.argv.some((word) => word === 'migrate' || word === 'push'))
   throw new Error('drizzle-kit migrates the schema public only: with DATABASE_SCHEMA run npm run db:migrate.');
 
+// The tables force row-level security on their owner too: a migration changes all users' rows.
+process.env['PGOPTIONS'] ??= '-c agent_runtime.all_users=on';
+
 /** `npm run db:generate` reads only the schema; `npx drizzle-kit migrate` and `npx drizzle-kit studio` need a URL. */
 export default defineConfig({
   dialect: 'postgresql',

@@ -27,8 +27,6 @@ begin
   loop
     perform create_distributed_function(called);
   end loop;
-  -- Our triggers only read rows of the same user, which are on the same node.
-  set local citus.enable_unsafe_triggers = on;
   -- One connection per node, so that several tables can be distributed in one transaction.
   set local citus.multi_shard_modify_mode = 'sequential';
   -- The webhook outbox is on the coordinator, and other nodes cannot write to it; the start refuses WEBHOOKS=true.

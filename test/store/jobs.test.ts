@@ -300,6 +300,7 @@ function runLoop(more: Pick<JobKind<{ job: Job }>, 'run'> & Partial<JobKind<{ jo
           listeners.add(listener);
           return () => listeners.delete(listener);
         },
+        publish: () => listeners.forEach((wake) => wake()),
       },
       log: pino({ level: 'silent' }),
       leaseTimes: { durationMs: HOUR_MS, renewalMs: HOUR_MS },

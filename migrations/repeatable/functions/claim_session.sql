@@ -17,9 +17,9 @@
 --      insert. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
---   5. If the invocation is a step of a job (p_job), lock the job, which its process must still hold: a trigger makes it
---      due at the end of the invocation if its process has died. Insert the invocation's row, or update the row of a resumed invocation and store the agent version that resumes
---      it. An invocation that was returned to the queue keeps its request and any requested stop; its attempt counter
+--   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
+--      makes the job due at the end of the invocation if its process has died. Insert the invocation's row, or update the
+--      row of a resumed invocation and store the agent version that resumes it. An invocation that was returned to the queue keeps its request and any requested stop; its attempt counter
 --      increases by one, and the time that it ran before counts towards its time limit. Any other invocation stores
 --      when, and after which event, it began ("began" in its request).
 --   6. Close the tasks of the calls that the message answers (answer_calls). Of two concurrent answers the first wins,
@@ -160,7 +160,7 @@ begin
     return;
   end if;
   -- 5
-  if p_job is not null and not holds_job(p_job ->> 'kind', p_app, p_job ->> 'userId', p_job ->> 'id', (p_job ->> 'token')::uuid)
+  if p_job is not null and not begin_step(p_job ->> 'kind', p_app, p_job ->> 'userId', p_job ->> 'id', (p_job ->> 'token')::uuid)
   then
     raise exception 'the job was claimed by another process' using errcode = 'AR419';
   end if;

@@ -100,17 +100,35 @@ begin
 end $$;
 comment on function move_job is 'Adds a job, or postpones it until p_due; a process that runs it loses it.';
 
-create or replace function end_step(p_kind text, p_app text, p_user text, p_id text) returns boolean
+-- begin_step: a step of a claimed job begins, as an invocation, which counts its own crashes: those of the job are
+-- counted anew.
+create or replace function begin_step(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
 language plpgsql set enable_seqscan = off as $$
 begin
-  update jobs j set attempt = 0
-  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id
-    and j.lease_expire_time > clock_timestamp();
-  if found then return false; end if;
-  perform move_job(p_kind, p_app, p_user, p_id, '', clock_timestamp());
-  return true;
+  update jobs j set attempt = greatest(j.attempt, 1), losses = 0
+  where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
+  return found;
 end $$;
-comment on function end_step is 'A step of a job has ended: the process that holds the job goes on with it, or another one if the lease has expired. True if the job is due.';
+comment on function begin_step is 'A step of a job begins; false if another process has claimed the job, or it is gone.';
+
+-- end_step: a step of a job has ended: the process that holds the job goes on with it, or another one if the lease has
+-- expired. The lease is read when the row is locked, because a claim may be renewing it. True if the job is due.
+create or replace function end_step(p_kind text, p_app text, p_user text, p_id text) returns boolean
+language plpgsql set enable_seqscan = off as $$
+declare
+  v_is_held boolean;
+begin
+  perform add_job_lane(p_kind, p_app, p_user, '', clock_timestamp(), false);
+  insert into jobs as j (kind, app_name, user_id, id, lane, due_time)
+  values (p_kind, p_app, p_user, p_id, '', clock_timestamp())
+  on conflict (app_name, user_id, kind, id) do update set
+    attempt = 0, losses = 0, due_time = excluded.due_time,
+    lease_token = case when j.lease_expire_time > clock_timestamp() then j.lease_token end,
+    lease_expire_time = case when j.lease_expire_time > clock_timestamp() then j.lease_expire_time end
+  returning j.lease_token is not null into v_is_held;
+  return not v_is_held;
+end $$;
+comment on function end_step is 'A step of a job has ended. True if the job is due, because no process holds it.';
 
 create or replace function lease_job(p_kind text, p_app text, p_user text, p_id text, p_lease_ms integer, p_losses integer)
 returns jsonb language plpgsql as $$

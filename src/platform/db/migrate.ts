@@ -14,13 +14,15 @@ import { inMigration, toKnownNames } from './migration-lock.ts';
 import {
   applySections,
   findMissingSections,
+  isAbsentView,
   isFunctions,
   listAppliedSections,
   listViews,
   readSections,
   type Section,
+  toKey,
 } from './repeatable.ts';
-import { checkTables, grantRights, hasTable, JOURNAL } from './rights.ts';
+import { checkTables, grantLacking, grantRights, hasTable, JOURNAL, LIMITED_ROLE } from './rights.ts';
 import { keepAuditRetention, makeRoles } from './shared-roles.ts';
 import {
   applyTables,
@@ -54,8 +56,8 @@ interface Files {
   sections: Section[];
 }
 
-/** What a schema lacks of the files. `isNew`: it has no section, so that everything is applied at once. */
-type Pending = Files & { isNew: boolean; isEmpty: boolean };
+/** What a schema lacks of the files, and its views. `isNew`: it has no section, so everything is applied at once. */
+type Pending = Files & { views: string[]; isNew: boolean; isEmpty: boolean };
 
 /**
  * Migrates a database. Without a missing migration it only reads, so that an ordinary start needs no more privileges.
@@ -86,7 +88,7 @@ export async function migrateDatabase(
     let added: string[] = [];
     if (missing.length > 0) {
       if (!applies) throw new ConfigError(missingText(schema, pending.isEmpty, missing));
-      added = await applyPending(client, schema, files, missing, onCluster);
+      added = await applyPending(client, schema, files, { missing, onCluster, servingRole });
     }
     await checkTables(client, schema);
     if (onCluster) {
@@ -115,9 +117,11 @@ async function findPending(client: Client, schema: string, files: Files): Promis
     const last = new Date(Math.max(...unknown.map(({ time }) => time))).toISOString();
     throw new ConfigError(`it is newer than this version, ${VERSION}, which does not know its migration of ${last}`);
   }
+  const views = await listViews(client, schema);
   return {
     tables: findMissingTables(files.tables, applied),
-    sections: findMissingSections(files.sections, sections, await listViews(client, schema)),
+    sections: findMissingSections(files.sections, sections, views),
+    views,
     isNew: sections.length === 0,
     isEmpty: applied.length === 0,
   };
@@ -135,43 +139,51 @@ function missingText(schema: string, isEmpty: boolean, missing: string[]): strin
 
 /**
  * Applies what is missing, in several transactions. Each reads the journals anew, because replicas that start together
- * take turns.
+ * take turns; and each grants the rights on what it made, because the version before goes on serving.
+ * @throws {ConfigError} if another build of the same version applies its own texts at the same time
  */
 async function applyPending(
   client: Client,
   schema: string,
   files: Files,
-  missing: string[],
-  onCluster: boolean,
+  { missing, onCluster, servingRole }: { missing: string[]; onCluster: boolean; servingRole: string | undefined },
 ): Promise<string[]> {
   const added = new Set<string>();
-  const applyNext = async (): Promise<string[]> => {
+  const applied = new Set<string>();
+  const applyNext = async (): Promise<Files> => {
     const pending = await findPending(client, schema, files);
     const next = chooseNext(pending);
-    const names = toNames(next);
-    if (names.length === 0) return names;
+    if (next.tables.length + next.sections.length === 0) return next;
+    if (next.tables.length === 0 && next.sections.every((section) => applied.has(toKey(section))))
+      throw new ConfigError(`another build of version ${VERSION} migrates it at the same time`);
     if (onCluster) await prepareDistribution(client);
     await applyTables(client, schema, next.tables);
     await applySections(client, schema, { chosen: next.sections, all: files.sections, isFirst: pending.isNew });
     if (onCluster) await distributeTables(client);
-    return names;
+    const roles = await client.query<{ role: string }>('select rolname as role from pg_roles where rolname = any($1)', [
+      [servingRole ?? '', LIMITED_ROLE],
+    ]);
+    for (const { role } of roles.rows) await grantLacking(client, schema, role);
+    return next;
   };
   for (;;) {
-    const names = await inMigration(client, schema, missing, applyNext);
+    const next = await inMigration(client, schema, missing, applyNext);
+    const names = toNames(next);
     if (names.length === 0) return [...added];
     for (const name of names) added.add(name);
+    for (const section of next.sections) applied.add(toKey(section));
   }
 }
 
 /**
  * Chooses what one transaction applies. A new schema gets everything or nothing. An existing one gets its tables with
- * all functions, which lock no table; then one section at a time, because a transaction that replaced all triggers would
- * hold locks of all tables, in another order than clients.
+ * all functions, which lock no table, and with the views that these tables had to drop; then one section at a time,
+ * because a transaction that replaced all triggers would hold locks of all tables, in another order than clients.
  */
-function chooseNext({ tables, sections, isNew }: Pending): Files {
+function chooseNext({ tables, sections, views, isNew }: Pending): Files {
   if (isNew) return { tables, sections };
-  const functions = sections.filter(isFunctions);
-  if (tables.length + functions.length > 0) return { tables, sections: functions };
+  const first = sections.filter((section) => isFunctions(section) || isAbsentView(section, views));
+  if (tables.length + first.length > 0) return { tables, sections: first };
   return { tables, sections: sections.slice(0, 1) };
 }
 

@@ -32,8 +32,8 @@ export async function inMigration<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   for (let tries = 1; ; tries += 1) {
-    await begin(client);
     try {
+      await begin(client);
       const there = await client.query('select from pg_namespace where nspname = $1', [schema]);
       if (there.rowCount === 0) await client.query(`create schema ${escapeIdentifier(schema)}`);
       // Functions that run as their owner inherit this search path. `pg_temp` is last, so that it cannot shadow our

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { type Client, escapeIdentifier } from 'pg';
+import { type Client, escapeIdentifier, escapeLiteral } from 'pg';
 import { VERSION } from '../version.ts';
 import { hashComments, writeComments } from './comments.ts';
-import { hasTable, REPEATABLES } from './rights.ts';
+import { hasTable, REPEATABLES, TABLE_NAMES } from './rights.ts';
 import { inSchema, toOutlineSchema, toViewSchema } from './shared-roles.ts';
 
 /** A part of a file of `migrations/repeatable/`; its statements may be repeated (`create or replace`). */
@@ -67,11 +67,16 @@ export async function listViews(client: Client, schema: string): Promise<string[
 
 /** Finds the sections to apply: those whose hash is absent, and views that a migration of tables had to drop. */
 export function findMissingSections(sections: Section[], applied: AppliedSection[], views: string[]): Section[] {
-  const known = new Set(applied.map(({ file, hash }) => `${file} ${hash}`));
-  return sections.filter(({ file, hash, text }) => {
-    const [, view] = /^create or replace view (\S+)/m.exec(text) ?? [];
-    return !known.has(`${file} ${hash}`) || (view !== undefined && !views.includes(view));
-  });
+  const known = new Set(applied.map(toKey));
+  return sections.filter((section) => !known.has(toKey(section)) || isAbsentView(section, views));
+}
+
+export const toKey = ({ file, hash }: Pick<Section, 'file' | 'hash'>): string => `${file} ${hash}`;
+
+/** True if a section makes a view that a schema does not have. */
+export function isAbsentView({ text }: Section, views: string[]): boolean {
+  const [, view] = /^create or replace view (\S+)/m.exec(text) ?? [];
+  return view !== undefined && !views.includes(view);
 }
 
 /**
@@ -89,15 +94,15 @@ export async function applySections(
   await client.query(isFirst ? text.replace(/^create or replace /gm, 'create ') : text);
   await client.query(FORCE_ROW_SECURITY);
   if (chosen.some(({ file }) => file === COMMENTS)) await writeComments(client, schema);
-  for (const file of new Set(chosen.map((section) => section.file))) {
-    const hashesOf = (sections: Section[]) => sections.flatMap((each) => (each.file === file ? [each.hash] : []));
-    await client.query(
-      `with gone as (delete from ${REPEATABLES} where file = $1 and hash <> all($2))
-       insert into ${REPEATABLES} (file, hash, version) select $1, hash, $4 from unnest($3::text[]) hash
-       on conflict (file, hash) do update set version = excluded.version, apply_time = excluded.apply_time`,
-      [file, hashesOf(all), hashesOf(chosen), VERSION],
-    );
-  }
+  await client.query(
+    `delete from ${REPEATABLES} where (file, hash) not in (select * from unnest($1::text[], $2::text[]))`,
+    [all.map(({ file }) => file), all.map(({ hash }) => hash)],
+  );
+  await client.query(
+    `insert into ${REPEATABLES} (file, hash, version) select distinct file, hash, $3 from unnest($1::text[], $2::text[]) s(file, hash)
+     on conflict (file, hash) do update set version = excluded.version, apply_time = excluded.apply_time`,
+    [chosen.map(({ file }) => file), chosen.map(({ hash }) => hash), VERSION],
+  );
 }
 
 /** Applies row-level security to the tables' owner too, which drizzle-kit cannot do. */
@@ -106,6 +111,7 @@ const FORCE_ROW_SECURITY = `
     for protected in
       select oid from pg_class where relrowsecurity and not relforcerowsecurity
         and relnamespace = (select oid from pg_namespace where nspname = current_schema())
+        and relname in (${TABLE_NAMES.map(escapeLiteral).join(', ')})
     loop
       execute format('alter table %s force row level security', protected);
     end loop;

@@ -12,7 +12,7 @@ import { connect } from './client.ts';
 export const JOURNAL = 'agent_runtime_migrations';
 /** Table of the sections of `migrations/repeatable/` that were applied. */
 export const REPEATABLES = getTableName(tables.repeatables);
-const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
+export const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
 const VIEW_NAMES = Object.values(tables).flatMap((each) => (is(each, PgView) ? [getViewName(each)] : []));
@@ -89,18 +89,27 @@ const notFor = (role: string) => (role === LIMITED_ROLE ? FOR_ALL_USERS : []);
 /** Grants the missing privileges; safe for concurrent replicas. @throws if the current role may not grant them */
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
   if ((await listLackingRights(client, schema, role)).length === 0) return;
+  await client.query(`begin; select pg_advisory_xact_lock(${GRANT_LOCK})`);
+  await grantLacking(client, schema, role);
+  await client.query('commit');
+}
+
+/** Grants the missing privileges on what is there, in a transaction of the caller that has the lock for grants. */
+export async function grantLacking(client: Client, schema: string, role: string): Promise<void> {
+  if ((await listLackingRights(client, schema, role)).length === 0) return;
   const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
+  // A view is absent while a migration of tables that had to drop it is applied.
+  const there = await client.query<{ name: string }>(
+    `select relname as name from pg_class where relnamespace = $1::regnamespace and relkind in ('r', 'v', 'p')`,
+    [inSchema],
+  );
+  const names = new Set(there.rows.map(({ name }) => name));
   const grants = tableRights(role)
-    .filter(([, privileges]) => privileges.length > 0)
+    .filter(([name, privileges]) => privileges.length > 0 && names.has(name))
     .map(
       ([name, privileges]) => `grant ${privileges.join(', ')} on ${inSchema}.${escapeIdentifier(name)} to ${toRole};`,
     );
-  await client.query(`
-    begin;
-    select pg_advisory_xact_lock(${GRANT_LOCK});
-    grant usage on schema ${inSchema} to ${toRole};
-    ${grants.join(' ')}
-    commit`);
+  await client.query(`grant usage on schema ${inSchema} to ${toRole}; ${grants.join(' ')}`);
   const { rows } = await client.query<{ name: string }>(
     `select p.oid::regprocedure::text as name from pg_proc p
      join pg_class c on c.oid = $1::regclass and c.relnamespace = p.pronamespace and c.relowner = p.proowner

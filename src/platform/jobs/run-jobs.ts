@@ -56,6 +56,7 @@ export interface JobKind<Work extends { job: Job }>
 }
 
 export type JobContext = QueueContext & {
+  notifications: { publish(topic: string): void };
   database: DatabasePool;
   /** The lease of sessions, in milliseconds. */
   leaseTimes: { durationMs: number; renewalMs: number };
@@ -66,7 +67,7 @@ export function runJobs<Work extends { job: Job }>(
   context: JobContext,
   { kind, appNames, limits, maxPauseMs, load, run, retry, yields = false, ...queue }: JobKind<Work>,
 ): Promise<void> {
-  const { database, leaseTimes, draining, log } = context;
+  const { database, leaseTimes, draining, log, notifications } = context;
   const { db } = database;
   const {
     leaseMs = leaseTimes.durationMs,
@@ -99,7 +100,7 @@ export function runJobs<Work extends { job: Job }>(
   const claim = (slots: number) => (load ? claimLoaded(slots, load) : claimAlone(slots));
   const fail = async (work: Work, error: unknown) => {
     // Another process runs at once what this one left because it stops.
-    if (draining.aborted) return putBackJob(db, kind, work.job, {});
+    if (draining.aborted) return putBackJob(db, kind, work.job, {}).then(() => notifications.publish(queue.topic));
     if (!retry) throw error;
     log.warn({ ...toLogFields(work), reason: String(error) }, `one of the ${queue.name} failed`);
     if (work.job.attempt >= retry.attempts) return giveUp(work, String(error));

@@ -45,6 +45,8 @@ export async function runCase(
   };
   let end = toTurnsEnd(context, current);
   while (!end) {
+    // A process that stops asks no model: another one goes on with the case.
+    context.draining.throwIfAborted();
     const { status } = current.lastTurn ?? {};
     if (status === 'running' || status === 'queued') return undefined;
     if (status && isStopped(status)) current = await restart(db, current);
@@ -52,6 +54,7 @@ export async function runCase(
     if ('turn' in step) current = { ...current, lastTurn: step };
     end = 'turn' in step ? toTurnsEnd(context, current) : step;
   }
+  context.draining.throwIfAborted();
   const history = await findHistory(db, toSessionKey(current));
   // Later events are ignored, because a user may have continued the session after the judged run.
   const events = (history?.events ?? []).slice(0, current.lastSequence ?? undefined);
