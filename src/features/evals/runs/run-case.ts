@@ -22,9 +22,12 @@ const GONE = 'The session of the case was deleted: there are no turns to judge.'
 const MAX_SESSIONS = 5;
 const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
+/** After this time a case gives its place in the process to another one between two turns. */
+const MAX_HELD_MS = 60_000;
+
 /**
  * Runs a case from its newest turn on: takes its turns and scores them.
- * @returns the outcome; `undefined` if a turn goes on in another process, whose end makes the case's job due
+ * @returns the outcome; `undefined` if the case goes on later, because the end of its last turn makes its job due
  */
 export async function runCase(
   context: EvalContext,
@@ -32,6 +35,7 @@ export async function runCase(
   signal: AbortSignal,
 ): Promise<CaseOutcome | undefined> {
   const { db } = context.database;
+  const startedAt = performance.now();
   const agent = context.agents.get(claimed.appName);
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
   const evalCase = readStoredCase(claimed.caseText);
@@ -53,6 +57,7 @@ export async function runCase(
     const step = await takeTurn(context, current, evalCase, toScoringContext);
     if ('turn' in step) current = { ...current, lastTurn: step };
     end = 'turn' in step ? toTurnsEnd(context, current) : step;
+    if (!end && performance.now() - startedAt > MAX_HELD_MS) return undefined;
   }
   context.draining.throwIfAborted();
   const history = await findHistory(db, toSessionKey(current));
