@@ -461,11 +461,11 @@ test('old runs are forgotten by age and by count, those that go on are not; thei
   await store.pool.transaction((tx) => skipRuns(tx, keyOf(job), 'The schedule was changed.'));
   const waiting = await queueManual(job);
   expect(await runsOf(job)).toHaveLength(101);
-  await forgetRuns(store.pool.db, 30, 10, 1000);
+  await forgetRuns(store.pool.db, 30, 10);
   expect((await statusesOf(job)).toSorted()).toEqual(['queued', ...Array.from({ length: 9 }, () => 'skipped')]);
   await store.pool.db.execute(sql`
     update skipped_runs set due_time = due_time - interval '31 days', end_time = end_time - interval '31 days'`);
-  await forgetRuns(store.pool.db, 30, 10, 1000);
+  await forgetRuns(store.pool.db, 30, 10);
   expect((await runsOf(job)).map(({ id }) => id)).toEqual([waiting]);
   const { rows } = await store.pool.db.execute(sql`select 1 as one from sessions where id = ${oldest?.id}`);
   expect(rows).toEqual([{ one: 1 }]);
@@ -493,7 +493,7 @@ test('what is forgotten is found in indexes: runs that are kept are not read', a
       return rows[0]?.n ?? 0;
     };
     const before = await count();
-    await forgetRuns(tx, 124, 2990, 1000);
+    await forgetRuns(tx, 124, 2990);
     return (await count()) - before;
   });
   const { rows } = await store.pool.db.execute<{ n: number }>(

@@ -301,16 +301,6 @@ begin
       return;
     end if;
   end if;
-  if c.webhook_url is not null then
-    perform insert_webhook_delivery(
-      ended.app_name, ended.user_id, c.webhook_url, 'cronjob_run.ended',
-      jsonb_build_object(
-        'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
-        'scheduledAt', webhook_time(ended.due_time), 'status', v_status,
-        'sessionId', case when v_has_begun then ended.session_id end, 'invocationId', case when v_has_begun then ended.id end,
-        'errorCode', v_code, 'output', left(v_output, 4096),
-        'outputTruncated', case when length(v_output) > 4096 then true end));
-  end if;
   if v_status = 'failed' then
     v_is_last := c.enabled and c.max_failures > 0 and c.failure_count + 1 >= c.max_failures;
     update cronjobs j set
@@ -327,6 +317,17 @@ begin
   elsif v_status = 'success' and c.failure_count > 0 then
     update cronjobs j set failure_count = 0
     where j.app_name = ended.app_name and j.user_id = ended.user_id and j.id = ended.cronjob_id;
+  end if;
+  -- Behind the sessions of the runs that are left out, because a deleted session locks its lanes behind it.
+  if c.webhook_url is not null then
+    perform insert_webhook_delivery(
+      ended.app_name, ended.user_id, c.webhook_url, 'cronjob_run.ended',
+      jsonb_build_object(
+        'appName', ended.app_name, 'userId', ended.user_id, 'jobId', ended.cronjob_id, 'runId', ended.run_id,
+        'scheduledAt', webhook_time(ended.due_time), 'status', v_status,
+        'sessionId', case when v_has_begun then ended.session_id end, 'invocationId', case when v_has_begun then ended.id end,
+        'errorCode', v_code, 'output', left(v_output, 4096),
+        'outputTruncated', case when length(v_output) > 4096 then true end));
   end if;
   perform wake_runs(ended.user_id);
 end $$;
@@ -354,7 +355,7 @@ comment on function leave_out_deleted_run is 'Records a cronjob''s open run whos
 -- forget_runs: forgets at most p_limit runs that ended more than p_days ago, or that exceed the newest p_count of their
 -- cronjob. Their invocations stay with their sessions. Reads the due times of each cronjob from two indexes, and only
 -- the runs that were due before one of the two limits.
-create or replace function forget_runs(p_days integer, p_count integer, p_limit integer) returns void language plpgsql
+create or replace function forget_runs(p_days integer, p_count integer, p_limit integer) returns integer language plpgsql
 set enable_seqscan = off as $$
 declare
   c record;
@@ -389,8 +390,9 @@ begin
     end loop;
     exit when v_left <= 0;
   end loop;
+  return p_limit - v_left;
 end $$;
-comment on function forget_runs is 'Forgets old runs of cronjobs, in a batch.';
+comment on function forget_runs is 'Forgets old runs of cronjobs, in a batch; returns their number.';
 
 -- latest_run_time: when the newest run of a cronjob was due; found in two indexes, not in the view of runs.
 create or replace function latest_run_time(p_app text, p_user text, p_cronjob text) returns timestamptz language sql stable as $$

@@ -6,6 +6,7 @@ import { cronjobPath } from '../../platform/http/operation/parameters.ts';
 import { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
 import type { CronjobContext } from './cronjob-view.ts';
 import { cronjobOperations } from './routes.ts';
+import { forgetRuns } from './run-store.ts';
 import { scheduleSchema } from './schedule.ts';
 import { runCronjobs, type SchedulerContext } from './scheduler.ts';
 import { CRONJOB_SETTINGS } from './settings.ts';
@@ -30,11 +31,13 @@ export const cronjobFeature = {
     runs: CRONJOBS ? CRONJOBS_MAX_RUNS : 0,
     runsPerUser: CRONJOBS_MAX_RUNS_PER_USER,
   }),
-  workers: [
-    (context) =>
-      context.config.CRONJOBS
-        ? runCronjobs(context, { retentionDays: context.config.RUN_RETENTION_DAYS, retentionCount: MAX_KEPT })
-        : undefined,
+  workers: [(context) => (context.config.CRONJOBS ? runCronjobs(context) : undefined)],
+  sweeps: [
+    {
+      group: 'retention',
+      name: 'forgetting old cronjob runs',
+      run: ({ database, config }) => forgetRuns(database.db, config.RUN_RETENTION_DAYS, MAX_KEPT),
+    },
   ],
   userTables: [
     {

@@ -74,7 +74,13 @@ export async function findRun(db: Database, key: CronjobKey, runId: string): Pro
   return run;
 }
 
-/** Forgets at most `limit` runs that ended more than `days` ago, or that exceed the newest `count` of a cronjob. */
-export async function forgetRuns(db: Database, days: number, count: number, limit: number): Promise<void> {
-  await db.execute(sql`select forget_runs(${days}, ${count}, ${limit})`);
+/** Maximum number of runs that one transaction forgets. */
+const BATCH = 10_000;
+
+/** Forgets the runs that ended more than `days` ago, or that exceed the newest `count` of a cronjob, in batches. */
+export async function forgetRuns(db: Database, days: number, count: number): Promise<void> {
+  for (let forgotten = BATCH; forgotten === BATCH; ) {
+    const { rows } = await db.execute<{ n: number }>(sql`select forget_runs(${days}, ${count}, ${BATCH}) as n`);
+    forgotten = rows[0]?.n ?? 0;
+  }
 }
