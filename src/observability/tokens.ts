@@ -1,5 +1,5 @@
 import { toCount } from '../agent/definition/model.ts';
-import { findProvider } from '../agent/providers/index.ts';
+import { PROVIDERS } from '../agent/providers/index.ts';
 import type { Event } from '../core/event.ts';
 
 /** Token counts of a model call by OpenTelemetry attribute name; thoughts count as output. */
@@ -10,5 +10,8 @@ export const toTokens = ({ usageMetadata: usage }: Pick<Event, 'usageMetadata'>)
   'reasoning.output_tokens': toCount(usage?.thoughtsTokenCount),
 });
 
-/** OpenTelemetry's name of a model provider; most keep their own name. */
-export const toProviderName = (provider: string): string => findProvider(provider)?.telemetryName ?? provider;
+/** OpenTelemetry's names of model providers; most keep their own name. */
+const TELEMETRY_NAMES = new Map<string, string>(
+  PROVIDERS.map(({ name, telemetryName }) => [name, telemetryName ?? name]),
+);
+export const toProviderName = (provider: string): string => TELEMETRY_NAMES.get(provider) ?? provider;
