@@ -46,12 +46,13 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, runtimeEventIds, taskAnswers, signal } = invocation.input;
+  const { agent: root, history, stored, runtimeEventIds, taskAnswers, signal } = invocation.input;
   const confirmed = findConfirmations(history, runtimeEventIds, taskAnswers);
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
-  const compaction = await compactHistory(invocation, turn);
+  // Stored steps may have a summary, although the agent makes none any more.
+  const compaction = root.compaction || stored ? await compactHistory(invocation, turn) : undefined;
   if (compaction) yield compaction;
   return yield* runNode(invocation, turn, confirmed);
 }
