@@ -57,7 +57,8 @@ test.each([
   await holder.connect();
   await holder.query(`begin; lock table ${table} in exclusive mode`);
   const runtime = await startOn(store.url, { DEV_UI: 'false', ...setting });
-  const waiting = `select count(*)::int as n from pg_locks where relation = '${table}'::regclass and not granted`;
+  const waiting = `select count(*)::int as n from pg_locks join pg_stat_activity using (pid)
+    where relation = '${table}'::regclass and not granted and datname = current_database()`;
   await expect.poll(async () => (await store.pool.db.execute(sql.raw(waiting))).rows).toEqual([{ n: 1 }]);
   const closed = runtime.close();
   await holder.query('rollback');

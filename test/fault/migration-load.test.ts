@@ -63,7 +63,8 @@ test('clients pass a migration that waits for a long transaction, and it is fini
   const migrating = migrateDatabase({ url: database.url });
   await eventually('the migration waits', 60_000, async () => {
     const { rowCount } = await client.query(
-      `select from pg_locks where relation = 'sessions'::regclass and not granted`,
+      `select from pg_locks join pg_stat_activity using (pid)
+       where relation = 'sessions'::regclass and not granted and datname = current_database()`,
     );
     return rowCount !== 0;
   });

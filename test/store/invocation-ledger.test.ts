@@ -10,7 +10,12 @@ import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 /** The ledger of tool calls, written over two connections at once. */
 
 const store = testPool();
-const LOCKS = sql.raw(inject('workerUrls').length > 0 ? 'citus_locks' : 'pg_locks');
+/** Locks that somebody waits for: on a cluster those of all nodes, else those of this file's database. */
+const WAITS = sql.raw(
+  inject('workerUrls').length > 0
+    ? 'citus_locks where not granted'
+    : `pg_locks join pg_stat_activity using (pid) where not granted and datname = current_database()`,
+);
 
 async function claim(durationMs: number): Promise<Lease> {
   const lease = { key: newKey(), invocationId: `e-${randomUUID()}`, token: randomUUID(), durationMs };
@@ -40,9 +45,7 @@ async function untilItWaits(work: Promise<unknown>): Promise<void> {
   const over = () => void (isOver = true);
   work.then(over, over);
   for (let waiting = 0; waiting === 0 && !isOver; ) {
-    const { rows } = await store.pool.db.execute<{ n: number }>(
-      sql`select count(*)::int as n from ${LOCKS} where not granted`,
-    );
+    const { rows } = await store.pool.db.execute<{ n: number }>(sql`select count(*)::int as n from ${WAITS}`);
     waiting = rows[0]?.n ?? 0;
   }
 }

@@ -15,13 +15,17 @@ const textsOf = async (key: ReturnType<typeof newKey>, words: string) =>
     (text) => (JSON.parse(text) as Found).content.parts[0]?.text,
   );
 
-/** Those of all nodes on a cluster: it waits on the one of its user. */
-const LOCKS = sql.raw(inject('workerUrls').length > 0 ? 'citus_locks' : 'pg_locks');
+/** Locks that somebody waits for: on a cluster those of all nodes, else those of this file's database. */
+const WAITS = sql.raw(
+  inject('workerUrls').length > 0
+    ? 'citus_locks where not granted'
+    : `pg_locks join pg_stat_activity using (pid) where not granted and datname = current_database()`,
+);
 
 /** Settles when another connection waits for a lock. */
 async function someoneWaits(db: Database): Promise<void> {
   for (let waiting = 0; waiting === 0; ) {
-    const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from ${LOCKS} where not granted`);
+    const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from ${WAITS}`);
     waiting = rows[0]?.n ?? 0;
   }
 }
