@@ -457,11 +457,11 @@ CREATE TABLE "rate_limits" (
 );
 --> statement-breakpoint
 CREATE TABLE "agent_runtime_repeatables" (
-	"file" text collate "C" NOT NULL,
+	"name" text collate "C" NOT NULL,
 	"hash" text NOT NULL,
 	"version" text NOT NULL,
 	"apply_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
-	CONSTRAINT "agent_runtime_repeatables_pkey" PRIMARY KEY("file","hash")
+	CONSTRAINT "agent_runtime_repeatables_pkey" PRIMARY KEY("name")
 );
 --> statement-breakpoint
 CREATE TABLE "score_rules" (

@@ -29,11 +29,6 @@ begin
   end loop;
   -- One connection per node, so that several tables can be distributed in one transaction.
   set local citus.multi_shard_modify_mode = 'sequential';
-  -- The webhook outbox is on the coordinator, and other nodes cannot write to it; the start refuses WEBHOOKS=true.
-  drop trigger if exists tasks_webhook_insert on tasks;
-  drop trigger if exists tasks_webhook_update on tasks;
-  -- Totals of an application are summed when a budget needs them.
-  drop trigger if exists budgets_totals on budgets;
   -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible. Its policies
   -- stay, because a later migration may alter them.
   foreach name in array of_users || written || copied loop
@@ -58,14 +53,6 @@ begin
     perform create_distributed_table(
       name::regclass, 'user_id', colocate_with => case name when of_users[1] then 'none' else of_users[1] end);
   end loop;
-  -- On the node with the user's rows, too, starting an erasure waits for statements that add data.
-  create or replace function lock_user_data() returns trigger language plpgsql as $lock$
-  begin
-    perform pg_advisory_xact_lock(user_data_lock(new.app_name, new.user_id));
-    return new;
-  end $lock$;
-  create or replace trigger user_erasures_lock before insert on user_erasures
-    for each row execute function lock_user_data();
 end $$;
 
 do $$

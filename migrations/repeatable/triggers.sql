@@ -102,6 +102,9 @@ create or replace trigger tool_calls_hold before delete on tool_calls for each r
 create or replace trigger user_credentials_erasure before insert on user_credentials for each row execute function refuse_while_erased();
 create or replace trigger user_credentials_hold before delete on user_credentials for each row execute function refuse_on_hold('');
 --> statement-breakpoint
+-- For a cluster, where the row is on another node than the statement that starts the erasure and has the lock of its own.
+create or replace trigger user_erasures_lock before insert on user_erasures for each row execute function lock_user_data();
+--> statement-breakpoint
 create or replace trigger user_states_erasure before insert on user_states for each row execute function refuse_while_erased();
 create or replace trigger user_states_hold before delete on user_states for each row execute function refuse_on_hold('');
 --> statement-breakpoint

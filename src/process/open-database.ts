@@ -188,8 +188,8 @@ async function findRowSecurity(
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
 /**
- * Applies missing migrations (`on-start`), checks that none is missing (`check`), or only that the database is not
- * empty (`off`).
+ * Applies missing migrations (`on-start`), checks that none is missing (`check`), or only that some version has
+ * migrated it (`off`).
  * @returns the names of the applied migrations
  * @throws {ConfigError} if the database cannot be used
  */

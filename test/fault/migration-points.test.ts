@@ -36,7 +36,7 @@ const SCHEMA = `
        case when relkind = 'v' then pg_get_viewdef(oid) end)
       from pg_class where relnamespace = 'public'::regnamespace
     union all select format('migration %s %s', created_at, hash) from agent_runtime_migrations
-    union all select format('section %s %s', file, hash) from agent_runtime_repeatables) lines`;
+    union all select format('section %s %s', name, hash) from agent_runtime_repeatables) lines`;
 
 async function schemaOf(url: string): Promise<string> {
   const client = new Client({ connectionString: url });

@@ -52,8 +52,8 @@ const tablesIn = (schema: string) =>
   toKnownNames(`select relname as name from pg_class
   where relkind = 'r' and relnamespace = (select oid from pg_namespace where nspname = '${schema}') order by 1`);
 
-const reasonOf = (url: string): Promise<string> =>
-  migrate({ serving: { url } }).then(
+const reasonOf = (url: string, mode?: 'off'): Promise<string> =>
+  migrate({ serving: { url } }, mode).then(
     () => 'it starts',
     (error: Error) => error.message,
   );
@@ -112,6 +112,18 @@ describe('the start knows its database', () => {
     );
     await isOf(`${VERSION}-rc.1`);
     expect(await reasonOf(database.url)).toBe('it starts');
+  });
+
+  test('MIGRATE=off takes a database of any version, but none that is empty or that drizzle-kit alone has migrated', async () => {
+    await client.query('create table agent_runtime_migrations (id serial primary key, hash text, created_at bigint)');
+    expect(await reasonOf(database.url, 'off')).toContain('its schema public has no tables of this service');
+    await client.query('drop table agent_runtime_migrations');
+    await migrate({ serving: { url: database.url } });
+    await client.query(`insert into agent_runtime_migrations (hash, created_at) values ('later', 9999000000000)`);
+    expect(await reasonOf(database.url, 'off')).toBe('it starts');
+    await client.query('delete from agent_runtime_migrations where created_at = 9999000000000');
+    await client.query('delete from agent_runtime_repeatables');
+    expect(await reasonOf(database.url, 'off')).toContain('it lacks functions/');
   });
 
   test('a database of a version before the first release is refused, and told what to do', async () => {

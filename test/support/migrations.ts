@@ -1,5 +1,5 @@
+import { readTableMigrations } from '../../src/platform/db/migrate.ts';
 import { readSections } from '../../src/platform/db/repeatable.ts';
-import { readTableMigrations } from '../../src/platform/db/table-migrations.ts';
 
 export const MIGRATIONS = new URL('../../migrations/', import.meta.url);
 

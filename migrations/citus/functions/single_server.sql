@@ -7,6 +7,8 @@ revoke execute on function alert_budgets from public;
 comment on function alert_budgets is 'Does nothing on a cluster.';
 create or replace function insert_delivery_of_invocation(ended invocations) returns void language sql as '';
 comment on function insert_delivery_of_invocation is 'Does nothing on a cluster.';
+create or replace function insert_delivery_of_task() returns trigger language plpgsql as 'begin return null; end';
+comment on function insert_delivery_of_task is 'Does nothing on a cluster.';
 -- The same holds for score rules, which cannot be created there.
 create or replace function add_score_jobs(ended invocations) returns void language sql as '';
 comment on function add_score_jobs is 'Does nothing on a cluster.';
@@ -16,6 +18,8 @@ comment on function add_score_jobs is 'Does nothing on a cluster.';
 create or replace function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language sql as '';
 comment on function count_use_of_app is 'Does nothing on a cluster.';
+create or replace function sum_up_use_of_app() returns trigger language plpgsql as 'begin return null; end';
+comment on function sum_up_use_of_app is 'Does nothing on a cluster.';
 create or replace function budget_uses_of_app(
   p_app text, p_since date,
   out invocations numeric, out tokens numeric, out cost numeric, out reserved_tokens numeric, out reserved_cost numeric)

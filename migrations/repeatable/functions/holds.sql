@@ -3,6 +3,13 @@ create or replace function user_data_lock(app text, owner text) returns bigint l
 return hashtextextended(app || E'\x01' || owner, 7240014);
 comment on function user_data_lock is 'Advisory lock of a user''s data: shared by statements that add or delete data, exclusive for starting an erasure or setting a hold.';
 
+create or replace function lock_user_data() returns trigger language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(user_data_lock(new.app_name, new.user_id));
+  return new;
+end $$;
+comment on function lock_user_data is 'Trigger function: an erasure waits for running statements that add the user''s data.';
+
 create or replace function refuse_while_erased() returns trigger language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));

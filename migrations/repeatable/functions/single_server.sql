@@ -72,6 +72,31 @@ begin
 end $$;
 comment on function count_use_of_app is 'Adds usage to an application''s totals of today and of this month.';
 
+-- sum_up_use_of_app: trigger function for an application's first budget. Sets the application's totals to its users'
+-- usage since the first of the month. The sum is in shard -1; the other shards count what connections add. Usage by
+-- concurrent statements that do not see the new budget yet is not counted.
+create or replace function sum_up_use_of_app() returns trigger language plpgsql as $$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+begin
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select new.app_name, period.since, -1,
+    used.invocations - counted.invocations, used.tokens - counted.tokens, used.cost - counted.cost
+  from (select distinct unnest(array[v_today, date_trunc('month', v_today::timestamp)::date]) as since) period
+  cross join lateral (
+    select coalesce(sum(u.invocations), 0) as invocations,
+           coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
+    from budget_uses u where u.app_name = new.app_name and u.day >= period.since) used
+  cross join lateral (
+    select coalesce(sum(c.invocations), 0) as invocations, coalesce(sum(c.tokens), 0) as tokens,
+           coalesce(sum(c.cost), 0) as cost
+    from budget_totals c where c.app_name = new.app_name and c.since = period.since and c.shard <> -1) counted
+  on conflict (app_name, since, shard) do update set
+    invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
+  return null;
+end $$;
+comment on function sum_up_use_of_app is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
+
 create or replace function insert_delivery_of_invocation(ended invocations) returns void language plpgsql as $$
 begin
   perform insert_webhook_delivery(
@@ -83,6 +108,26 @@ begin
       'outputTruncated', case when length(ended.response_body) > 4096 then true end));
 end $$;
 comment on function insert_delivery_of_invocation is 'Inserts the webhook delivery of an invocation that has ended or paused.';
+
+create or replace function insert_delivery_of_task() returns trigger language plpgsql as $$
+declare
+  address text := (select webhook_url from invocations
+                   where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
+                     and id = new.invocation_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address,
+    case when tg_op = 'INSERT' then 'task.created'
+         when new.state = 'open' and new.reminders > old.reminders then 'task.due'
+         when new.state = 'open' or new.decided_via = 'deadline' then 'task.expired'
+         else 'task.decided' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.invocation_id,
+      'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
+  return null;
+end $$;
+comment on function insert_delivery_of_task is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 
 -- add_score_jobs: the statement that ends an invocation adds the jobs of its scores, each in the lane of its rule. A
 -- session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an

@@ -1,4 +1,7 @@
-import type { Client } from 'pg';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { isNewer, VERSION } from '../version.ts';
 import { connect } from './client.ts';
@@ -12,28 +15,20 @@ import {
 } from './distribute.ts';
 import { inMigration, toKnownNames } from './migration-lock.ts';
 import {
+  type Applied,
   applySections,
   findMissingSections,
-  isAbsentView,
   isFunctions,
-  listAppliedSections,
-  listViews,
+  isView,
+  listApplied,
+  MIGRATIONS,
+  type MissingSection,
   readSections,
   type Section,
-  toKey,
 } from './repeatable.ts';
-import { checkTables, grantLacking, grantRights, hasTable, JOURNAL, LIMITED_ROLE } from './rights.ts';
-import { keepAuditRetention, makeRoles } from './shared-roles.ts';
-import {
-  applyTables,
-  findMissingTables,
-  listAppliedTables,
-  readTableMigrations,
-  type TableMigration,
-} from './table-migrations.ts';
+import { checkTables, grantEach, grantRights, keepAuditRetention, makeRoles } from './rights.ts';
+import { hasTable, inSchema, JOURNAL } from './schema-names.ts';
 import { migrateTools } from './tool-schema.ts';
-
-const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
 export interface MigrateOptions {
   /** False: check only; a missing migration is an error. */
@@ -55,9 +50,6 @@ interface Files {
   tables: TableMigration[];
   sections: Section[];
 }
-
-/** What a schema lacks of the files, and its views. `isNew`: it has no section, so everything is applied at once. */
-type Pending = Files & { views: string[]; isNew: boolean; isEmpty: boolean };
 
 /**
  * Migrates a database. Without a missing migration it only reads, so that an ordinary start needs no more privileges.
@@ -81,13 +73,14 @@ export async function migrateDatabase(
   try {
     const schema = await findSchema(client, address.schema);
     const onCluster = await isOnCluster(client);
-    if (takesAnyVersion && (await hasTable(client, schema, JOURNAL))) return [];
+    if (takesAnyVersion && (await listApplied(client, schema)).size > 0) return [];
     const files = { tables: readTableMigrations(directory), sections: readSections(directory, onCluster) };
-    const pending = await findPending(client, schema, files);
-    const missing = toNames(pending);
+    const { isEmpty, tables, applied } = await findPending(client, schema, files);
+    const sections = await findMissingSections(client, schema, files.sections, applied);
+    const missing = toNames({ tables, sections: sections.map(({ section }) => section) });
     let added: string[] = [];
     if (missing.length > 0) {
-      if (!applies) throw new ConfigError(missingText(schema, pending.isEmpty, missing));
+      if (!applies) throw new ConfigError(missingText(schema, isEmpty, missing));
       added = await applyPending(client, schema, files, { missing, onCluster, servingRole });
     }
     await checkTables(client, schema);
@@ -106,25 +99,26 @@ export async function migrateDatabase(
   }
 }
 
-/** @throws {ConfigError} if the database is newer than this version, or has other migrations of tables */
-async function findPending(client: Client, schema: string, files: Files): Promise<Pending> {
-  const applied = await listAppliedTables(client, schema);
-  const sections = await listAppliedSections(client, schema);
-  const unknown = applied.filter(({ time }) => files.tables.every((each) => each.time !== time));
-  const newer = sections.find(({ version }) => isNewer(version, VERSION));
+/**
+ * Finds the migrations of tables that a schema lacks, and what it has of the sections.
+ * @throws {ConfigError} if the database is newer than this version, or has other migrations of tables
+ */
+async function findPending(
+  client: Client,
+  schema: string,
+  files: Files,
+): Promise<{ isEmpty: boolean; tables: TableMigration[]; applied: Applied }> {
+  const appliedTables = await listAppliedTables(client, schema);
+  const tables = findMissingTables(files.tables, appliedTables);
+  const applied = await listApplied(client, schema);
+  const newer = [...applied.values()].find(({ version }) => isNewer(version, VERSION));
   if (newer) throw new ConfigError(`it is newer than this version, ${VERSION}: ${newer.version} migrated it`);
+  const unknown = appliedTables.filter(({ time }) => files.tables.every((each) => each.time !== time));
   if (unknown.length > 0) {
     const last = new Date(Math.max(...unknown.map(({ time }) => time))).toISOString();
     throw new ConfigError(`it is newer than this version, ${VERSION}, which does not know its migration of ${last}`);
   }
-  const views = await listViews(client, schema);
-  return {
-    tables: findMissingTables(files.tables, applied),
-    sections: findMissingSections(files.sections, sections, views),
-    views,
-    isNew: sections.length === 0,
-    isEmpty: applied.length === 0,
-  };
+  return { isEmpty: appliedTables.length === 0, tables, applied };
 }
 
 const toNames = ({ tables, sections }: Files): string[] => [
@@ -139,7 +133,8 @@ function missingText(schema: string, isEmpty: boolean, missing: string[]): strin
 
 /**
  * Applies what is missing, in several transactions. Each reads the journals anew, because replicas that start together
- * take turns; and each grants the rights on what it made, because the version before goes on serving.
+ * take turns; and each grants the rights on what it made, because the version before goes on serving. An empty schema gets
+ * everything or nothing.
  * @throws {ConfigError} if another build of the same version applies its own texts at the same time
  */
 async function applyPending(
@@ -148,43 +143,40 @@ async function applyPending(
   files: Files,
   { missing, onCluster, servingRole }: { missing: string[]; onCluster: boolean; servingRole: string | undefined },
 ): Promise<string[]> {
-  const added = new Set<string>();
-  const applied = new Set<string>();
+  const names = new Set<string>();
+  const done = new Set<Section>();
   const applyNext = async (): Promise<Files> => {
-    const pending = await findPending(client, schema, files);
-    const next = chooseNext(pending);
-    if (next.tables.length + next.sections.length === 0) return next;
-    if (next.tables.length === 0 && next.sections.every((section) => applied.has(toKey(section))))
-      throw new ConfigError(`another build of version ${VERSION} migrates it at the same time`);
+    const { tables, applied } = await findPending(client, schema, files);
     if (onCluster) await prepareDistribution(client);
-    await applyTables(client, schema, next.tables);
-    await applySections(client, schema, { chosen: next.sections, all: files.sections, isFirst: pending.isNew });
+    await applyTables(client, schema, tables);
+    // After the tables, because these may have dropped views.
+    const missing = await findMissingSections(client, schema, files.sections, applied);
+    const sections = applied.size === 0 ? missing.map(({ section }) => section) : chooseSections(missing);
+    const next = { tables, sections };
+    if (toNames(next).length === 0) return next;
+    if (tables.length === 0 && sections.every((section) => done.has(section)))
+      throw new ConfigError(`another build of version ${VERSION} migrates it at the same time`);
+    await applySections(client, schema, sections, applied);
     if (onCluster) await distributeTables(client);
-    const roles = await client.query<{ role: string }>('select rolname as role from pg_roles where rolname = any($1)', [
-      [servingRole ?? '', LIMITED_ROLE],
-    ]);
-    for (const { role } of roles.rows) await grantLacking(client, schema, role);
+    await grantEach(client, schema, servingRole);
     return next;
   };
   for (;;) {
     const next = await inMigration(client, schema, missing, applyNext);
-    const names = toNames(next);
-    if (names.length === 0) return [...added];
-    for (const name of names) added.add(name);
-    for (const section of next.sections) applied.add(toKey(section));
+    if (toNames(next).length === 0) return [...names];
+    for (const name of toNames(next)) names.add(name);
+    for (const section of next.sections) done.add(section);
   }
 }
 
 /**
- * Chooses what one transaction applies. A new schema gets everything or nothing. An existing one gets its tables with
- * all functions, which lock no table, and with the views that these tables had to drop; then one section at a time,
- * because a transaction that replaced all triggers would hold locks of all tables, in another order than clients.
+ * Chooses what one transaction applies to a schema of an earlier version: all functions, which lock no table, and the
+ * views that are not there; then one section at a time, because a transaction that replaced all triggers would hold
+ * locks of all tables, in another order than clients.
  */
-function chooseNext({ tables, sections, views, isNew }: Pending): Files {
-  if (isNew) return { tables, sections };
-  const first = sections.filter((section) => isFunctions(section) || isAbsentView(section, views));
-  if (tables.length + first.length > 0) return { tables, sections: first };
-  return { tables, sections: sections.slice(0, 1) };
+function chooseSections(missing: MissingSection[]): Section[] {
+  const first = missing.filter(({ section, isDropped }) => isFunctions(section) || (isDropped && isView(section)));
+  return (first.length > 0 ? first : missing.slice(0, 1)).map(({ section }) => section);
 }
 
 const distribute = (client: Client, schema: string): Promise<void> =>
@@ -204,4 +196,75 @@ async function findSchema(client: Client, chosen: string | undefined): Promise<s
   if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;
+}
+
+/** A migration of drizzle-kit. drizzle knows a migration by its time, and compares nothing else. */
+export interface TableMigration {
+  name: string;
+  hash: string;
+  time: number;
+  text: string;
+}
+
+/** A row of drizzle's journal in the database. */
+type AppliedTables = Pick<TableMigration, 'hash' | 'time'>;
+
+/** Reads the migrations of tables in a directory, with drizzle's own reader. */
+export function readTableMigrations(directory: URL): TableMigration[] {
+  const { entries } = JSON.parse(readFileSync(new URL('meta/_journal.json', directory), 'utf8')) as {
+    entries: { tag: string }[];
+  };
+  return readMigrationFiles({ migrationsFolder: fileURLToPath(directory) }).map(
+    ({ sql, hash, folderMillis }, index) => ({
+      name: entries[index]?.tag ?? '',
+      hash,
+      time: folderMillis,
+      text: sql.join(''),
+    }),
+  );
+}
+
+/**
+ * Lists the applied migrations of tables; none if the schema has no journal.
+ * @throws {ConfigError} if the journal is that of a version before the first release
+ */
+async function listAppliedTables(client: Client, schema: string): Promise<AppliedTables[]> {
+  if (!(await hasTable(client, schema, JOURNAL))) return [];
+  // As JSON, because a journal before the first release has other columns.
+  const { rows } = await client.query<{ row: { hash: string; created_at?: number } }>(
+    `select to_json(journal) as row from ${escapeIdentifier(schema)}.${JOURNAL} journal`,
+  );
+  return rows.map(({ row: { hash, created_at: time } }) => {
+    if (time === undefined)
+      throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
+    return { hash, time };
+  });
+}
+
+const STARTS_ANEW =
+  'Export what is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA';
+
+/** @throws {ConfigError} if an applied migration has another text than this version's */
+function findMissingTables(migrations: TableMigration[], applied: AppliedTables[]): TableMigration[] {
+  const changed = migrations.filter(({ time, hash }) => applied.some((row) => row.time === time && row.hash !== hash));
+  if (changed.length > 0)
+    throw new ConfigError(
+      `another text of ${changed.map(({ name }) => name).join(', ')} was applied to it than this version has. ${STARTS_ANEW}`,
+    );
+  return migrations.filter(({ time }) => !applied.some((row) => row.time === time));
+}
+
+/** Applies migrations of tables, in a transaction of the caller. */
+async function applyTables(client: Client, schema: string, missing: TableMigration[]): Promise<void> {
+  if (missing.length === 0) return;
+  const journal = `${escapeIdentifier(schema)}.${JOURNAL}`;
+  // As drizzle makes it, so that `npx drizzle-kit migrate` and a start may follow one another.
+  await client.query(
+    `create table if not exists ${journal} (id serial primary key, hash text not null, created_at bigint)`,
+  );
+  for (const { text, hash, time } of missing) {
+    // One message, because a round trip for each of 300 statements takes longer than they do.
+    await client.query(inSchema(text, schema));
+    await client.query(`insert into ${journal} (hash, created_at) values ($1, $2)`, [hash, time]);
+  }
 }

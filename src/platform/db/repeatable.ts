@@ -1,11 +1,15 @@
 import { createHash } from 'node:crypto';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { getTableName, is } from 'drizzle-orm';
+import { PgTable } from 'drizzle-orm/pg-core';
 import { type Client, escapeIdentifier, escapeLiteral } from 'pg';
 import { VERSION } from '../version.ts';
-import { hashComments, writeComments } from './comments.ts';
-import { hasTable, REPEATABLES, TABLE_NAMES } from './rights.ts';
-import { inSchema, toOutlineSchema, toViewSchema } from './shared-roles.ts';
+import * as tables from './schema/schema.ts';
+import { commentsOf } from './schema/table.ts';
+import { hasTable, inSchema, REPEATABLES, TABLE_NAMES, toOutlineSchema, toViewSchema } from './schema-names.ts';
+
+export const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
 /** A part of a file of `migrations/repeatable/`; its statements may be repeated (`create or replace`). */
 export interface Section {
@@ -13,17 +17,16 @@ export interface Section {
   file: string;
   text: string;
   hash: string;
+  /** What it makes, e.g. `view inspect.usage`; its file, if it makes nothing. Each name is in one section only. */
+  names: string[];
 }
 
-/** A section that a schema has, and the version that applied it. */
-export interface AppliedSection {
-  file: string;
-  hash: string;
-  version: string;
-}
+/** What a schema has of the sections: for each name the hash of the section that made it, and the version of that. */
+export type Applied = Map<string, { hash: string; version: string }>;
 
 const COMMENTS = 'comments';
 const SEPARATOR = '--> statement-breakpoint\n';
+const MADE = /^create or replace (function|trigger|view) ([\w.]+)/gm;
 const toHash = (text: string) => createHash('sha256').update(text).digest('hex');
 
 /**
@@ -39,69 +42,98 @@ export function readSections(directory: URL, isOnCluster: boolean): Section[] {
       const path = isOnCluster && existsSync(variant) ? variant : new URL(`repeatable/${file}`, directory);
       return readFileSync(path, 'utf8')
         .split(SEPARATOR)
-        .map((text) => ({ file, text, hash: toHash(text) }));
+        .map((text) => {
+          const made = Array.from(text.matchAll(MADE), ([, kind, name]) => `${kind} ${name}`);
+          return { file, text, hash: toHash(text), names: made.length > 0 ? made : [file] };
+        });
     });
-  return [...sections, { file: COMMENTS, text: '', hash: hashComments() }];
+  return [...sections, { file: COMMENTS, text: '', hash: hashComments(), names: [COMMENTS] }];
 }
+
+let functionNames: string[] | undefined;
+
+/** Lists the functions that this version makes, because a neighbour in the schema may have others. */
+export const listFunctions = (): string[] =>
+  (functionNames ??= readSections(MIGRATIONS, false).flatMap(({ names }) =>
+    names.flatMap((name) => (name.startsWith('function ') ? [name.slice('function '.length)] : [])),
+  ));
 
 export const isFunctions = ({ file }: Section): boolean => file.startsWith('functions/');
+export const isView = ({ names }: Section): boolean => names.some((name) => name.startsWith('view '));
 
-/** Lists the sections that a schema has; none if it was migrated with drizzle-kit alone. */
-export async function listAppliedSections(client: Client, schema: string): Promise<AppliedSection[]> {
-  if (!(await hasTable(client, schema, REPEATABLES))) return [];
-  const { rows } = await client.query<AppliedSection>(
-    `select file, hash, version from ${escapeIdentifier(schema)}.${REPEATABLES}`,
+/** Lists what a schema has of the sections; nothing if it was migrated with drizzle-kit alone. */
+export async function listApplied(client: Client, schema: string): Promise<Applied> {
+  if (!(await hasTable(client, schema, REPEATABLES))) return new Map();
+  const { rows } = await client.query<{ name: string; hash: string; version: string }>(
+    `select name, hash, version from ${escapeIdentifier(schema)}.${REPEATABLES}`,
   );
-  return rows;
+  return new Map(rows.map(({ name, ...row }) => [name, row]));
 }
 
-/** Lists the views of a schema by the names that the files have for them. */
-export async function listViews(client: Client, schema: string): Promise<string[]> {
+/** Lists the functions, triggers and views of a schema by the names that sections have for them. */
+async function listObjects(client: Client, schema: string): Promise<Set<string>> {
   const { rows } = await client.query<{ name: string }>(
-    `select case schemaname when $1 then 'inspect.' when $2 then 'inspect_outline.' else '' end || viewname as name
-     from pg_views where schemaname in ($1, $2, $3)`,
+    `with theirs as (
+       select oid, case nspname when $1 then 'inspect.' when $2 then 'inspect_outline.' else '' end as prefix
+       from pg_namespace where nspname in ($1, $2, $3))
+     select 'function ' || proname as name from pg_proc join theirs n on n.oid = pronamespace where prefix = ''
+     union select 'view ' || prefix || relname from pg_class join theirs n on n.oid = relnamespace where relkind = 'v'
+     union select 'trigger ' || tgname from pg_trigger join pg_class c on c.oid = tgrelid
+           join theirs n on n.oid = relnamespace where not tgisinternal`,
     [toViewSchema(schema), toOutlineSchema(schema), schema],
   );
-  return rows.map(({ name }) => name);
+  return new Set(rows.map(({ name }) => name));
 }
 
-/** Finds the sections to apply: those whose hash is absent, and views that a migration of tables had to drop. */
-export function findMissingSections(sections: Section[], applied: AppliedSection[], views: string[]): Section[] {
-  const known = new Set(applied.map(toKey));
-  return sections.filter((section) => !known.has(toKey(section)) || isAbsentView(section, views));
-}
-
-export const toKey = ({ file, hash }: Pick<Section, 'file' | 'hash'>): string => `${file} ${hash}`;
-
-/** True if a section makes a view that a schema does not have. */
-export function isAbsentView({ text }: Section, views: string[]): boolean {
-  const [, view] = /^create or replace view (\S+)/m.exec(text) ?? [];
-  return view !== undefined && !views.includes(view);
+/** `isDropped`: something that the section makes is not there. */
+export interface MissingSection {
+  section: Section;
+  isDropped: boolean;
 }
 
 /**
- * Applies sections in a transaction of the caller.
- * @param isFirst - true: the schema has none yet, so nothing is replaced, because it would be somebody else's
+ * Finds the sections to apply: those with another text than was applied, and those of which something was dropped, as a
+ * migration of tables has to do with views.
+ */
+export async function findMissingSections(
+  client: Client,
+  schema: string,
+  sections: Section[],
+  applied: Applied,
+): Promise<MissingSection[]> {
+  const objects = await listObjects(client, schema);
+  const isDropped = (name: string) => name.includes(' ') && !objects.has(name);
+  return sections
+    .filter(({ names, hash }) => names.some((name) => applied.get(name)?.hash !== hash || isDropped(name)))
+    .map((section) => ({ section, isDropped: section.names.some(isDropped) }));
+}
+
+/**
+ * Applies sections in a transaction of the caller. What is not in `applied` is not replaced, because it would be
+ * somebody else's.
  */
 export async function applySections(
   client: Client,
   schema: string,
-  { chosen, all, isFirst }: { chosen: Section[]; all: Section[]; isFirst: boolean },
+  sections: Section[],
+  applied: Applied,
 ): Promise<void> {
   // Bodies are not checked, so that the order of functions does not matter.
   await client.query('set local check_function_bodies = off');
-  const text = inSchema(chosen.map((section) => section.text).join('\n'), schema);
-  await client.query(isFirst ? text.replace(/^create or replace /gm, 'create ') : text);
+  const text = sections
+    .map((section) => section.text)
+    .join('\n')
+    .replace(MADE, (statement, kind: string, name: string) =>
+      kind === 'trigger' || applied.has(`${kind} ${name}`) ? statement : `create ${kind} ${name}`,
+    );
+  await client.query(inSchema(text, schema));
   await client.query(FORCE_ROW_SECURITY);
-  if (chosen.some(({ file }) => file === COMMENTS)) await writeComments(client, schema);
+  if (sections.some(({ file }) => file === COMMENTS)) await writeComments(client, schema);
+  const rows = sections.flatMap(({ names, hash }) => names.map((name) => ({ name, hash, version: VERSION })));
   await client.query(
-    `delete from ${REPEATABLES} where (file, hash) not in (select * from unnest($1::text[], $2::text[]))`,
-    [all.map(({ file }) => file), all.map(({ hash }) => hash)],
-  );
-  await client.query(
-    `insert into ${REPEATABLES} (file, hash, version) select distinct file, hash, $3 from unnest($1::text[], $2::text[]) s(file, hash)
-     on conflict (file, hash) do update set version = excluded.version, apply_time = excluded.apply_time`,
-    [chosen.map(({ file }) => file), chosen.map(({ hash }) => hash), VERSION],
+    `insert into ${REPEATABLES} (name, hash, version) select * from jsonb_to_recordset($1) r (name text, hash text, version text)
+     on conflict (name) do update set hash = excluded.hash, version = excluded.version, apply_time = excluded.apply_time`,
+    [JSON.stringify(rows)],
   );
 }
 
@@ -116,3 +148,34 @@ const FORCE_ROW_SECURITY = `
       execute format('alter table %s force row level security', protected);
     end loop;
   end $$`;
+
+const listComments = () =>
+  Object.values(tables).flatMap((table) =>
+    is(table, PgTable) ? commentsOf(table).map((comment) => ({ table: getTableName(table), ...comment })) : [],
+  );
+
+/** A hash of all comments. Sorted, because a test runner or bundler lists the exports of a module in another order. */
+const hashComments = (): string =>
+  toHash(
+    listComments()
+      .map((comment) => JSON.stringify(comment))
+      .toSorted()
+      .join(),
+  );
+
+/** Statements for the comments that differ; `comment on` would wait for a vacuum of its table. */
+const DIFFERING = `
+  select case when wanted.column is null then format('comment on table %s is %L', c.oid::regclass, wanted.text)
+              else format('comment on column %s.%I is %L', c.oid::regclass, wanted.column, wanted.text) end as statement
+  from jsonb_to_recordset($2) wanted ("table" text, "column" text, text text)
+  join pg_class c on c.relname = wanted.table and c.relnamespace = (select oid from pg_namespace where nspname = $1)
+  left join pg_attribute a on a.attrelid = c.oid and a.attname = wanted.column
+  left join pg_description d
+    on d.classoid = 'pg_class'::regclass and d.objoid = c.oid and d.objsubid = coalesce(a.attnum, 0)
+  where d.description is distinct from wanted.text`;
+
+/** Writes the comments of the drizzle schema into the database. */
+async function writeComments(client: Client, schema: string): Promise<void> {
+  const { rows } = await client.query<{ statement: string }>(DIFFERING, [schema, JSON.stringify(listComments())]);
+  if (rows.length > 0) await client.query(rows.map(({ statement }) => statement).join(';'));
+}

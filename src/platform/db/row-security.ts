@@ -3,8 +3,7 @@ import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { isOnCluster } from './distribute.ts';
 import { connect } from './client.ts';
-import { LIMITED_ROLE } from './rights.ts';
-import { isLimitedRoleReady } from './shared-roles.ts';
+import { isLimitedRoleReady, LIMITED_ROLE } from './rights.ts';
 
 /**
  * Settings for row-level security policies: a user's id, or `on` for all users. Without either, no rows are visible.

@@ -5,8 +5,8 @@ import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import { isOnCluster } from './distribute.ts';
 import { inMigration, toKnownNames } from './migration-lock.ts';
-import { hasTable, JOURNAL } from './rights.ts';
-import { creating, inTransaction } from './shared-roles.ts';
+import { creating, inTransaction } from './rights.ts';
+import { hasTable, JOURNAL } from './schema-names.ts';
 
 /** The role of transactional tools, shared by all databases of a server. */
 export const TOOLS_ROLE = 'agent_runtime_tools';

@@ -8,12 +8,14 @@ export const outlineSchema = pgSchema('inspect_outline');
 
 export const repeatables = table(
   'agent_runtime_repeatables',
-  'The sections of migrations/repeatable/ that this schema has; a start applies those whose hash is absent.',
+  'What sections of migrations/repeatable/ have made in this schema; a start applies those that have changed.',
   (c) => ({
-    file: identifier('file').notNull().comment('Name of the file; comments for those of tables and columns.'),
-    hash: c.text('hash').notNull().comment('SHA-256 of the section.'),
-    version: c.text('version').notNull().comment('Version of the service that applied it.'),
-    applyTime: timeOfChange('apply_time').comment('When it was applied.'),
+    name: identifier('name')
+      .notNull()
+      .comment('Kind and name of a function, trigger or view; the file of a section that makes none.'),
+    hash: c.text('hash').notNull().comment('SHA-256 of the section that made it.'),
+    version: c.text('version').notNull().comment('Version of the service that applied the section.'),
+    applyTime: timeOfChange('apply_time').comment('When the section was applied.'),
   }),
-  (t) => [primaryKey({ name: 'agent_runtime_repeatables_pkey', columns: [t.file, t.hash] })],
+  (t) => [primaryKey({ name: 'agent_runtime_repeatables_pkey', columns: [t.name] })],
 );
