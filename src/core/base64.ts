@@ -66,3 +66,10 @@ function findStranger(bytes: Buffer, values: Uint8Array): number {
   while (at < bytes.length && values[bytes[at] as number] !== NO_SYMBOL) at += 1;
   return at;
 }
+
+/** Returns undefined for a URL that is no data URL, or whose data is not base64. */
+export function readDataUrl(url: string): { mimeType: string; data: string } | undefined {
+  const [, mimeType = 'application/octet-stream', data] =
+    /^data:([^;,]{1,256})?(?:;[^;,]{1,256})*;base64,(.*)$/is.exec(url) ?? [];
+  return data === undefined || data === '' || base64Error(data) !== undefined ? undefined : { mimeType, data };
+}

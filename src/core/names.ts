@@ -1,16 +1,12 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { SessionKey } from './session.ts';
 
 /** The application of all sessions of `POST /harness/invoke`, whatever their `harness_name` (specification). */
 export const HARNESS_APP = 'harness_agent';
 
 /** Notification topic of a session's new events: a digest, so that its length does not depend on the names. */
-export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
-  return createHash('sha256')
-    .update(JSON.stringify([appName, userId, sessionId]))
-    .digest('base64url')
-    .slice(0, 22);
-}
+export const sessionTopic = ({ appName, userId, sessionId }: SessionKey): string =>
+  hash('sha256', JSON.stringify([appName, userId, sessionId]), 'base64url').slice(0, 22);
 
 /** Notification topic of a session that is free for its next invocation. */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;

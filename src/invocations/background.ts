@@ -68,8 +68,8 @@ async function startInBackground(
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
   const accepted = Promise.withResolvers<void>();
-  const lease: Lease = { ...newLease(context, request), ...(localRun && { isFollowed: true }) };
   const body = toQueuedRequest(request, context.secrets);
+  const lease: Lease = { ...newLease(context, request, body), ...(localRun && { isFollowed: true }) };
   const claim: SessionClaim = { ...toClaim(context, request, lease, stopping), body };
   // The queue stores requests in the database. A request whose credentials cannot be encrypted must not be stored.
   if (!body) claim.busyPolicy = 'reject';

@@ -3,6 +3,7 @@ import type { AgentVersion } from '../conversation/apps/agent-version.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
+import type { JsonObject } from '../core/content.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { isUncertain, toUserEvents } from './invocation.ts';
@@ -39,7 +40,7 @@ function toVersionName(
   return Object.values(changes).some((change) => change !== undefined) ? `${digest}+overrides` : digest;
 }
 
-/** Returns a lease with a new token. The session is not claimed yet. */
+/** Returns a lease with a new token. The session is not claimed yet. @param queued - the request as it is queued */
 export const newLease = (
   {
     agents,
@@ -48,6 +49,7 @@ export const newLease = (
     secrets,
   }: Pick<InvocationContext, 'agents' | 'newId' | 'secrets'> & { leaseTimes: Pick<LeaseTimes, 'durationMs'> },
   request: InvocationRequest,
+  queued?: JsonObject,
 ): Lease => ({
   key: request.key,
   invocationId: request.invocationId,
@@ -61,7 +63,7 @@ export const newLease = (
   ...(request.recovery
     ? { isFree: true }
     : {
-        storedRequest: toClaimedRequest(request, secrets),
+        storedRequest: toClaimedRequest(request, secrets, queued),
         answers: listCallAnswers([request], request.resumes ? request.invocationId : undefined),
       }),
 });

@@ -86,9 +86,12 @@ export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): J
  * Returns the members of a request that another process needs to resume the invocation, without the members that the
  * claim stores as an event. If the invocation cannot be resumed, `endsBecause` contains the reason.
  */
-export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): JsonObject {
+export function toClaimedRequest(
+  request: InvocationRequest,
+  secrets: Secrets,
+  whole = toQueuedRequest(request, secrets),
+): JsonObject {
   if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
-  const whole = toQueuedRequest(request, secrets);
   if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS };
   if (isUncertain(request)) return whole;
   return { ...whole, content: undefined, stateDelta: onlyTemporary(request.stateDelta) };

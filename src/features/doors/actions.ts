@@ -1,4 +1,5 @@
-import type { Load } from '../../platform/http/operation/operation.ts';
+import { requireScope } from '../../platform/http/access/authorize.ts';
+import type { Call, Load } from '../../platform/http/operation/operation.ts';
 import type { Scope } from '../../platform/http/operation/principal.ts';
 
 interface Action {
@@ -47,3 +48,16 @@ export const MCP_ACTIONS = {
   'tasks/update': 'run',
   'tasks/cancel': 'cancel',
 } as const satisfies Record<string, keyof typeof ACTIONS>;
+
+/**
+ * Checks the scope of an action, and counts it. The route has counted the request as a small read.
+ * @throws {ForbiddenError} @throws {LimitError}
+ */
+export async function admitAction(
+  action: keyof typeof ACTIONS,
+  { principal, countAgain }: Pick<Call<never, never, never, never>, 'principal' | 'countAgain'>,
+): Promise<void> {
+  const { scope, load } = ACTIONS[action];
+  requireScope(principal, { scope, because: 'this method needs it.' });
+  if (load !== 'read') await countAgain(load);
+}

@@ -1,5 +1,12 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
-import { type FunctionCall, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import {
+  type FunctionCall,
+  getFunctionResponses,
+  getParts,
+  type JsonObject,
+  type Part,
+  toMembers,
+} from '../../core/content.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
@@ -19,7 +26,11 @@ export interface ExternalCall {
   kind: 'confirmation' | 'question' | 'client';
   /** Id of the call that a front end displays: for a confirmation, the call to be confirmed. */
   toolCallId: string;
+  /** Name and arguments of the displayed call. */
+  shown: { name: string; args: JsonObject };
   message: string;
+  /** What the tool tells the person who confirms: `url`, `schema`, `kept`; empty unless this is a confirmation. */
+  request: JsonObject;
   /** Author of the answer; `undefined` while the call is unanswered. */
   answeredBy: string | undefined;
 }
@@ -50,6 +61,11 @@ export function listExternalCalls(
   return calls.filter(({ kind, id }) => kind === 'confirmation' || !awaitingConfirmation.has(id));
 }
 
+export const isOpen = ({ answeredBy }: ExternalCall): boolean => answeredBy === undefined;
+
+export const listOpenCalls = (...args: Parameters<typeof listExternalCalls>): ExternalCall[] =>
+  listExternalCalls(...args).filter(isOpen);
+
 /** The newest paused invocation and its open calls. Events of a client are ignored: it must not invent calls. */
 export async function findPaused(
   { feeds }: Pick<InvocationContext, 'feeds'>,
@@ -58,7 +74,7 @@ export async function findPaused(
 ): Promise<{ invocationId: string; calls: ExternalCall[] } | undefined> {
   if (!history) return undefined;
   const isOwn = ({ id, author }: Event) => author !== 'user' && history.runtimeEventIds.has(id ?? '');
-  const waiting = listExternalCalls(withoutRewound(history.events), isOwn).filter(({ answeredBy }) => !answeredBy);
+  const waiting = listOpenCalls(withoutRewound(history.events), isOwn);
   const invocationId = waiting.at(-1)?.invocationId;
   const invocation = invocationId && (await feeds.readInvocation(key, invocationId));
   if (!invocation || invocation.status !== 'paused') return undefined;
@@ -66,12 +82,14 @@ export async function findPaused(
 }
 
 function describe({ name, args }: FunctionCall, id: string, isOfClient: boolean) {
-  if (isOfClient) return { kind: 'client', toolCallId: id, message: '' } as const;
+  const own = { toolCallId: id, shown: { name: name ?? '', args: args ?? {} }, message: '', request: {} };
+  if (isOfClient) return { ...own, kind: 'client' } as const;
   if (name !== CONFIRMATION_CALL)
-    return { kind: 'question', toolCallId: id, message: `\`${name}\` waits for its answer.` } as const;
-  const { originalFunctionCall, toolConfirmation } = (args ?? {}) as Record<string, Record<string, string>>;
-  const message = toolConfirmation?.['hint'] ?? '';
-  return { kind: 'confirmation', toolCallId: originalFunctionCall?.['id'] ?? id, message } as const;
+    return { ...own, kind: 'question', message: `\`${name}\` waits for its answer.` } as const;
+  const { originalFunctionCall: call, toolConfirmation } = own.shown.args as Record<string, FunctionCall | undefined>;
+  const { hint = '', ...request } = toMembers(toolConfirmation);
+  const shown = { name: call?.name ?? name, args: call?.args ?? {} };
+  return { kind: 'confirmation', toolCallId: call?.id ?? id, shown, message: hint as string, request } as const;
 }
 
 /** Converts answers to parts of a user's message. Also returns the ids of calls without an answer. */

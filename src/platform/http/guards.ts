@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import helmet from 'helmet';
+import { toEssence } from '../../core/media-type.ts';
 import { runWith } from '../context.ts';
 import { toNetwork } from '../net/network.ts';
 import { getBodyBytes } from './limits/caller-limits.ts';
@@ -227,8 +228,7 @@ function encodeArtifactName(path: string, artifactNames: RegExp[]): string {
 export function requireDeliberate(request: Request, takesText: boolean): void {
   const { headers } = request;
   if (request.method !== 'POST' || NON_SIMPLE_HEADERS.some((name) => headers[name] !== undefined)) return;
-  const [mediaType = ''] = (headers['content-type'] ?? '').split(';');
-  const sent = mediaType.trim().toLowerCase();
+  const sent = toEssence(headers['content-type'] ?? '');
   if (sent !== '' && !SIMPLE_TYPES.has(sent)) return;
   const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
   if (sent === '' && getBodyBytes(request) === 0 && isOwn) return;

@@ -1,22 +1,22 @@
+import { StreamResponse } from '@a2a-js/sdk';
 import { isLegacyJsonRpcMethod, legacyJsonRpcToV1Method } from '@a2a-js/sdk/compat/v0_3';
+import { V03PushNotificationSerializer } from '@a2a-js/sdk/compat/v0_3/server';
 import type { z } from 'zod';
 import { OLD_VERSION, VERSION } from '../../../agent/a2a/wire.ts';
 import { type JsonObject, toMembers } from '../../../core/content.ts';
+import { mark, parseExactJson, unmarkText } from '../../../core/exact-json.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
-import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { toBase } from '../../../platform/http/operation/public-base.ts';
-import { A2A_ACTIONS, type A2aMethod, ACTIONS } from '../actions.ts';
+import { A2A_ACTIONS, type A2aMethod, admitAction } from '../actions.ts';
 import { type DoorCall, sendEvents } from '../door.ts';
 import { toDoorUser } from '../door-user.ts';
 import { readVersion, toCard } from './card.ts';
 import { A2aError, showError, speaksOld, toRestError, toRpcError } from './errors.ts';
 import * as methods from './methods.ts';
 import type { A2aCall, A2aContext, Updates } from './methods.ts';
-import { fromOld, toOldResult } from './old-wire.ts';
 import * as schemas from './params.ts';
-import * as push from './push.ts';
 
 type Result = Promise<JsonObject | Updates>;
 
@@ -36,10 +36,10 @@ const METHODS: Record<A2aMethod, (call: A2aCall, params: JsonObject) => Result> 
   ListTasks: method(schemas.listParams, methods.listTasks),
   CancelTask: method(schemas.taskParams, methods.cancelTask),
   SubscribeToTask: method(schemas.taskParams, methods.subscribe),
-  CreateTaskPushNotificationConfig: method(schemas.createPushParams, push.createPush),
-  GetTaskPushNotificationConfig: method(schemas.pushParams, push.getPush),
-  ListTaskPushNotificationConfigs: method(schemas.pushParams, push.listPush),
-  DeleteTaskPushNotificationConfig: method(schemas.pushParams, push.deletePush),
+  CreateTaskPushNotificationConfig: method(schemas.createPushParams, methods.createPush),
+  GetTaskPushNotificationConfig: method(schemas.pushParams, methods.getPush),
+  ListTaskPushNotificationConfigs: method(schemas.pushParams, methods.listPush),
+  DeleteTaskPushNotificationConfig: method(schemas.pushParams, methods.deletePush),
   GetExtendedAgentCard: ({ context, appName, request }) => toCard(context, appName, request, true),
 };
 
@@ -77,7 +77,7 @@ async function answer(
     userId,
     base: toBase(context.config, incoming.request),
   };
-  if (name.includes('PushNotification')) push.requirePush(call);
+  if (name.includes('PushNotification')) methods.requirePush(call);
   const result = await METHODS[name](call, params);
   if (typeof result !== 'function') return { kind: 'value', value: toResult(result) };
   const toExpired = (message: string) => toError({ ...EXPIRED, message });
@@ -113,10 +113,7 @@ export async function serveRpc(context: A2aContext, { body = '', ...incoming }: 
     if (!Object.hasOwn(METHODS, methodName) || (version === OLD_VERSION && !isOld))
       throw new A2aError('METHOD_NOT_FOUND', `Method not found: ${name}`);
     if (params !== toMembers(params)) throw new A2aError('INVALID_PARAMS', 'params: not an object');
-    const { scope, load } = ACTIONS[A2A_ACTIONS[methodName as A2aMethod]];
-    requireScope(incoming.principal, { scope, because: 'this method needs it.' });
-    // The route has already charged the request as a small read.
-    if (load !== 'read') await incoming.countAgain(load);
+    await admitAction(A2A_ACTIONS[methodName as A2aMethod], incoming);
     const methodParams = isOld ? fromOld(methodName, toMembers(params)) : schemas.toCamel(toMembers(params));
     return await answer(context, methodName as A2aMethod, incoming, methodParams, {
       isOld,
@@ -148,4 +145,54 @@ export async function serveRest(
   if (result.kind !== 'value') return result;
   incoming.response.type('application/a2a+json').end(JSON.stringify(result.value));
   return { kind: 'sent' };
+}
+
+/** Converts any result to A2A 0.3, although the A2A package declares it for push notifications only. */
+const serializer = new V03PushNotificationSerializer();
+
+/** A result for A2A 0.3, without the object (`{task: …}`) that wraps it in version 1.0. */
+function toOldResult(result: JsonObject): unknown {
+  const { configs, taskId, ...config } = result;
+  if (Array.isArray(configs)) return configs.map(toOldResult);
+  if (taskId) return { taskId, pushNotificationConfig: toOldPush(config) };
+  if (Object.keys(result).length === 0) return null;
+  // Marks replace integers during the conversion, because the A2A package loses digits of numbers in protocol buffers.
+  const marked = mark(result) as JsonObject;
+  const response = StreamResponse.fromJSON('status' in result ? { task: marked } : marked);
+  if (!response.payload) return result;
+  return parseExactJson(unmarkText(serializer.serialize(response).body));
+}
+
+function toOldPush({ authentication, ...config }: JsonObject): JsonObject {
+  return {
+    ...config,
+    ...(authentication ? { authentication: { schemes: [toMembers(authentication)['scheme']] } } : {}),
+  };
+}
+
+function fromOld(name: string, { message, configuration, ...params }: JsonObject): JsonObject {
+  if (name.includes('TaskPush')) {
+    const { pushNotificationConfig, pushNotificationConfigId, id, taskId = id } = params;
+    return { id: pushNotificationConfigId, ...toMembers(pushNotificationConfig), taskId };
+  }
+  if (!name.startsWith('Send')) return params;
+  const { kind: _, role, parts, ...messageMembers } = toMembers(message);
+  const { blocking, pushNotificationConfig: taskPushNotificationConfig, ...options } = toMembers(configuration);
+  return {
+    message: {
+      ...messageMembers,
+      role: `ROLE_${String(role).toUpperCase()}`,
+      parts: Array.isArray(parts) ? parts.map((part) => fromOldPart(toMembers(part))) : parts,
+    },
+    configuration: { ...options, taskPushNotificationConfig, returnImmediately: blocking === false },
+  };
+}
+
+/** In A2A 0.3 `kind` names the member with a part's content. */
+function fromOldPart({ kind, text, file, data }: JsonObject): JsonObject {
+  if (kind === 'text') return { text };
+  if (kind === 'data') return { data };
+  if (kind !== 'file') return {};
+  const { uri: url, bytes: raw, mimeType: mediaType, name: filename } = toMembers(file);
+  return { url, raw, mediaType, filename };
 }

@@ -1,16 +1,9 @@
 import { CALLS, TOKENS } from '../../../agent/a2a/wire.ts';
-import {
-  getAnswerText,
-  getFunctionCalls,
-  getParts,
-  type JsonObject,
-  type Part,
-  toMembers,
-} from '../../../core/content.ts';
+import { getAnswerText, getParts, type JsonObject, type Part, toMembers } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
-import { type ExternalCall, listExternalCalls } from '../open-calls.ts';
+import { listOpenCalls } from '../open-calls.ts';
 import type { TurnStep, WholeTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type { A2aMessage, A2aPart } from './params.ts';
@@ -62,10 +55,6 @@ function toPart({ text, raw, url, data, mediaType: mimeType, filename: displayNa
 
 export const getMessageId = ({ content }: Event): string | undefined =>
   getParts(content).flatMap(({ partMetadata }) => partMetadata?.[NOTE] ?? [])[0] as string | undefined;
-
-/** Lists the open calls of a paused task. */
-export const listQuestions = ({ events }: Task): ExternalCall[] =>
-  listExternalCalls(events).filter(({ answeredBy }) => answeredBy === undefined);
 
 /** Converts an agent's event to A2A artifacts: the event's text, structured output, media and saved artifacts. */
 function toArtifacts(event: Event, { key, base }: Task): JsonObject[] {
@@ -152,13 +141,10 @@ function toStatus(task: Task): JsonObject {
 }
 
 /** The task's open questions as text and as JSON. A client answers with a `data` part that contains the `callId`. */
-function toQuestions(task: Task): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
-  const calls = new Map(task.events.flatMap(({ content }) => getFunctionCalls(content)).map((call) => [call.id, call]));
-  return listQuestions(task).map(({ id, kind, toolCallId, message, ...question }) => {
-    const { url, schema, kept } = toMembers(calls.get(id)?.args?.['toolConfirmation']);
-    const { name = question.name, args = {} } = calls.get(toolCallId) ?? {};
-    const text = message || `\`${name}\` waits for a yes or a no.`;
-    const data = { callId: id, kind, name, args, ...(schema ? { schema } : {}) };
+function toQuestions({ events }: Task): { id: string; isLogin: boolean; parts: JsonObject[] }[] {
+  return listOpenCalls(events).map(({ id, kind, shown, message, request: { url, schema, kept } }) => {
+    const text = message || `\`${shown.name}\` waits for a yes or a no.`;
+    const data = { callId: id, kind, ...shown, ...(schema ? { schema } : {}) };
     const isLogin = toMembers(kept)['consent'] !== undefined;
     return { id, isLogin, parts: [{ text }, ...(url ? [{ url }] : []), { data }] };
   });

@@ -2,14 +2,11 @@ import type { Config } from '../../../config/config.ts';
 import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 import { appOperations } from './app-routes.ts';
+import { debugOperations } from './debug-routes.ts';
 import { structureNodeSchema } from './graph.ts';
-import { graphOperations } from './graph-routes.ts';
-import { invokeLegacy } from './invoke-legacy.ts';
+import { legacyOperations } from './legacy-routes.ts';
 import { type LiveContext, runLive } from './run-live.ts';
 import { runOperations } from './run-routes.ts';
-import { createSessionWithId } from './session-routes.ts';
-import { telemetryOperations } from './telemetry-routes.ts';
-import { traceOperations } from './trace-routes.ts';
 import { devUiPages } from './web-ui.ts';
 
 export interface Context extends LiveContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
@@ -19,8 +16,8 @@ export interface Context extends LiveContext, Pick<SessionContext, 'forgetSessio
 /** What exists only for ADK's clients and the ADK Web UI. DOORS does not name it, because it is always served. */
 export const adkFeature = {
   name: 'adk',
-  operations: [...telemetryOperations, ...appOperations, createSessionWithId, ...runOperations, runLive, invokeLegacy],
-  devOperations: [...traceOperations, ...graphOperations],
+  operations: [...appOperations, ...runOperations, runLive, ...legacyOperations],
+  devOperations: debugOperations,
   sockets: [runLive.path],
   schemas: { StructureNode: structureNodeSchema },
   devPages: ({ config }) => devUiPages(config.PUBLIC_URL),

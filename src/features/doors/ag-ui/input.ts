@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { clientToolsSchema } from '../../../agent/definition/client-tools.ts';
-import { readDataUrl } from '../data-url.ts';
+import { readDataUrl } from '../../../core/base64.ts';
 import { base64, bodyList, bodyText, looseObject, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { textFormat } from '../../../core/text-format.ts';

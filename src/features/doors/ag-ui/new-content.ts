@@ -1,8 +1,8 @@
+import { readDataUrl } from '../../../core/base64.ts';
 import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
-import { readDataUrl } from '../data-url.ts';
 import { answerAll, type ExternalCall, toResponse } from '../open-calls.ts';
 import { type Message, withMessageId } from './messages.ts';
 

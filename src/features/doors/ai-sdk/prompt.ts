@@ -1,30 +1,56 @@
 import type { z } from 'zod';
+import { readDataUrl } from '../../../core/base64.ts';
 import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { ConflictError, NotFoundError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { listInvocationEvents } from '../../../conversation/sessions/event-store.ts';
-import { invocationNotFound } from '../../../invocations/wire-request.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { type invocationHeaders, invocationNotFound } from '../../../invocations/wire-request.ts';
 import type { Database } from '../../../platform/db/database.ts';
+import { requireScope } from '../../../platform/http/access/authorize.ts';
+import type { Call } from '../../../platform/http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
-import { readDataUrl } from '../data-url.ts';
-import { answerCalls, listExternalCalls, toResponse } from '../open-calls.ts';
-import type { chatSchema } from './routes.ts';
+import { begin } from '../door.ts';
+import { type doorQuery, toDoorKey } from '../door-user.ts';
+import { answerCalls, isOpen, listExternalCalls, toResponse } from '../open-calls.ts';
+import type { AiVersion } from './chunks.ts';
+import { sendRun } from './read-chat.ts';
+import type { Chat } from './schemas.ts';
 
-type Body = z.input<typeof chatSchema>;
-type SentPart = Body['messages'][number]['parts'][number];
+type SentPart = Chat['messages'][number]['parts'][number];
 
 const refuse = (text: string, input: unknown, ...loc: (string | number)[]) =>
   new ValidationFailedError([valueError(['body', ...loc], text, input)]);
 
+type ChatCall = Call<
+  { appName: string },
+  z.output<typeof doorQuery> & { version: AiVersion },
+  z.output<typeof invocationHeaders>,
+  Chat
+>;
+
+/** Runs the last message, a prompt or answers to open calls, and streams the run. */
+export async function answerChat(context: InvocationContext, { path, body, ...call }: ChatCall) {
+  const prompt = toPrompt(body);
+  const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
+  const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
+  const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
+  // An earlier request gave the answer, so this one runs nothing and only reads.
+  if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
+  const turn = content && { content, resumedId, overrides: {} };
+  const ref = await begin({ ...call, context }, turn ? { key, turn } : { key, invocationId: resumedId ?? '' });
+  return sendRun(context, { ...ref, answeredCallId }, call.query, call.response);
+}
+
 /** Answers to calls of a paused invocation. `content` is absent if an earlier request has answered the calls. */
-export interface Answers {
+interface Answers {
   invocationId: string;
   answeredCallId: string;
   content?: Content;
 }
 
 /** The last message's prompt, if it is the user's. @throws {ValidationFailedError} if something is not supported */
-export function toPrompt({ messages, trigger, messageId }: Body): Content | undefined {
+function toPrompt({ messages, trigger, messageId }: Chat): Content | undefined {
   const at = ['messages', messages.length - 1];
   const last = messages.at(-1);
   if (trigger === 'regenerate-message')
@@ -58,14 +84,14 @@ function toPart(part: SentPart, at: (string | number)[]): Part {
  * Name and arguments of a call are taken from the store, because a client may only answer a call.
  * @throws {ConflictError} if no call waits for the answers. @throws {ValidationFailedError} if a call is not answered
  */
-export async function toAnswers(db: Database, key: SessionKey, { messages }: Body): Promise<Answers> {
+async function toAnswers(db: Database, key: SessionKey, { messages }: Chat): Promise<Answers> {
   const message = messages.at(-1);
   const invocationId = message?.id ?? '';
   const events = await listInvocationEvents(db, key, invocationId);
   if (events.length === 0) throw new NotFoundError(invocationNotFound(invocationId));
   const answers = new Map((message?.parts ?? []).flatMap(toAnswer));
   const calls = listExternalCalls(events);
-  const open = calls.filter(({ answeredBy }) => answeredBy === undefined);
+  const open = calls.filter(isOpen);
   const { parts, missing } = answerCalls(open, ({ id }) => answers.get(id));
   const [first] = open;
   if (first && missing.length === 0)

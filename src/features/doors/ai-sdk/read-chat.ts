@@ -3,12 +3,10 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
-import { begin, sendEvents } from '../door.ts';
+import { sendEvents } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { Part, readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
-
-export { begin };
 
 /** Builds the id of a run. The id contains everything that is needed to stream the run. */
 function toRunId({ key, invocationId, answeredCallId }: InvocationRef): string {

@@ -1,15 +1,14 @@
 import { z } from 'zod';
-import { bodyList, looseObject, name, optional } from '../../../core/members.ts';
-import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
+import { sessionNotFound } from '../../../core/session.ts';
 import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { requestCancel } from '../../../invocations/cancel.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
-import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
 import { ACTIONS } from '../actions.ts';
 import { doorOwner as owner, doorParameters, doorQuery, toDoorKey } from '../door-user.ts';
+import { chatSchema, messageSchema } from './schemas.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
 
 const CHAT_PATH = '/ai-sdk/{app_name}/chat';
@@ -25,22 +24,6 @@ const resumeQuery = query.extend({
 });
 const ofChat = { owner, absent: ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId) };
 
-const part = looseObject('A part of a message; its `type` says which members it has.', {
-  type: z.string().max(256).describe('For instance `text`, `file`, `dynamic-tool`.'),
-});
-const message = looseObject('A `UIMessage`.', {
-  id: name('Id of the message; that of an answer is the id of its invocation.'),
-  role: z.enum(['system', 'user', 'assistant']).describe('Its speaker.'),
-  parts: bodyList(part).describe('What is said, in order.'),
-});
-
-export const chatSchema = looseObject('A request of `useChat`.', {
-  id: chosenIdentifierSchema.nullish().describe('The chat, which is the id of its session [a new one].'),
-  messages: bodyList(message).min(1).describe('All messages, or the last one: only that is read.'),
-  trigger: optional(z.enum(['submit-message', 'regenerate-message']), 'An answer is not made again.'),
-  messageId: name('The message that is answered or changed; of a prompt none.'),
-});
-
 const exampleMessage = { id: 'm1', role: 'user' as const, parts: [{ type: 'text', text: 'What is 17 * 23?' }] };
 const stream = {
   schema: z.string(),
@@ -53,6 +36,7 @@ const stream = {
   },
 } as const;
 
+const loadPrompt = loadOnce(() => import('./prompt.ts'));
 const loadChat = loadOnce(() => import('./read-chat.ts'));
 
 const sendChat = operation({
@@ -70,18 +54,7 @@ const sendChat = operation({
   body: { schema: chatSchema, required: true, example: { id: 's1', messages: [exampleMessage] } },
   success: stream,
   errors: { 404: 'No such application, user or invocation.', ...BUSY_ERRORS },
-  handler: async (context: InvocationContext, { path, body, ...call }) => {
-    const [{ toAnswers, toPrompt }, { begin, sendRun }] = await Promise.all([import('./prompt.ts'), loadChat()]);
-    const prompt = toPrompt(body);
-    const key = toDoorKey({ ...path, sessionId: body.id || context.newId() }, call);
-    const answers = prompt ? undefined : await toAnswers(context.database.db, key, body);
-    const { invocationId: resumedId, content = prompt, answeredCallId } = answers ?? {};
-    // An earlier request gave the answer, so this one runs nothing and only reads.
-    if (!content) requireScope(call.principal, { scope: 'read', because: 'the answer was given before.' });
-    const turn = content && { content, resumedId, overrides: {} };
-    const ref = await begin({ ...call, context }, turn ? { key, turn } : { key, invocationId: resumedId ?? '' });
-    return sendRun(context, { ...ref, answeredCallId }, call.query, call.response);
-  },
+  handler: async (context: InvocationContext, call) => (await loadPrompt()).answerChat(context, call),
 });
 
 const resumeChat = operation({
@@ -119,7 +92,7 @@ const listChatMessages = operation({
     'As `useChat` takes them, oldest first: what streaming built. A page ends between invocations; the header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
   parameters: { path: appSessionPath, query: query.extend({ afterSequence: afterSequence.default(0) }) },
-  success: { schema: z.array(message), description: 'The messages.', example: [exampleMessage] },
+  success: { schema: z.array(messageSchema), description: 'The messages.', example: [exampleMessage] },
   errors: { 404: 'No such session.', 413: 'An invocation is too large for a message.' },
   handler: async ({ database }: InvocationContext, { path, ...call }) => {
     const [{ listMessages }, { parseRunId }] = await Promise.all([import('./messages.ts'), loadChat()]);

@@ -12,10 +12,20 @@ import { InvalidError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { answerWhole, type Asked, begin } from '../door.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
+import { listOpenCalls } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
 import { type McpCall, toSentence } from './mcp-call.ts';
-import { hasForms, listQuestions, toInputRequests } from './questions.ts';
-import { findTask, type Task, hasTasks, readAnswers, readTask, toResult, toTask } from './tasks.ts';
+import {
+  findTask,
+  hasForms,
+  hasTasks,
+  readAnswers,
+  readTask,
+  type Task,
+  toInputRequests,
+  toResult,
+  toTask,
+} from './tasks.ts';
 
 const MAX_PROMPT = 1_000_000;
 /** Key in a call's `_meta` under which the client sends the idempotency key. */
@@ -126,7 +136,7 @@ function wait(
       if (progressToken !== undefined) await request.notify(toProgress(progressToken, step));
     },
     whole: (task) => {
-      const isQuestion = task.invocation.status === 'paused' && listQuestions(task.events).length > 0;
+      const isQuestion = task.invocation.status === 'paused' && listOpenCalls(task.events).length > 0;
       return isQuestion && call.isModern && hasForms(request) ? toInputRequired(task) : toResult(task);
     },
     left: (isGone) => {

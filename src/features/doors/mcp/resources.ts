@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { ResourceNotFoundError } from '@modelcontextprotocol/server';
-import { InvalidError } from '../../../core/errors.ts';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { storedIdentifierSchema } from '../../../core/session.ts';
 import { type ArtifactPlace, listArtifactsOfUser } from '../../../conversation/artifacts/artifact-store.ts';
 import { loadArtifact } from '../../../conversation/artifacts/artifacts.ts';
@@ -67,4 +67,25 @@ function parseUri(uri: string): (ArtifactPlace & { version: number | undefined }
   } catch {
     return undefined;
   }
+}
+
+export async function listPrompts(call: McpCall) {
+  const skills = await listSkills(call);
+  return { prompts: skills.map(({ name, skill: { description } }) => ({ name, description })) };
+}
+
+/** @throws {NotFoundError} if no skill has this name */
+export async function getPrompt(call: McpCall, name: string) {
+  const prompt = (await listSkills(call)).find((each) => each.name === name);
+  if (!prompt) throw new NotFoundError(`Prompt not found: ${name}`);
+  const { description, body: text } = prompt.skill;
+  return { description, messages: [{ role: 'user' as const, content: { type: 'text' as const, text } }] };
+}
+
+async function listSkills({ context: { agents }, appNames }: McpCall) {
+  const lists = appNames.map(async (app) => {
+    const skills = (await agents.get(app)?.listSkills?.()) ?? [];
+    return skills.map((skill) => ({ name: `${app}/${skill.name}`, skill }));
+  });
+  return (await Promise.all(lists)).flat();
 }

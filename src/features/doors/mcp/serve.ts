@@ -1,16 +1,18 @@
 import { once } from 'node:events';
-import { createMcpHandler } from '@modelcontextprotocol/server';
+import { createMcpHandler, ProtocolError, ProtocolErrorCode, Server } from '@modelcontextprotocol/server';
 import type { Request, Response } from 'express';
+import { z } from 'zod';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../../core/parse-json.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { currentContext } from '../../../platform/context.ts';
-import { requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
 import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
-import { ACTIONS, MCP_ACTIONS } from '../actions.ts';
-import type { McpCall } from './mcp-call.ts';
-import { createServer } from './server.ts';
+import { admitAction, MCP_ACTIONS } from '../actions.ts';
+import { callTool, listTools } from './call-tool.ts';
+import { type McpCall, toSentence } from './mcp-call.ts';
+import { getPrompt, listPrompts, listResources, listTemplates, readResource } from './resources.ts';
+import { cancelTask, getTask, requireTasks, TASKS, updateTask } from './tasks.ts';
 
 const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
@@ -39,10 +41,7 @@ export async function serveMessage(
   }
   if (Array.isArray(message)) return refuse(INVALID_REQUEST, 'Batches are gone from the protocol: send one message.');
   const { id, method } = Object(message) as Record<string, unknown>;
-  const { scope, load } = ACTIONS[toAction(method)];
-  requireScope(principal, { scope, because: 'this method needs it.' });
-  // The route has already charged the request as a small read.
-  if (load !== 'read') await countAgain(load);
+  await admitAction(toAction(method), { principal, countAgain });
   const { response } = incoming;
   const closed = new AbortController();
   currentContext().ended?.addEventListener('abort', () => {
@@ -89,4 +88,51 @@ async function sendAnswer(answer: globalThis.Response, response: Response, signa
     if (!response.write(chunk)) await once(response, 'drain', { signal }).catch(() => undefined);
   }
   response.end();
+}
+
+const taskParams = z.looseObject({ taskId: z.string().max(4_096) });
+
+function createServer(call: McpCall): Server {
+  const hasPrompts = call.appNames.some((name) => call.context.agents.get(name)?.listSkills);
+  const server = new Server(
+    { name: 'agent-runtime', version: call.version },
+    {
+      capabilities: {
+        tools: {},
+        resources: {},
+        ...(hasPrompts ? { prompts: {} } : {}),
+        ...(call.isModern ? { extensions: { [TASKS]: {} } } : {}),
+      },
+      instructions: 'Each tool asks one agent. Give `session` of an answer back to go on with its conversation.',
+      // Clients of earlier MCP cannot be asked within a response; the tool's result lists the questions instead.
+      inputRequired: { legacyShim: false },
+    },
+  );
+  server.setRequestHandler('tools/list', () => listTools(call));
+  server.setRequestHandler('resources/templates/list', () => listTemplates(call));
+  server.setRequestHandler('tools/call', ({ params }, { mcpReq }) => callTool(call, params, mcpReq));
+  server.setRequestHandler('resources/list', ({ params }) => inWords(call, () => listResources(call, params?.cursor)));
+  server.setRequestHandler('resources/read', ({ params }) => inWords(call, () => readResource(call, params.uri)));
+  if (hasPrompts) {
+    server.setRequestHandler('prompts/list', () => inWords(call, () => listPrompts(call)));
+    server.setRequestHandler('prompts/get', ({ params }) => inWords(call, () => getPrompt(call, params.name)));
+  }
+  const tasks = { 'tasks/get': getTask, 'tasks/cancel': cancelTask, 'tasks/update': updateTask };
+  for (const [method, work] of Object.entries(call.isModern ? tasks : {}))
+    server.setRequestHandler(method, { params: taskParams }, ({ taskId }, { mcpReq }) => {
+      requireTasks(mcpReq);
+      return inWords(call, () => work(call, taskId, mcpReq.inputResponses ?? {}));
+    });
+  return server;
+}
+
+/** Runs `work`, and converts its errors to errors of the MCP protocol. @throws {ProtocolError} */
+async function inWords<Result>(call: McpCall, work: () => Promise<Result>): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ProtocolError) throw error;
+    const { status, sentence } = toSentence(call, error);
+    throw new ProtocolError(status < 500 ? ProtocolErrorCode.InvalidParams : ProtocolErrorCode.InternalError, sentence);
+  }
 }

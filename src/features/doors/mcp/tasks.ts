@@ -1,5 +1,6 @@
 import {
   type CallToolResult,
+  inputResponse,
   MissingRequiredClientCapabilityError,
   type ServerContext,
 } from '@modelcontextprotocol/server';
@@ -11,9 +12,9 @@ import { requestCancel } from '../../../invocations/cancel.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { type Asked, begin, toReply } from '../door.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
+import { answerCalls, listOpenCalls } from '../open-calls.ts';
 import { readWholeTurns, type WholeTurn } from '../turn.ts';
 import { getCapabilities, type McpCall } from './mcp-call.ts';
-import { toAnswers, toInputRequests } from './questions.ts';
 import { toUri } from './resources.ts';
 
 /** Name of the MCP extension for tasks. A task is an invocation; nothing else is stored for the task. */
@@ -137,3 +138,44 @@ async function requireTask(call: McpCall, taskId: string): Promise<Task> {
   if (!task) throw new NotFoundError('Task not found.');
   return task;
 }
+
+/** Maximum number of characters of a call's arguments that its question quotes. */
+const MAX_QUOTED = 2_000;
+
+const CONFIRM = {
+  type: 'object',
+  properties: { confirmed: { type: 'boolean', title: 'Allow it' } },
+  required: ['confirmed'],
+};
+const ANSWER = { type: 'object', properties: { answer: { type: 'string', title: 'Answer' } }, required: ['answer'] };
+
+/** True if the client can show forms to a person. An empty capability `elicitation` means that it can. */
+export function hasForms(request: ServerContext['mcpReq']): boolean {
+  const { elicitation } = getCapabilities(request);
+  return elicitation !== undefined && (elicitation.form !== undefined || Object.keys(elicitation).length === 0);
+}
+
+/** Returns the open questions of a paused invocation as MCP forms, by call id. */
+export const toInputRequests = (events: Event[]) =>
+  Object.fromEntries(
+    listOpenCalls(events).map(({ id, kind, shown: { name, args }, message }) => {
+      const quotation = `${name} ${JSON.stringify(args)}`;
+      const excerpt = quotation.length > MAX_QUOTED ? `${quotation.slice(0, MAX_QUOTED).toWellFormed()}…` : quotation;
+      const params = {
+        mode: 'form',
+        message: [message, excerpt].filter(Boolean).join('\n'),
+        requestedSchema: kind === 'confirmation' ? CONFIRM : ANSWER,
+      };
+      return [id, { method: 'elicitation/create', params }];
+    }),
+  );
+
+/** Answers to a paused invocation's open calls, and ids of unanswered calls. Only a clear yes confirms. */
+const toAnswers = (events: Event[], responses: Record<string, unknown>): ReturnType<typeof answerCalls> =>
+  answerCalls(listOpenCalls(events), ({ id, kind }) => {
+    const answer = inputResponse(responses, id);
+    if (answer.kind !== 'elicit') return undefined;
+    const form = answer.action === 'accept' ? (answer.content ?? {}) : undefined;
+    if (kind === 'confirmation') return { confirmed: form?.['confirmed'] === true };
+    return form ? { result: form['answer'] ?? null } : { error: 'It was declined.' };
+  });

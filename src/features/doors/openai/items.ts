@@ -1,5 +1,6 @@
 import type { ResponseInputContent, ResponseItem } from 'openai/resources/responses/responses';
 import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
+import { readDataUrl } from '../../../core/base64.ts';
 import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event, NewEvent } from '../../../core/event.ts';
 import { parseArguments } from '../../../core/parse-json.ts';
@@ -9,7 +10,6 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { eventDemands } from '../../../platform/http/operation/demands.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { readDataUrl } from '../data-url.ts';
 import { isProvisional, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Request, Response } from 'express';
 import type { QueryConfig } from 'pg';
 import type { RateLimiterRes } from 'rate-limiter-flexible';
@@ -102,7 +102,7 @@ export function createRateCounter(
     async take(key, wanted) {
       const { limiter, Refusal } = await (opening ??= openLimiter(query, { name, points }));
       try {
-        return { isOver: false, until: toEnd(await limiter.consume(toDigest(key), wanted)) };
+        return { isOver: false, until: toEnd(await limiter.consume(hash('sha256', key, 'base64url'), wanted)) };
       } catch (error) {
         if (error instanceof Refusal) return { isOver: true, until: toEnd(error) };
         throw error;
@@ -127,8 +127,6 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
   });
   return { limiter, Refusal };
 }
-
-const toDigest = (key: string) => createHash('sha256').update(key).digest('base64url');
 
 /** Limits how often each caller may do something per minute, over all replicas. */
 export interface RateLimit {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { CallerCounts, FairSemaphore } from '../../work/fair-semaphore.ts';
@@ -73,4 +73,4 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
   };
 }
 
-const toDigest = (credential: string) => createHash('sha256').update(credential).digest('base64url');
+const toDigest = (credential: string) => hash('sha256', credential, 'base64url');

@@ -1,12 +1,13 @@
 import { z } from 'zod';
 import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
-import { toDot, toSteps } from './graph.ts';
+import { findAgentAt, structureNodeSchema, toDot, toSteps, toStructure } from './graph.ts';
 import type { DatabasePool } from '../../../platform/db/database.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import {
   appEventPath,
+  appPath,
   appSessionPath,
   bareEventPath,
   bareSessionPath,
@@ -18,12 +19,13 @@ import { findEventTraceText, listSessionSpansText, type SpanScope } from '../../
 import type { Tracing } from '../../../observability/traces/tracing.ts';
 import { looseObject } from '../../../core/members.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
+import { NotFoundError } from '../../../core/errors.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
 const OLD_TRACE_PATH = '/debug/trace';
 
-export interface TraceContext {
+interface DebugContext {
   database: DatabasePool;
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
   tracing?: Tracing | undefined;
@@ -40,7 +42,7 @@ function shownTo({ scopes }: Principal, text: string): string {
   return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(parseExactJson(text)));
 }
 
-const room = area<TraceContext>('Debugging (development server)', {
+const ofCaller = area<DebugContext>('Debugging (development server)', {
   read: 'read',
   write: 'develop',
   owner: 'caller',
@@ -87,7 +89,7 @@ const eventTrace = {
   absent: () => 'Trace not found',
 };
 
-const getSessionTrace = room.operation({
+const getSessionTrace = ofCaller.operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
@@ -96,7 +98,7 @@ const getSessionTrace = room.operation({
 });
 
 /** The trace of a session at the path of ADK 1.x, which names no application: all applications are searched. */
-const getSessionTraceLegacy = room.operation({
+const getSessionTraceLegacy = ofCaller.operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTraceLegacy',
@@ -106,7 +108,7 @@ const getSessionTraceLegacy = room.operation({
     answerSpans(context, [...context.agents.keys()], path.sessionId, principal),
 });
 
-const getEventTrace = room.operation({
+const getEventTrace = ofCaller.operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
@@ -115,7 +117,7 @@ const getEventTrace = room.operation({
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
 });
 
-const getEventTraceLegacy = room.operation({
+const getEventTraceLegacy = ofCaller.operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
   operationId: 'getEventTraceLegacy',
@@ -125,7 +127,7 @@ const getEventTraceLegacy = room.operation({
     answerEventTrace(context, [...context.agents.keys()], path.eventId, principal, notFound),
 });
 
-const getEventGraph = room.operation({
+const getEventGraph = ofCaller.operation({
   method: 'get',
   path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
   operationId: 'getEventGraph',
@@ -145,17 +147,8 @@ const getEventGraph = room.operation({
   },
 });
 
-/** Operations on traces, available only if the development UI is enabled. */
-export const traceOperations = [
-  getSessionTrace,
-  getEventTrace,
-  getSessionTraceLegacy,
-  getEventTraceLegacy,
-  getEventGraph,
-];
-
 async function answerSpans(
-  { database, tracing }: TraceContext,
+  { database, tracing }: DebugContext,
   appNames: string[],
   sessionId: string,
   principal: Principal,
@@ -167,7 +160,7 @@ async function answerSpans(
 }
 
 async function answerEventTrace(
-  { database, tracing }: TraceContext,
+  { database, tracing }: DebugContext,
   appNames: string[],
   eventId: string,
   principal: Principal,
@@ -178,3 +171,124 @@ async function answerEventTrace(
   if (text === undefined) throw notFound();
   return { kind: 'json', text: shownTo(principal, text) };
 }
+
+/** What an application is made of belongs to its operator. */
+const ofOperator = area<DebugContext>('Debugging (development server)', {
+  read: 'develop',
+  write: 'develop',
+  owner: 'service',
+  wire: 'ADK',
+});
+
+const absentApp = ({ appName }: { appName: string }) => `App not found: ${appName}`;
+
+const dotSrc = z.string().describe('The graph in the DOT language of Graphviz.');
+const exampleDot = 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}';
+const darkMode = z.boolean().default(false).describe('Colours for a dark page.');
+
+const getAppStructure = ofOperator.operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/build_graph`,
+  operationId: 'getAppStructure',
+  summary: 'Get the structure of an application',
+  description: 'Its agents and their tools. Tools of MCP servers and of skills are known in an invocation only.',
+  parameters: { path: appPath },
+  success: {
+    schema: z.looseObject({
+      name: z.string().describe('The application.'),
+      root_agent: structureNodeSchema.describe('The agent that gets the prompt.'),
+    }),
+    description: 'The root agent with its tools and the agents below it.',
+    example: {
+      name: 'harness_agent',
+      root_agent: {
+        name: 'harness_agent',
+        type: 'agent',
+        description: 'Answers questions.',
+        model: 'offline',
+        tools: [{ name: 'calculator', type: 'tool' }],
+        sub_agents: [],
+      },
+    },
+  },
+  errors: { 404: 'No such application.' },
+  absent: absentApp,
+  handler: async ({ agents }, { path: { appName }, notFound }) => {
+    const agent = agents.get(appName);
+    if (!agent) throw notFound();
+    return { kind: 'value', value: { name: appName, root_agent: toStructure(agent.describe()) } };
+  },
+});
+
+const getAppGraphs = ofOperator.operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/build_graph_image`,
+  operationId: 'getAppGraphs',
+  summary: 'Draw an application or one of its agents',
+  description: 'In the DOT language of Graphviz, under its path (the root has the empty one) and as `dotSrc`.',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      dark_mode: darkMode,
+      node: z.string().max(1_024).default('').describe('Path of names to an agent.'),
+    }),
+  },
+  success: {
+    schema: z.looseObject({ dotSrc }).describe('`dotSrc`, and an object with `dotSrc` under the path of the agent.'),
+    description: 'The graph, twice.',
+    example: { dotSrc: exampleDot, '': { dotSrc: exampleDot } },
+  },
+  errors: { 404: 'No such application or agent.' },
+  absent: absentApp,
+  handler: async ({ agents }, { path, query: { node, dark_mode: dark }, notFound }) => {
+    const root = agents.get(path.appName);
+    if (!root) throw notFound();
+    const agent = findAgentAt(root.describe(), node);
+    if (!agent) throw new NotFoundError(`Node not found: ${node}`);
+    const graph = { dotSrc: toDot(agent, { dark }) };
+    return { kind: 'value', value: { [node]: graph, ...graph } };
+  },
+});
+
+const getAppGraph = ofOperator.operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/graph`,
+  operationId: 'getAppGraph',
+  summary: 'Draw an application',
+  parameters: { path: appPath, query: z.object({ dark_mode: darkMode }) },
+  success: { schema: z.looseObject({ dotSrc }), description: 'The graph.', example: { dotSrc: exampleDot } },
+  errors: { 404: 'No such application.' },
+  absent: absentApp,
+  handler: async ({ agents }, { path, query, notFound }) => {
+    const agent = agents.get(path.appName);
+    if (!agent) throw notFound();
+    return { kind: 'value', value: { dotSrc: toDot(agent.describe(), { dark: query.dark_mode }) } };
+  },
+});
+
+const getBuilderConfig = ofOperator.operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/builder`,
+  operationId: 'getBuilderConfig',
+  summary: "Get an application's configuration for the visual builder",
+  description: 'Always empty, which switches the builder off: an agent is described by its deployment.',
+  parameters: { path: appPath },
+  success: { schema: z.string(), description: 'Nothing.', example: '', mediaType: 'text/plain' },
+  handler: async (_context, { response }) => {
+    response.writeHead(200, { 'content-type': 'text/plain', 'content-length': 0 }).end();
+    return { kind: 'sent' };
+  },
+});
+
+/** Operations on graphs and traces, available only if the development UI is enabled. */
+export const debugOperations = [
+  getSessionTrace,
+  getEventTrace,
+  getSessionTraceLegacy,
+  getEventTraceLegacy,
+  getEventGraph,
+  getAppStructure,
+  getAppGraphs,
+  getAppGraph,
+  getBuilderConfig,
+];

@@ -1,10 +1,20 @@
+import { eventStream, exampleListedSession, exampleSession } from '../../../conversation/sessions/examples.ts';
+import { createAndAnswer } from '../../../conversation/sessions/routes.ts';
+import { absentSession, room, SESSION_PATH } from '../../../conversation/sessions/session-context.ts';
+import {
+  chosenIdentifierSchema,
+  legacyStateSchema,
+  sessionNotFound,
+  sessionSchema,
+  toLegacyState,
+} from '../../../core/session.ts';
+import { sharedStateDemands } from '../../../platform/http/operation/demands.ts';
+import { sessionPath } from '../../../platform/http/operation/parameters.ts';
 import { bodyText } from '../../../core/members.ts';
-import { chosenIdentifierSchema, sessionNotFound } from '../../../core/session.ts';
 import { HARNESS_APP } from '../../../core/names.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { ValidationFailedError } from '../../../platform/http/operation/request-errors.ts';
 import { parseBody } from '../../../platform/http/validation/json-body.ts';
-import { eventStream } from '../../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import {
   BUSY_ERRORS,
@@ -13,6 +23,25 @@ import {
   toInvocationOptions,
 } from '../../../invocations/wire-request.ts';
 import { streamInvocation } from './stream-invocation.ts';
+
+/** The operation that creates a session at the path of ADK 1.x. */
+const createSessionWithId = room.operation({
+  method: 'post',
+  path: SESSION_PATH,
+  operationId: 'createSessionWithId',
+  wire: 'ADK',
+  area: 'Compatibility endpoints',
+  summary: 'Create a session with an id',
+  description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
+  demands: ({ body }) => sharedStateDemands(toLegacyState(body ?? {})),
+  parameters: { path: sessionPath },
+  body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
+  success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
+  errors: { 404: 'No such application.', 409: 'The id is taken.' },
+  absent: absentSession,
+  handler: (context, { path, body, response }) =>
+    createAndAnswer(context, path, { state: toLegacyState(body), events: [] }, response),
+});
 
 const DEFAULT_USER = 'agentkit_user';
 
@@ -25,7 +54,7 @@ const legacyHeaders = invocationHeaders.extend({
 });
 
 /** `POST /invoke`, the endpoint that the AgentKit SDK calls. */
-export const invokeLegacy = operation({
+const invokeLegacy = operation({
   method: 'post',
   path: '/invoke',
   operationId: 'invokeLegacy',
@@ -67,6 +96,9 @@ export const invokeLegacy = operation({
     return { kind: 'sent' };
   },
 });
+
+/** Further spellings, for the clients that use them. */
+export const legacyOperations = [createSessionWithId, invokeLegacy];
 
 /**
  * Prompt of a request: a JSON object's `prompt`, else the whole body. @throws {ValidationFailedError} over a JSON limit
