@@ -12,20 +12,20 @@ select page.text, page.last, page.own, "s"."last_sequence" as final,
   extract(epoch from "s"."create_time")::text as created, "s"."events_version" as version,
   (
   select "events"."id" from "events"
-  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" >= $4::int and "events"."sequence" <= $5::int
+  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" >= $4::int and "events"."sequence" <= $4::int
   order by "events"."sequence" limit 1) as "idBefore",
-  ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}'))::text as state, assert_session_size("s"."event_bytes", $6::bigint) as size
+  ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}'))::text as state, assert_session_size("s"."event_bytes", $5::bigint) as size
   from "sessions" "s"
-  left join "app_states" "a" on "a"."app_name" = $7
-  left join "user_states" "u" on "u"."app_name" = $8 and "u"."user_id" = $9 cross join lateral (
+  left join "app_states" "a" on "a"."app_name" = $1
+  left join "user_states" "u" on "u"."app_name" = $1 and "u"."user_id" = $2 cross join lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
   array_agg(sized.id order by sized.sequence) filter (where sized.is_own) as own
   from (
   select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
   from (select "events"."payload" as payload, "events"."sequence" as sequence, "events"."id" as id,
   "events"."is_from_runtime" as is_own, "events"."bytes" as bytes from "events"
-  where "events"."app_name" = $10 and "events"."user_id" = $11 and "events"."session_id" = $12 and "events"."sequence" > $13::int and "events"."sequence" <= "s"."last_sequence"
-  order by "events"."sequence" limit $14) e) sized where sized.bytes_before < $15) page where "s"."app_name" = $16 and "s"."user_id" = $17 and "s"."id" = $18;
+  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" > $4::int and "events"."sequence" <= "s"."last_sequence"
+  order by "events"."sequence" limit $6) e) sized where sized.bytes_before < $7) page where "s"."app_name" = $1 and "s"."user_id" = $2 and "s"."id" = $3;
 
 -- Append an event. See migrations/repeatable/functions/append_events.sql.
 select * from append_events(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_from_runtime => $8, p_lease => $9, p_versions => $10, p_models => $11, p_invocation => $12, p_llm_calls => $13, p_tool_calls => $14, p_prompt_tokens => $15, p_output_tokens => $16, p_has_deltas => $17, p_calls => $18, p_answers => $19);
@@ -46,29 +46,31 @@ select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") 
   "s"."last_sequence" as reached, extract(epoch from "s"."create_time") as created, session_etag("s"."update_time", "a"."update_time", "u"."update_time") as etag
   from "sessions" "s"
   left join "app_states" "a" on "a"."app_name" = $1
-  left join "user_states" "u" on "u"."app_name" = $2 and "u"."user_id" = $3  left join lateral (
+  left join "user_states" "u" on "u"."app_name" = $1 and "u"."user_id" = $2  left join lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
   sized.bytes_before / 32768 as place
   from (
   select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
   from (select "events"."payload" as payload, "events"."sequence" as sequence, "events"."id" as id,
   "events"."is_from_runtime" as is_own, "events"."bytes" as bytes from "events"
-  where "events"."app_name" = $4 and "events"."user_id" = $5 and "events"."session_id" = $6 and "events"."sequence" > greatest($7::int, "s"."last_sequence" - $8::int) and "events"."sequence" <= "s"."last_sequence"
-  order by "events"."sequence" limit $9) e) sized
-  where sized.bytes_before < $10 group by sized.bytes_before / 32768) page on true
-  where "s"."app_name" = $11 and "s"."user_id" = $12 and "s"."id" = $13 order by page.place;
+  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" > greatest($4::int, "s"."last_sequence" - $5::int) and "events"."sequence" <= "s"."last_sequence"
+  order by "events"."sequence" limit $6) e) sized
+  where sized.bytes_before < $7 group by sized.bytes_before / 32768) page on true
+  where "s"."app_name" = $1 and "s"."user_id" = $2 and "s"."id" = $3 order by page.place;
 
 -- A page of the list of sessions.
 with wanted as materialized (
-  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval") order by "s"."update_time" desc, "s"."id" desc limit $3::int + 1),
+  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") <
+  (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) and "s"."update_time" > coalesce(to_timestamp($5::float8), '-infinity')
+  and "s"."update_time" < coalesce(to_timestamp($6::float8), 'infinity')) order by "s"."update_time" desc, "s"."id" desc limit $7::int + 1),
   sized as materialized (
   select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
-  from wanted "s" window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $4::int),
+  from wanted "s" window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $7::int),
   shared as materialized (
   select merged.state, octet_length(merged.state::text) as bytes from (select
-  coalesce((select "app_states"."state" from "app_states" where "app_states"."app_name" = $5), '{}') ||
+  coalesce((select "app_states"."state" from "app_states" where "app_states"."app_name" = $1), '{}') ||
   coalesce((select "user_states"."state" from "user_states"
-  where "user_states"."app_name" = $6 and "user_states"."user_id" = $7), '{}') as state
+  where "user_states"."app_name" = $1 and "user_states"."user_id" = $2), '{}') as state
   offset 0) merged), fitting as materialized (
   select count(*)::int as n from sized, shared
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= $8)
@@ -90,7 +92,7 @@ select page.text, page.last, "s"."last_sequence" as final
   where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" > $4::int and "events"."sequence" <= "s"."last_sequence"
   order by "events"."sequence" limit $5::int) e) sized
   where sized.bytes_before < $6 group by sized.bytes_before / 32768) page on true
-  where "s"."app_name" = $7 and "s"."user_id" = $8 and "s"."id" = $9 order by page.place;
+  where "s"."app_name" = $1 and "s"."user_id" = $2 and "s"."id" = $3 order by page.place;
 
 -- Save a version of an artifact.
 with

@@ -4,7 +4,7 @@ import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { ListPlace } from '../platform/http/operation/cursor.ts';
-import { unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
+import { unescapeJson } from '../platform/db/json-escape.ts';
 import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
@@ -143,8 +143,8 @@ export async function findByIdempotencyKey(
   return {
     ...columns,
     key: { appName, userId, sessionId },
-    answer: columns.answer === null ? undefined : unescapeText(columns.answer),
-    error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: unescapeText(errorMessage ?? '') },
+    answer: columns.answer ?? undefined,
+    error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: errorMessage ?? '' },
   };
 }
 

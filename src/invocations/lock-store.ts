@@ -250,7 +250,7 @@ export async function putBack(
  */
 export async function keepTemporary(db: Database, lease: Lease, values: JsonObject): Promise<void> {
   const { request, leaseToken } = invocations;
-  const all = sql`coalesce(${request} -> 'stateDelta', '{}') || ${escapeJson(values)}::jsonb`;
+  const all = sql`coalesce(${request} -> 'stateDelta', '{}') || ${sql.param(values, request)}::jsonb`;
   const { maxStateBytes, maxStateKeys } = db.limits;
   await db
     .update(invocations)

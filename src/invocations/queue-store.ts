@@ -1,14 +1,12 @@
 import { type SQL, and, eq, isNotNull, notExists, or, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
-import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { getSession } from '../conversation/sessions/session-row.ts';
 import { estimatedBytes } from '../conversation/sessions/session-text.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
-import { parseExactJson } from '../core/exact-json.ts';
 
 export interface LeasedRow {
   status: InvocationStatus;
@@ -322,7 +320,7 @@ export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocat
   const { request, leaseToken: token, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
   const [row] = await db
     .select({
-      text: sql<string>`${request}::text`,
+      request,
       token,
       hasBegun: sql<boolean>`${startTime} is not null`,
       stopAs,
@@ -331,5 +329,5 @@ export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocat
     })
     .from(invocations)
     .where(and(isInvocation(run), isBackground));
-  return row && { ...row, request: parseExactJson(unescapeJson(row.text)) };
+  return row;
 }

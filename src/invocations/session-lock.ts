@@ -2,7 +2,6 @@ import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, QUEUE_TOPIC, stopTopic } from '../core/names.ts';
 import { currentContext } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeText } from '../platform/db/json-escape.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
   AgentError,
@@ -179,7 +178,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: SessionC
   }
   await refuseForgotten(db, lease);
   const answeredIds = lease.answers?.flatMap(({ id }) => id ?? []) ?? [];
-  if (answeredIds.length > 0) await refuseAnswered(db, lease.key, answeredIds.map(escapeText));
+  if (answeredIds.length > 0) await refuseAnswered(db, lease.key, answeredIds);
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }

@@ -2,11 +2,9 @@ import { and, eq, exists, inArray, lt, notInArray, sql } from 'drizzle-orm';
 import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
-import { unescapeJson } from '../platform/db/json-escape.ts';
 import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
-import { parseExactJson } from '../core/exact-json.ts';
 
 /** Maximum size of a stored prompt, in characters of JSON. Of a larger prompt only the hash is stored. */
 const MAX_PROMPT = 262_144;
@@ -49,22 +47,17 @@ export function markStored(db: Database, key: SessionKey, prompts: NewPrompt[]):
 /** An invocation's tapes by start, each with those of its prompts that are still stored. Two statements. */
 export async function listTapes(db: Database, key: SessionKey, invocationId: string): Promise<Tape[]> {
   const rows = await db
-    .select({ start: invocationTapes.start, text: sql<string>`${invocationTapes.payload}::text` })
+    .select({ start: invocationTapes.start, payload: invocationTapes.payload })
     .from(invocationTapes)
     .where(and(isSession(key, invocationTapes), eq(invocationTapes.invocationId, invocationId)))
     .orderBy(invocationTapes.start);
-  const tapes = rows.map(({ start, text }) => ({
-    start,
-    payload: parseExactJson(unescapeJson(text)) as TapePayload,
-  }));
+  const tapes = rows.map(({ start, payload }) => ({ start, payload: payload as TapePayload }));
   const hashes = [...new Set(tapes.flatMap(({ payload }) => payload.prompts.map(([, hash]) => hash)))];
   const promptRows = await db
-    .select({ hash: agentPrompts.hash, text: sql<string>`${agentPrompts.payload}::text` })
+    .select({ hash: agentPrompts.hash, payload: agentPrompts.payload })
     .from(agentPrompts)
     .where(and(eq(agentPrompts.appName, key.appName), inArray(agentPrompts.hash, hashes)));
-  const prompts = new Map(
-    promptRows.map(({ hash, text }) => [hash, parseExactJson(unescapeJson(text)) as AgentPrompt]),
-  );
+  const prompts = new Map(promptRows.map(({ hash, payload }) => [hash, payload as AgentPrompt]));
   return tapes.map((tape) => ({ ...tape, prompts }));
 }
 

@@ -4,15 +4,10 @@ import { isSession } from '../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
 import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
 import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
 import { isInvocation } from './invocation-store.ts';
-import { parseExactJson } from '../core/exact-json.ts';
-
-const seconds = (column: typeof toolCalls.createTime | typeof toolCalls.updateTime) =>
-  sql<number>`extract(epoch from ${column})::float8`;
 
 const isOf = (key: SessionKey, invocationId: string) =>
   and(isSession(key, toolCalls), eq(toolCalls.invocationId, invocationId));
@@ -26,21 +21,11 @@ const columns = {
   effect: toolCalls.effect,
   state: toolCalls.state,
   attempt: toolCalls.attempt,
-  createTime: seconds(toolCalls.createTime),
-  updateTime: seconds(toolCalls.updateTime),
+  createTime: toolCalls.createTime,
+  updateTime: toolCalls.updateTime,
 };
 
-export type ToolCallRow = Pick<
-  typeof toolCalls.$inferSelect,
-  'operationId' | 'callId' | 'sessionId' | 'invocationId' | 'tool' | 'effect' | 'state' | 'attempt'
-> & { createTime: number; updateTime: number };
-
-/** Unescapes tool names, which models choose and which may therefore be any text. */
-const toRow = <Row extends ToolCallRow>(row: Row): Row => ({
-  ...row,
-  callId: unescapeText(row.callId),
-  tool: unescapeText(row.tool),
-});
+export type ToolCallRow = Pick<typeof toolCalls.$inferSelect, keyof typeof columns>;
 
 /** Returns a page of the user's tool calls with an unknown outcome after a position, the newest first. */
 export async function listUnknownCalls(
@@ -50,8 +35,8 @@ export async function listUnknownCalls(
   after: ListPlace | undefined,
 ): Promise<Listed<ToolCallRow>[]> {
   const { createTime, callId } = toolCalls;
-  const rows = await db
-    .select({ ...columns, place: { time: exactTime(createTime), id: callId } })
+  return db
+    .select({ ...columns, place: { time: exactTime(createTime), id: sql<string>`${callId}` } })
     .from(toolCalls)
     .where(
       and(
@@ -63,7 +48,6 @@ export async function listUnknownCalls(
     )
     .orderBy(desc(createTime), desc(callId))
     .limit(limit);
-  return rows.map(toRow);
 }
 
 /** Locks the newest tool call with this call id or operation id, and reads the status of its invocation. */
@@ -76,10 +60,7 @@ export async function lockCall(
     .select(columns)
     .from(toolCalls)
     .where(
-      and(
-        isSession(key, toolCalls),
-        or(eq(toolCalls.callId, escapeText(callId)), eq(sql`${toolCalls.operationId}::text`, callId)),
-      ),
+      and(isSession(key, toolCalls), or(eq(toolCalls.callId, callId), eq(sql`${toolCalls.operationId}::text`, callId))),
     )
     .orderBy(desc(toolCalls.createTime))
     .limit(1)
@@ -89,7 +70,7 @@ export async function lockCall(
     .select({ status: invocations.status })
     .from(invocations)
     .where(isInvocation({ key, invocationId: row.invocationId }));
-  return invocation && { ...toRow(row), ...invocation };
+  return invocation && { ...row, ...invocation };
 }
 
 /** A person's decision: the response of the call, or, without a response, that the call is to be repeated. */
@@ -104,10 +85,10 @@ export async function settleCall(
     .update(toolCalls)
     .set({
       state: 'settled',
-      response: answer ? sql`${escapeJson(answer)}::jsonb` : null,
+      response: answer ?? null,
       updateTime: sql`statement_timestamp()`,
     })
-    .where(and(isOf(key, invocationId), eq(toolCalls.callId, escapeText(callId))));
+    .where(and(isOf(key, invocationId), eq(toolCalls.callId, callId)));
 }
 
 /** Lists the tool responses of an invocation that no event contains yet, by call id. */
@@ -117,13 +98,8 @@ export async function listKeptResponses(
   invocationId: string,
 ): Promise<ReadonlyMap<string, JsonObject>> {
   const rows = await db
-    .select({ callId: toolCalls.callId, text: sql<string>`${toolCalls.response}::text` })
+    .select({ callId: toolCalls.callId, answer: toolCalls.response })
     .from(toolCalls)
     .where(and(isOf(key, invocationId), sql`${toolCalls.response} -> 'response' is not null`));
-  return new Map(
-    rows.map(({ callId, text }) => {
-      const { response } = parseExactJson(unescapeJson(text)) as { response: JsonObject };
-      return [unescapeText(callId), response];
-    }),
-  );
+  return new Map(rows.map(({ callId, answer }) => [callId, (answer as { response: JsonObject }).response]));
 }

@@ -6,7 +6,7 @@ import { type Database, type DatabasePool, openDatabase } from '../../src/platfo
 import { createRateCounter } from '../../src/platform/http/limits/caller-limits.ts';
 import { openPool, poolOptions, statementsOf, testPool } from '../support/store.ts';
 
-/** More texts than a connection keeps; the list of sessions alone has 4,096. */
+/** More texts than a connection keeps. */
 const MANY = 1_200;
 /** Plans that a connection keeps at most. */
 const MAX_PLANS = 500;

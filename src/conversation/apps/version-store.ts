@@ -1,12 +1,10 @@
 import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { JsonObject } from '../../core/content.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { agentVersions } from '../../platform/db/schema/schema.ts';
 import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { HostedAgent } from './hosted-agent.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
 const { appName, digest, definition, createTime } = agentVersions;
 
@@ -20,7 +18,7 @@ export async function keepVersions(db: Database, agents: ReadonlyMap<string, Hos
   const values = rows.map(([name, { version }]) => ({
     appName: name,
     digest: version.digest,
-    definition: sql`${escapeJson(version.definition)}::jsonb`,
+    definition: version.definition,
   }));
   if (values.length > 0) await db.insert(agentVersions).values(values).onConflictDoNothing();
 }
@@ -35,7 +33,7 @@ export const listVersions = (
   db
     .select({
       version: digest,
-      createTime: sql<number>`extract(epoch from ${createTime})::float8`,
+      createTime,
       runtime: sql<string | null>`${definition} ->> 'runtime'`,
       place: { time: exactTime(createTime), id: digest },
     })
@@ -46,10 +44,10 @@ export const listVersions = (
 
 export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
   const rows = await db
-    .select({ digest, text: sql<string>`${definition}::text` })
+    .select({ digest, definition })
     .from(agentVersions)
     .where(and(eq(appName, app), inArray(digest, digests)));
-  return new Map(rows.map((row) => [row.digest, parseExactJson(unescapeJson(row.text)) as JsonObject]));
+  return new Map(rows.map((row) => [row.digest, row.definition as JsonObject]));
 }
 
 export const deleteOldVersions = (db: Database): Promise<unknown> =>

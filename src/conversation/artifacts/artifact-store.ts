@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { and, desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
@@ -15,7 +15,6 @@ import type { SessionKey } from '../../core/session.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import type { ContentObject, StoredContent } from './content-store.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
 /** An artifact's key. An artifact whose name starts with `user:` belongs to the user; then `sessionId` is ignored. */
 export interface ArtifactKey extends SessionKey {
@@ -81,7 +80,7 @@ export async function saveArtifactVersion(
     artifactName: key.artifactName,
     version: sql`numbered.version`,
     canonicalUri: object ? object.uri : sql`${canonicalUriPrefix(key)} || numbered.version`,
-    mimeType: content.mimeType === undefined ? null : escapeText(content.mimeType),
+    mimeType: content.mimeType ?? null,
     customMetadata: sql`given.metadata`,
     part: sql`given.part`,
     content: object ? null : (content.bytes ?? null),
@@ -140,7 +139,7 @@ export async function findStoredArtifact(
   const { mimeType, sizeBytes: bytes, objectKey, sha256 } = artifactVersions;
   const isRead = sql`${bytes} <= ${maxBytes}`;
   const content = sql<Buffer | null>`case when ${isRead} then ${artifactVersions.content} end`;
-  const part = sql<string>`case when ${isRead} then ${artifactVersions.part}::text else '{}' end`;
+  const part = sql<Part>`case when ${isRead} then ${artifactVersions.part} else '{}' end`;
   const [row] = await db
     .select({ part, mimeType, bytes, content, objectKey, sha256 })
     .from(artifactVersions)
@@ -149,9 +148,9 @@ export async function findStoredArtifact(
     .limit(1);
   return (
     row && {
-      part: parseExactJson(unescapeJson(row.part)) as Part,
+      part: row.part,
       bytes: row.bytes,
-      mimeType: row.mimeType === null ? undefined : unescapeText(row.mimeType),
+      mimeType: row.mimeType ?? undefined,
       content: row.content ?? undefined,
       objectKey: row.objectKey ?? undefined,
       sha256: row.sha256,

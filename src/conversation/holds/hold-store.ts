@@ -1,7 +1,6 @@
 import { and, asc, eq, type SQL, sql, type SQLWrapper } from 'drizzle-orm';
 import { z } from 'zod';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
 
 /** The data under a legal hold: a session's, or all data of a user if `sessionId` is undefined. */
@@ -26,7 +25,7 @@ export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => s
 /** Upserts a legal hold. Waits for running statements that delete the user's data. */
 export async function saveHold(tx: Database, key: HoldKey, reason: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${key.appName}, ${key.userId}))`);
-  const values = { ...key, sessionId: key.sessionId ?? '', reason: escapeText(reason) };
+  const values = { ...key, sessionId: key.sessionId ?? '', reason };
   await tx
     .insert(legalHolds)
     .values(values)
@@ -49,19 +48,18 @@ export async function listHolds(
   appName: string,
   { userId, limit }: { userId?: string | undefined; limit: number },
 ): Promise<Hold[]> {
-  const rows = await db
+  return db
     .select({
       appName: legalHolds.appName,
       userId: legalHolds.userId,
       sessionId: sql<string | null>`nullif(${legalHolds.sessionId}, '')`,
       reason: legalHolds.reason,
-      createTime: sql<number>`extract(epoch from ${legalHolds.createTime})::float8`,
+      createTime: legalHolds.createTime,
     })
     .from(legalHolds)
     .where(and(eq(legalHolds.appName, appName), userId === undefined ? undefined : eq(legalHolds.userId, userId)))
     .orderBy(asc(legalHolds.userId), asc(legalHolds.sessionId))
     .limit(limit);
-  return rows.map((row) => ({ ...row, reason: unescapeText(row.reason) }));
 }
 
 export const holdSchema = z

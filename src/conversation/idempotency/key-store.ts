@@ -1,7 +1,6 @@
 import { and, eq, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
@@ -50,7 +49,7 @@ export async function reserveKey(
     .where(isKey(key));
   // The response was cleared with its session; a stored response is JSON and never empty.
   if (row?.answer === '') throw new NotFoundError(sessionNotFound(row.sessionId ?? ''));
-  return row && { hash: row.hash, answer: unescapeText(row.answer) };
+  return row && { hash: row.hash, answer: row.answer };
 }
 
 /** Stores the response for a reserved key. It is cleared when session `sessionId` is deleted. */
@@ -62,7 +61,7 @@ export async function keepAnswer(
 ): Promise<void> {
   await tx
     .update(idempotencyKeys)
-    .set({ responseBody: escapeText(answer), sessionId: sessionId ?? null })
+    .set({ responseBody: answer, sessionId: sessionId ?? null })
     .where(isKey(key));
 }
 
@@ -111,5 +110,5 @@ const namesUser = (appName: string, userId: string) =>
   and(
     inArray(idempotencyKeys.appName, [appName, '']),
     eq(idempotencyKeys.userId, ''),
-    sql`strpos(${idempotencyKeys.responseBody}, ${escapeText(JSON.stringify(userId))}) > 0`,
+    sql`strpos(${idempotencyKeys.responseBody}, ${sql.param(JSON.stringify(userId), idempotencyKeys.responseBody)}) > 0`,
   );

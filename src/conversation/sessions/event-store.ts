@@ -4,7 +4,7 @@ import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { unescapeJson, unescapeList } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
-import { bytesBefore } from '../../platform/db/sql.ts';
+import { bytesBefore, jsonTextOf } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
 import { type SessionRef, isSession, KEY } from './session-key.ts';
@@ -12,10 +12,8 @@ import { s } from './session-text.ts';
 import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
-const payloadText = sql<string>`${events.payload}::text`;
-const toEvent = (text: string) => parseExactJson(unescapeJson(text)) as Event;
+const payloadText = jsonTextOf(events.payload);
 
 /** A page of a session's events, as the JSON text of an array. */
 export interface EventPage extends JsonStream {
@@ -141,20 +139,19 @@ const selectFurtherPage = statement<{ text: string; last: number }>(
 
 export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
   const [row] = await db
-    .select({ text: payloadText })
+    .select({ event: events.payload })
     .from(events)
     .where(and(isSession(key, events), eq(events.id, eventId)));
-  return row && toEvent(row.text);
+  return row?.event as Event | undefined;
 }
 
 /** Finds events by id, in order. A writer whose commit was not confirmed learns from this what was stored. */
 export async function findEventsById(db: Database, key: SessionKey, ids: string[]): Promise<StoredEvent[]> {
-  const rows = await db
+  return db
     .select({ sequence: events.sequence, text: payloadText })
     .from(events)
     .where(and(isSession(key, events), sql`${events.id} = any(${sql.param(ids)}::text[])`))
     .orderBy(events.sequence);
-  return rows.map(({ sequence, text }) => ({ sequence, text: unescapeJson(text) }));
 }
 
 /** A session's last sequence and its creation time, which differs if a session with the same id is re-created. */
@@ -227,11 +224,11 @@ const isOfInvocation = (key: SessionKey, invocationId: string) =>
 
 export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
   const rows = await db
-    .select({ text: payloadText })
+    .select({ event: events.payload })
     .from(events)
     .where(isOfInvocation(key, invocationId))
     .orderBy(events.sequence);
-  return rows.map(({ text }) => toEvent(text));
+  return rows.map(({ event }) => event as Event);
 }
 
 /** Lists an invocation's next events after a sequence, fewer than `limit` if they are large; empty at the end. */
@@ -359,7 +356,7 @@ export async function listEventTexts(
     .from(events)
     .where(and(isOfInvocation(key, invocationId), isBySpeaker))
     .orderBy(events.sequence);
-  return rows.map(({ text }) => unescapeJson(text));
+  return rows.map(({ text }) => text);
 }
 
 /** The sequence before the invocation's first event, or the session's last if the invocation has no events. */

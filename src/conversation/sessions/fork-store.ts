@@ -1,7 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { isEvalSession, type SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { exactTime, insertSelect } from '../../platform/db/sql.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
@@ -62,7 +61,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     lastSequence: n,
     eventBytes: sql`own.bytes`,
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
-    labels: sql`${escapeJson(fork.labels)}::jsonb`,
+    labels: fork.labels,
     forkedFromId: s.id,
     forkedFromSequence: n,
   });

@@ -1,6 +1,7 @@
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { exactTime } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
@@ -66,30 +67,41 @@ export async function listSessions(
   db: Database,
   appName: string,
   userId: string,
-  { after, limit, withDetails = false, sort = 'updated', order = 'desc', ...filter }: SessionPage = {},
+  {
+    after,
+    limit,
+    withDetails = false,
+    sort = 'updated',
+    order = 'desc',
+    labels,
+    text = '',
+    ...filter
+  }: SessionPage = {},
 ): Promise<JsonStream & { next?: ListPlace }> {
-  const values = {
+  const times = {
     updatedAfter: toSeconds(filter.updatedAfter),
     updatedBefore: toSeconds(filter.updatedBefore),
     createdAfter: toSeconds(filter.createdAfter),
     createdBefore: toSeconds(filter.createdBefore),
-    labelValues: filter.labels && filter.labels.values.length > 0 ? filter.labels.values.map(escapeJson) : undefined,
-    labelNames: filter.labels && filter.labels.names.length > 0 ? filter.labels.names : undefined,
-    text: filter.text === undefined ? undefined : escapeText(filter.text),
-  } satisfies Record<ConditionName, unknown>;
-  const names = CONDITION_NAMES.filter((name) => values[name] !== undefined);
-  const shape = { sort, order, isPage: limit !== undefined, isAfter: after !== undefined, withDetails, names };
-  const [row] = await selectSessions(shape)(db, {
-    ...values,
-    afterTime: after?.time,
+  };
+  const [otherAfter, otherBefore] =
+    sort === 'updated' ? [times.createdAfter, times.createdBefore] : [times.updatedAfter, times.updatedBefore];
+  const isFiltered = text !== '' || [otherAfter, otherBefore, labels].some((each) => each != null);
+  const isPage = limit !== undefined;
+  const [row] = await selectSessions({ sort, order, isPage, isFiltered, withDetails })(db, {
+    ...times,
     appName,
     userId,
+    labelValues: labels?.values.map(escapeJson) ?? [],
+    labelNames: labels?.names ?? [],
+    text,
     size: limit ?? MAX_SESSIONS,
+    afterTime: after?.time,
     afterId: after?.id,
   });
-  const { text = '', further = [], last } = row ?? {};
-  const first = text === '' ? ['[]'] : ['[', unescapeJson(text), ']'];
-  if (limit !== undefined) return { first, ...(last && { next: last }) };
+  const { text: listed = '', further = [], last } = row ?? {};
+  const first = listed === '' ? ['[]'] : ['[', unescapeJson(listed), ']'];
+  if (isPage) return { first, ...(last && { next: last }) };
   return further.length === 0
     ? { first }
     : { first: first.slice(0, -1), rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
@@ -101,25 +113,25 @@ interface ListRow {
   last: ListPlace | null;
 }
 
-/** Filters of a list. Each is evaluated on the session's row alone, after the index has found the row. */
-const CONDITIONS = {
-  updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
-  updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
-  createdAfter: sql`${s.createTime} > to_timestamp(${value('createdAfter')}::float8)`,
-  createdBefore: sql`${s.createTime} < to_timestamp(${value('createdBefore')}::float8)`,
-  labelValues: sql`${s.labels} @> all(${value('labelValues')}::jsonb[])`,
-  labelNames: sql`${s.labels} ?& ${value('labelNames')}::text[]`,
-  text: sql`position(lower(${value('text')}) in lower(${s.firstText})) > 0`,
-};
-type ConditionName = keyof typeof CONDITIONS;
-const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
-
+/** Selects one of 32 texts; all other filters are values, because each set of filters would need a plan of its own. */
 interface ListShape extends SessionOrder {
   isPage: boolean;
-  isAfter: boolean;
+  /** True: has a filter that is evaluated on the session's row, after the index has found the row. */
+  isFiltered: boolean;
   withDetails: boolean;
-  names: ConditionName[];
 }
+
+/** SQL condition: a time is between two in Unix seconds, of which either may be null. */
+const isBetween = (time: AnyPgColumn, after: string, before: string): SQL =>
+  sql`${time} > coalesce(to_timestamp(${value(after)}::float8), '-infinity')
+    and ${time} < coalesce(to_timestamp(${value(before)}::float8), 'infinity')`;
+const TIMES = {
+  updated: { column: s.updateTime, isWanted: isBetween(s.updateTime, 'updatedAfter', 'updatedBefore') },
+  created: { column: s.createTime, isWanted: isBetween(s.createTime, 'createdAfter', 'createdBefore') },
+};
+const TEXT = sql.param(value('text'), s.firstText);
+const HAS_TEXTS = sql`${s.labels} @> all(${value('labelValues')}::jsonb[])
+  and ${s.labels} ?& ${value('labelNames')}::text[] and position(lower(${TEXT}) in lower(${s.firstText})) > 0`;
 
 const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
 
@@ -130,22 +142,22 @@ function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>>
   return select;
 }
 
-function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShape): SQL {
-  const time = { updated: s.updateTime, created: s.createTime }[sort];
-  const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
-  const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  // Conditions on the time by which the list is sorted narrow the index range; others are evaluated per session.
-  const isNarrow = (name: ConditionName) => name.startsWith(sort);
-  const narrow = names.filter(isNarrow).map((name) => CONDITIONS[name]);
-  const perSession = names.filter((name) => !isNarrow(name)).map((name) => CONDITIONS[name]);
-  const isBounded = isPage && perSession.length > 0;
+function listText({ sort, order, isPage, isFiltered, withDetails }: ListShape): SQL {
+  const { column: time, isWanted } = TIMES[sort];
+  const [direction, beyond, start] =
+    order === 'desc' ? [sql`desc`, sql`<`, sql`'infinity'`] : [sql`asc`, sql`>`, sql`'-infinity'`];
+  const position = sql`(${time}, ${s.id}) ${beyond}
+    (coalesce(${value('afterTime')}::timestamptz, ${start}), coalesce(${value('afterId')}::text, ''))`;
+  const fits = and(TIMES[sort === 'updated' ? 'created' : 'updated'].isWanted, HAS_TEXTS);
+  const isBounded = isPage && isFiltered;
+  // The conditions on the time by which the list is sorted narrow the range of the index.
   const isListed = and(
     eq(s.appName, USER.appName),
     eq(s.userId, USER.userId),
     not(s.isEval),
-    isAfter ? position : undefined,
-    ...narrow,
-    ...(isBounded ? [] : perSession),
+    position,
+    isWanted,
+    isFiltered && !isPage ? fits : undefined,
   );
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
@@ -154,7 +166,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   // Keeps the matches among the examined sessions, and the position of the last examined session for the next page.
   const looked = sql`looked as materialized (
     select * from (
-      select ${s}.*, row_number() over () as nth, ${and(...perSession)} as fits
+      select ${s}.*, row_number() over () as nth, ${fits} as fits
       from (select ${s}.* ${listed} limit ${most}) ${s}) ${s}
     where fits or nth = ${most}), `;
   const matches = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
@@ -183,7 +195,7 @@ function getText(withDetails: boolean): SQL {
   return sql`${head} || ${tail}`;
 }
 
-const toSeconds = (seconds: number | undefined) => (seconds === undefined ? undefined : clampedSeconds(seconds));
+const toSeconds = (seconds: number | undefined) => (seconds === undefined ? null : clampedSeconds(seconds));
 
 async function* readFurtherSessions(
   db: Database,

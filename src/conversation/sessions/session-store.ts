@@ -14,7 +14,6 @@ import type { JsonStream } from '../../platform/json-stream.ts';
 import { hasVersion } from './precondition.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
 export interface SessionRange {
   afterSequence?: number | undefined;
@@ -178,11 +177,8 @@ function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
 }
 
 export async function findInitialState(db: Database, key: SessionKey): Promise<JsonObject | undefined> {
-  const [row] = await db
-    .select({ text: sql<string>`${sessions.initialState}::text` })
-    .from(sessions)
-    .where(isSession(key, sessions));
-  return row && (parseExactJson(unescapeJson(row.text)) as JsonObject);
+  const [row] = await db.select({ state: sessions.initialState }).from(sessions).where(isSession(key, sessions));
+  return row?.state as JsonObject | undefined;
 }
 
 /** Deletes a session with its events and invocations; with `versions`, only if the session has one of these. */

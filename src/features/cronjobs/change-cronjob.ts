@@ -5,7 +5,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { toInstant } from './clock-times.ts';
 import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from './cronjob.ts';
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
-import { toCronjobWire, toSchedule, toStored, toText } from './cronjob-view.ts';
+import { toCronjobWire, toSchedule } from './cronjob-view.ts';
 import { requeueRuns, skipRuns } from './run-store.ts';
 import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 import type { CronjobSettings } from './settings.ts';
@@ -59,10 +59,10 @@ export function toNewCronjob(
     appName: body.appName ?? HARNESS_APP,
     userId,
     id,
-    name: toText(body.name),
-    prompt: toText(body.prompt),
-    harness: body.harness == null ? null : toStored(body.harness),
-    schedule: toStored(schedule),
+    name: body.name.trim(),
+    prompt: body.prompt.trim(),
+    harness: body.harness ?? null,
+    schedule,
     enabled,
     sessionPolicy,
     sessionId: toSessionId(body, sessionPolicy, `cronjob-${id}`),
@@ -98,9 +98,9 @@ export async function changeCronjob(
   const sessionPolicy = body.sessionPolicy ?? cronjob.sessionPolicy;
   const changes: CronjobChanges = {
     ...others,
-    name: body.name === undefined ? undefined : toText(body.name),
-    prompt: body.prompt === undefined ? undefined : toText(body.prompt),
-    harness: body.harness == null ? body.harness : toStored(body.harness),
+    name: body.name?.trim(),
+    prompt: body.prompt?.trim(),
+    harness: body.harness,
     sessionPolicy,
     sessionId: toSessionId(body, sessionPolicy, cronjob.sessionId ?? `cronjob-${cronjob.id}`),
     ...(await newTimes(tx, cronjob, body, limits)),
@@ -122,7 +122,7 @@ async function newTimes(
   const schedule = body.schedule ? withAnchor(body.schedule, now) : requireSound(cronjob);
   const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
   const [nextRunTime = null] = requireTimes(schedule, now, until, limits);
-  return { schedule: toStored(schedule), until, nextRunTime: cronjob.enabled ? nextRunTime : null };
+  return { schedule, until, nextRunTime: cronjob.enabled ? nextRunTime : null };
 }
 
 /**

@@ -9,7 +9,6 @@ import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts'
 /** Topic of notifications that wake the schedulers, because a cronjob or run is new or was changed. */
 export const CRONJOBS_TOPIC = 'cronjobs';
 
-/** A row of the table of cronjobs. Texts and JSON are escaped for PostgreSQL. */
 export type CronjobRow = typeof cronjobs.$inferSelect;
 export type NewCronjob = typeof cronjobs.$inferInsert;
 /** New column values; `undefined` leaves a column unchanged. */
@@ -63,8 +62,14 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
   const latest = db.select().from(cronjobRuns).where(isItsLatestRun).limit(1).as('latest');
   const fits = fitsPage(order, latest.output, cronjobs.prompt);
   const columns = {
-    cronjob: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
-    latestRun: { ...latest._.selectedFields, output: sql<string | null>`case when ${fits} then ${latest.output} end` },
+    cronjob: {
+      ...getTableColumns(cronjobs),
+      prompt: sql`case when ${fits} then ${cronjobs.prompt} end`.mapWith(cronjobs.prompt),
+    },
+    latestRun: {
+      ...latest._.selectedFields,
+      output: sql<string | null>`case when ${fits} then ${latest.output} end`.mapWith(cronjobRuns.output),
+    },
     place: { time: exactTime(cronjobs.createTime), id: cronjobs.id },
     fits,
   };

@@ -5,21 +5,14 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { z } from 'zod';
-import { escapeJson, escapeText, unescapeValue, unescapeText } from '../../platform/db/json-escape.ts';
 import type { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
 import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 import type { Schedule } from './schedule.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
-export const toStored = (value: unknown): unknown => parseExactJson(escapeJson(value));
-
-export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => unescapeValue(schedule) as Schedule;
+export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => schedule as Schedule;
 export const toHarness = ({ harness }: Pick<CronjobRow, 'harness'>) =>
-  unescapeValue(harness) as z.infer<typeof cronjobSchema>['harness'];
-
-/** Trims a text and escapes the characters that PostgreSQL refuses. */
-export const toText = (text: string): string => escapeText(text.trim());
+  harness as z.infer<typeof cronjobSchema>['harness'];
 
 const iso = (time: Date | null) => time?.toISOString();
 
@@ -39,8 +32,8 @@ export function toRunWire(run: RunRow): z.infer<typeof cronjobRunSchema> {
     cancellationRequestedAt: iso(run.cancelRequestTime),
     sessionId: run.sessionId ?? undefined,
     invocationId: run.invocationId ?? undefined,
-    output: run.output === null ? undefined : unescapeText(run.output),
-    error: run.errorCode === null ? undefined : { code: run.errorCode, message: unescapeText(run.errorMessage ?? '') },
+    output: run.output ?? undefined,
+    error: run.errorCode === null ? undefined : { code: run.errorCode, message: run.errorMessage ?? '' },
   });
 }
 
@@ -49,12 +42,12 @@ export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<t
     jobId: cronjob.id,
     ownerId: cronjob.userId,
     appName: cronjob.appName,
-    name: unescapeText(cronjob.name),
-    prompt: unescapeText(cronjob.prompt),
+    name: cronjob.name,
+    prompt: cronjob.prompt,
     schedule: toSchedule(cronjob),
     harness: toHarness(cronjob) ?? undefined,
     enabled: cronjob.enabled,
-    disabledReason: cronjob.disabledReason === null ? undefined : unescapeText(cronjob.disabledReason),
+    disabledReason: cronjob.disabledReason ?? undefined,
     sessionPolicy: cronjob.sessionPolicy,
     sessionId: cronjob.sessionId ?? undefined,
     missedRuns: cronjob.missedRuns,

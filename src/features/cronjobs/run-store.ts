@@ -5,7 +5,7 @@ import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, isRunForCronjob } from './cronjob-store.ts';
 
-/** A run as the view of runs shows it: an invocation, or a run that was left out. Texts are escaped for PostgreSQL. */
+/** A run as the view of runs shows it: an invocation, or a run that was left out. */
 export type RunRow = typeof cronjobRuns.$inferSelect;
 
 const toParameters = ({ appName, userId, id }: CronjobKey) => sql`${appName}, ${userId}, ${id}`;
@@ -52,7 +52,7 @@ export async function listRuns(
 ): Promise<Listed<RunRow>[]> {
   const order = sql`${cronjobRuns.dueTime} desc, ${cronjobRuns.id} desc`;
   const fits = fitsPage(order, cronjobRuns.output);
-  const output = sql<string | null>`case when ${fits} then ${cronjobRuns.output} end`;
+  const output = sql<string | null>`case when ${fits} then ${cronjobRuns.output} end`.mapWith(cronjobRuns.output);
   return db
     .select({
       ...getViewSelectedFields(cronjobRuns),

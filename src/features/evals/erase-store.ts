@@ -3,7 +3,6 @@ import type { PgTable } from 'drizzle-orm/pg-core';
 import type { SessionKey } from '../../core/session.ts';
 import { lockSession } from '../../conversation/sessions/session-row.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeText } from '../../platform/db/json-escape.ts';
 import {
   evalCases,
   evalCaseVersions,
@@ -108,7 +107,7 @@ function conditionsFor({ appName, userId }: User) {
     sql`${isOfApp(evalCaseVersions)} and ${evalCaseVersions.evalSetId} in (${sets})`,
     sql`${isOfApp(evalCaseVersions)} and (${evalCaseVersions.evalSetId}, ${evalCaseVersions.evalId}) in (${cases})`,
     sql`${isOfApp(evalCaseVersions)} and not ${hasCase}
-      and ${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`,
+      and ${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${userId}`,
   ]);
   const isOfRunCases = eq(evalRunCases.appName, appName);
   const ofVersion = sql`${evalRunCases.evalSetId}, ${evalRunCases.evalId}, ${evalRunCases.caseVersion}`;

@@ -1,6 +1,7 @@
 import { type SQL, type SQLWrapper, getTableColumns, getTableName, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import { createHash } from 'node:crypto';
+import { parseExactJson } from '../../core/exact-json.ts';
 import type { Database } from '../../platform/db/database.ts';
 import type { User, UserTable } from '../../platform/feature/feature.ts';
 import { getKey, names } from '../../platform/db/sql.ts';
@@ -70,14 +71,15 @@ export async function listRows(
   const order = key.length > 0 ? sql`order by ${list(key)}` : sql``;
   const next = after?.map((value, index) => sql`${String(value)}::${sql.raw(key[index]?.getSQLType() ?? 'text')}`);
   const isNext = next && next.length > 0 ? sql`and (${list(key)}) > (${list(next)})` : sql``;
-  const { rows } = await db.execute<{ text: string; place: ExportedRow['place'] }>(sql`
+  const { rows } = await db.execute<{ text: string; place: string }>(sql`
     with page as materialized (
-      select json_build_object(${list(members)})::text as text, json_build_array(${list(key)}) as place,
+      select json_build_object(${list(members)})::text as text, json_build_array(${list(key)})::text as place,
              row_number() over (${order}) as n
       from ${table.table} where ${belongsTo(user, table)} ${isNext} ${order} limit ${PAGE_ROWS}),
     sized as (select page.*, sum(octet_length(text)) over (order by n) as bytes from page)
     select text, place from sized where n = 1 or bytes <= ${PAGE_BYTES} order by n`);
-  return rows;
+  // The position stays as it is stored, because the next page is compared with it.
+  return rows.map(({ text, place }) => ({ text, place: parseExactJson(place) as ExportedRow['place'] }));
 }
 
 /** Bytes of an imported artifact, or their key in the object store, with size and hash. */

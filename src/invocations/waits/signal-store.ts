@@ -3,11 +3,10 @@ import { isSession } from '../../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/db/json-escape.ts';
 import { signals, tasks } from '../../platform/db/schema/schema.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
 const MAX_KEPT = 100;
 
@@ -72,6 +71,6 @@ export async function takeSignal(tx: Database, key: SessionKey, name: string): P
   const [row] = await tx
     .delete(signals)
     .where(and(isSession(key, signals), eq(signals.id, sql`(${oldest})`)))
-    .returning({ text: sql<string>`${signals.payload}::text`, groups: signals.senderGroups });
-  return row && { payload: parseExactJson(unescapeJson(row.text)) as JsonObject, groups: row.groups };
+    .returning({ payload: signals.payload, groups: signals.senderGroups });
+  return row as KeptSignal | undefined;
 }

@@ -1,4 +1,4 @@
-import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
@@ -7,13 +7,12 @@ import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, throwRefusal } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { escapeJson, escapeText } from '../../platform/db/json-escape.ts';
 import { invocations, tasks } from '../../platform/db/schema/schema.ts';
 import { fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { Task, TaskChange } from './task.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
 
 /** Channel that is notified when a task is due. The database function that stores tasks uses the same name. */
 export const TASKS_TOPIC = 'tasks';
@@ -38,13 +37,13 @@ export interface TaskRow extends SessionKey {
 const deadline = sql`coalesce(${tasks.expireTime}, timestamptz '9999-12-31 00:00:00Z')`;
 const seconds = (column: SQL | typeof tasks.createTime) => sql`extract(epoch from ${column})::float8`;
 
-const shown = sql<string>`jsonb_strip_nulls(jsonb_build_object(
+const shown = sql<Task>`jsonb_strip_nulls(jsonb_build_object(
   'id', ${tasks.id}, 'appName', ${tasks.appName}, 'requestedBy', ${tasks.userId}, 'kind', ${tasks.kind},
   'state', ${tasks.state}, 'form', ${tasks.form}, 'users', ${tasks.assignedUsers}, 'groups', ${tasks.assignedGroups},
   'approvals', ${tasks.approvals}, 'approvalsNeeded', coalesce((${tasks.rules} ->> 'approvals')::integer, 1),
   'comments', ${tasks.comments}, 'signal', ${tasks.signalName}, 'createTime', ${seconds(tasks.createTime)},
   'expireTime', ${seconds(sql`${tasks.expireTime}`)}, 'answer', ${tasks.answer}, 'decidedBy', ${tasks.decidedBy},
-  'decidedVia', ${tasks.decidedVia}, 'decideTime', ${seconds(sql`${tasks.decideTime}`)}))::text`;
+  'decidedVia', ${tasks.decidedVia}, 'decideTime', ${seconds(sql`${tasks.decideTime}`)}))`;
 
 export const TASK_COLUMNS = {
   appName: tasks.appName,
@@ -55,7 +54,7 @@ export const TASK_COLUMNS = {
   callId: tasks.callId,
   callName: tasks.callName,
   version: tasks.version,
-  shown: shown.mapWith((text: string) => parseExactJson(unescapeJson(text)) as Task),
+  shown,
 };
 
 /** SQL condition: the viewer may see the task. Row-level security applies in addition. */
@@ -138,7 +137,7 @@ export async function findTaskOfCall(
   const [row] = await db
     .select(TASK_COLUMNS)
     .from(tasks)
-    .where(and(isSession(key, tasks), eq(tasks.invocationId, invocationId), eq(tasks.callId, escapeText(callId))))
+    .where(and(isSession(key, tasks), eq(tasks.invocationId, invocationId), eq(tasks.callId, callId)))
     .orderBy(desc(tasks.createTime))
     .limit(1);
   return row;
@@ -223,22 +222,12 @@ export async function listTaskAnswers(db: Database, key: SessionKey, callIds: st
   if (callIds.length === 0) return new Map();
   const { callId, invocationId, answer, state, decidedVia, createTime } = tasks;
   const rows = await db
-    .selectDistinctOn([callId], { callId, invocationId, text: sql<string | null>`${answer}::text` })
+    .selectDistinctOn([callId], { callId, invocationId, answer })
     .from(tasks)
-    .where(
-      and(
-        isSession(key, tasks),
-        sql`${callId} = any(${sql.param(callIds.map(escapeText))}::text[])`,
-        eq(state, 'done'),
-        isNotNull(decidedVia),
-      ),
-    )
+    .where(and(isSession(key, tasks), inArray(callId, callIds), eq(state, 'done'), isNotNull(decidedVia)))
     .orderBy(callId, desc(createTime));
   return new Map(
-    rows.map((row) => {
-      const response = parseExactJson(unescapeJson(row.text ?? '{}')) as JsonObject;
-      return [unescapeText(row.callId), { invocationId: row.invocationId, response }];
-    }),
+    rows.map((row) => [row.callId, { invocationId: row.invocationId, response: (row.answer ?? {}) as JsonObject }]),
   );
 }
 
@@ -249,7 +238,7 @@ export async function refuseAnswered(db: Database, key: SessionKey, callIds: str
   const newest = db
     .selectDistinctOn([tasks.callId], { state, text: answerText.as('text') })
     .from(tasks)
-    .where(and(isSession(key, tasks), sql`${tasks.callId} = any(${sql.param(callIds)}::text[])`))
+    .where(and(isSession(key, tasks), inArray(tasks.callId, callIds)))
     .orderBy(tasks.callId, sql`${tasks.createTime} desc`)
     .as('newest');
   const [row] = await db.select({ text: newest.text }).from(newest).where(sql`${newest.state} <> 'open'`).limit(1);

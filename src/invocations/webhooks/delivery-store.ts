@@ -84,7 +84,7 @@ export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<
 }
 
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
-const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
+const answersColumn = (answers: DeliveryAnswer[]) => sql.param(answers, d.answers);
 
 /**
  * Ends a claimed delivery and its job.
@@ -149,7 +149,7 @@ export async function listDeliveries(
 ): Promise<Listed<DeliveryRow>[]> {
   const order = sql`${d.createTime} desc, ${d.id} desc`;
   const fits = fitsPage(order, d.payload);
-  const payload = sql<string>`case when ${fits} then ${d.payload} else '{}' end`;
+  const payload = sql`case when ${fits} then ${d.payload} else '{}' end`.mapWith(d.payload);
   return db
     .select({ ...deliveryColumns, payload, place: { time: exactTime(d.createTime), id: d.id }, fits })
     .from(d)

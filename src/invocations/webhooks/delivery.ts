@@ -1,6 +1,5 @@
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { z } from 'zod';
-import { unescapeJson, unescapeValue } from '../../platform/db/json-escape.ts';
 import type { DeliveryRow } from './delivery-store.ts';
 import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
 import type { WebhookRow } from './webhook-store.ts';
@@ -22,20 +21,15 @@ export const retryPauseMs = (attempt: number, random?: () => number): number =>
 
 /** Appends the result of an attempt, and drops the oldest results beyond the maximum. */
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
-  [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
-
-const getAnswers = ({ answers }: DeliveryRow) => unescapeValue(answers) as DeliveryAnswer[];
-
-/** Returns the body that is signed and sent. It has the same bytes at every attempt. */
-export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);
+  [...(delivery.answers as DeliveryAnswer[]), answer].slice(-MAX_ANSWERS);
 
 export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema> => ({
   deliveryId: row.id,
   webhookId: row.webhookId,
   status: row.status,
   attempt: row.attempt,
-  payload: parseExactJson(getBody(row)) as Record<string, unknown>,
-  answers: getAnswers(row),
+  payload: parseExactJson(row.payload) as Record<string, unknown>,
+  answers: row.answers as DeliveryAnswer[],
   createdAt: row.createTime.toISOString(),
   ...(row.nextAttemptTime ? { nextAttemptAt: row.nextAttemptTime.toISOString() } : {}),
   ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),

@@ -1,7 +1,7 @@
 import type { Metrics } from '../../platform/metrics.ts';
 import { type JobContext, type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
-import { retryPauseMs, withAnswer, getBody } from './delivery.ts';
+import { retryPauseMs, withAnswer } from './delivery.ts';
 import {
   type ClaimedDelivery,
   deleteOldDeliveries,
@@ -119,7 +119,7 @@ async function post(egress: Egress, claimed: ClaimedDelivery, url: string, signa
     method: 'POST',
     redirect: 'manual',
     headers: signedHeaders(claimed),
-    body: getBody(claimed.delivery),
+    body: claimed.delivery.payload,
     signal,
   });
   // The HTTP status counts even if the body breaks off.
@@ -152,7 +152,7 @@ function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<stri
   const { secret, oldSecret, oldSecretExpireTime } = webhook;
   const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;
   const secrets = isOldValid ? [secret, oldSecret] : [secret];
-  const body = getBody(delivery);
+  const body = delivery.payload;
   return {
     'content-type': 'application/json',
     'user-agent': 'agent-runtime',

@@ -1,9 +1,9 @@
 import { and, desc, eq, getTableColumns, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/db/json-escape.ts';
 import { spans } from '../../platform/db/schema/schema.ts';
-import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
+import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isAmong } from '../../conversation/sessions/session-key.ts';
@@ -12,10 +12,9 @@ import { type Span, spanSchema } from './span.ts';
 
 /** Inserts spans in one statement; spans that exist already stay unchanged. */
 export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
-  const rows = newSpans.map(({ key, startNs, endNs, parentId, eventId, name, ...span }) => ({
+  const rows = newSpans.map(({ key, startNs, endNs, parentId, eventId, ...span }) => ({
     ...key,
     ...span,
-    name: escapeText(name),
     parentId: parentId ?? null,
     eventId: eventId ?? null,
     startNs: String(startNs),
@@ -73,22 +72,22 @@ export async function listSessionSpansText(db: Database, scope: SpanScope, sessi
     'end_time', ${newest.endNs}, 'attributes', ${newest.attributes}, 'parent_span_id', ${newest.parentId})`;
   const order = sql`${newest.startNs}, ${newest.endNs} desc, ${newest.id}`;
   const [row] = await db
-    .select({ text: sql<string>`coalesce(json_agg(${span} order by ${order}), '[]')::text` })
+    .select({ text: jsonTextOf(sql`coalesce(json_agg(${span} order by ${order}), '[]')`) })
     .from(newest)
     .where(lt(newest.bytesBefore, MAX_BYTES));
-  return unescapeJson(row?.text ?? '[]');
+  return row?.text ?? '[]';
 }
 
 /** Finds attributes and ids of an event's latest span, as JSON. */
 export async function findEventTraceText(db: Database, scope: SpanScope, eventId: string): Promise<string | undefined> {
   const ids = sql`jsonb_build_object('trace_id', ${spans.traceId}, 'span_id', ${spans.id})`;
   const [row] = await db
-    .select({ text: sql<string>`(${spans.attributes} || ${ids})::text` })
+    .select({ text: jsonTextOf(sql`(${spans.attributes} || ${ids})`) })
     .from(spans)
     .where(and(inScope(scope), eq(spans.eventId, eventId)))
     .orderBy(desc(spans.startNs), spans.id)
     .limit(1);
-  return row && unescapeJson(row.text);
+  return row?.text;
 }
 
 /** Deletes spans older than `hours`, in batches. @returns the number of deleted spans */

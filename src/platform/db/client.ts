@@ -7,7 +7,7 @@ import {
   type QueryResult,
   types,
 } from 'pg';
-import { parseExactJson } from '../../core/exact-json.ts';
+import { parseStored } from './json-escape.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
 /** A parameter that the server reports when a connection starts and whenever the parameter changes. */
@@ -21,10 +21,10 @@ const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
 const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
 const keepText = (text: unknown) => text;
 
-/** Type parsers. Times stay text, because a `Date` would lose three digits; integers in JSON keep all digits. */
+/** Type parsers. Times stay text, because a `Date` would lose three digits; JSON is unescaped, and its integers keep all digits. */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
-    if (TEXTS.has(id)) return parseExactJson;
+    if (TEXTS.has(id)) return parseStored;
     return TIMES.has(id) ? keepText : types.getTypeParser(id, format);
   },
 };

@@ -31,12 +31,14 @@ export function unescapeJson(text: string): string {
 export const unescapeList = (texts: string[]): string[] =>
   texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
-/** Restores a jsonb value that the driver has already parsed. */
-export const unescapeValue = (stored: unknown): unknown => parseExactJson(unescapeJson(JSON.stringify(stored)));
+/** Parses JSON text as it is stored. */
+export const parseStored = (text: string): unknown => parseExactJson(unescapeJson(text));
 
 /** Escapes a string for a text column, which refuses U+0000 and lone surrogates too; undone by {@link unescapeText}. */
 export function escapeText(value: string): string {
+  if (!value.includes(MARK) && !value.includes('\0') && value.isWellFormed()) return value;
   return JSON.parse(escapeJson(value)) as string;
 }
 
-export const unescapeText = (stored: string): string => unescapeValue(stored) as string;
+export const unescapeText = (stored: string): string =>
+  stored.includes(MARK) ? (parseStored(JSON.stringify(stored)) as string) : stored;

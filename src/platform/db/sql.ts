@@ -1,8 +1,9 @@
-import { type SQL, type SQLWrapper, getTableColumns, sql } from 'drizzle-orm';
+import { type SQL, type SQLWrapper, getTableColumns, isSQLWrapper, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
+import { unescapeJson } from './json-escape.ts';
 
-type Value = SQLWrapper | string | number | boolean | Buffer | null;
-type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] & string, Value>>;
+/** Values of columns, which the types of the columns encode, or SQL expressions. */
+type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] & string, unknown>>;
 
 const withCommas = (parts: SQLWrapper[]): SQL => sql.join(parts as SQL[], sql`, `);
 
@@ -30,13 +31,17 @@ export function insertSelect<Table extends PgTable>(table: Table, values: Values
   return sql`insert into ${table} (${names(...entries.map(([column]) => column))}) select ${selected}`;
 }
 
-function getEntries<Table extends PgTable>(table: Table, values: Values<Table>): [AnyPgColumn, Value][] {
+function getEntries<Table extends PgTable>(table: Table, values: Values<Table>): [AnyPgColumn, SQLWrapper][] {
   const columns: Record<string, AnyPgColumn> = getTableColumns(table);
-  return Object.entries(values).flatMap(([name, value]) => {
+  return Object.entries<unknown>(values).flatMap(([name, value]) => {
     const column = columns[name];
-    return column && value !== undefined ? [[column, value as Value]] : [];
+    if (!column || value === undefined) return [];
+    return [[column, isSQLWrapper(value) ? value : sql.param(value, column)]];
   });
 }
+
+/** SQL: a column of JSON as text, which is passed on without parsing it. */
+export const jsonTextOf = (column: SQLWrapper): SQL<string> => sql<string>`${column}::text`.mapWith(unescapeJson);
 
 const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 

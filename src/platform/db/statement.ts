@@ -1,4 +1,4 @@
-import { DrizzleQueryError, fillPlaceholders, type Placeholder, type Query, type SQL, sql } from 'drizzle-orm';
+import { DrizzleQueryError, fillPlaceholders, is, Placeholder, type Query, type SQL, sql } from 'drizzle-orm';
 import { PgDialect } from 'drizzle-orm/pg-core';
 import type { Database } from './database.ts';
 
@@ -13,9 +13,20 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
 export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
   return async (db, parameters) => {
-    const { sql: text, params } = (query ??= dialect.sqlToQuery(build()));
+    const { sql: text, params } = (query ??= withFewParameters(dialect.sqlToQuery(build())));
     return send(db, text, fillPlaceholders(params, parameters));
   };
+}
+
+/** Sends the value of a placeholder once, however often the text has it; drizzle numbers each occurrence. */
+function withFewParameters({ sql: text, params }: Query): Query {
+  const few: unknown[] = [];
+  const numbers = params.map((param) => {
+    const name = is(param, Placeholder) && param.name;
+    const known = few.findIndex((other) => name !== false && is(other, Placeholder) && other.name === name);
+    return known < 0 ? few.push(param) : known + 1;
+  });
+  return { sql: text.replaceAll(/\$(\d+)/g, (_, number: string) => `$${numbers[Number(number) - 1]}`), params: few };
 }
 
 /**

@@ -12,7 +12,7 @@ import {
 } from '../sets/eval-set-store.ts';
 import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
 import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
@@ -21,7 +21,6 @@ import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';
 import { toStoredCase } from '../sets/intermediate-data.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 /**
  * Inserts a case, and its set if missing, in one statement, because a refused case must not leave an empty set. It
@@ -80,11 +79,11 @@ export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<st
 
 export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<EvalCaseBody | undefined> {
   const [row] = await db
-    .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
+    .select({ payload: evalCaseVersions.payload })
     .from(evalCases)
     .innerJoin(evalCaseVersions, isNewest)
     .where(isCase(key, evalId));
-  return row && (parseExactJson(unescapeJson(row.text)) as EvalCaseBody);
+  return row?.payload as EvalCaseBody | undefined;
 }
 
 /** The case's new version has the same creation time. @throws {NotFoundError} if the set or the case is missing */

@@ -3,7 +3,6 @@ import { listDayUses, saveBudget } from '../../../conversation/budgets/budget-st
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { scoreRules } from '../../../platform/db/schema/schema.ts';
 import { excluded } from '../../../platform/db/sql.ts';
 import { deleteDueJobs, deleteLanes, endJob, type Job } from '../../../platform/jobs/job-store.ts';
@@ -46,7 +45,7 @@ export async function loadScores(tx: Database, jobs: Job[]): Promise<DueScore[]>
         sessionId,
         ruleId,
         invocationId,
-        rule: unescapeValue(rule.definition) as ScoreRule,
+        rule: rule.definition as ScoreRule,
       },
     ];
   });
@@ -74,7 +73,7 @@ export async function saveRule(tx: Database, appName: string, id: string, rule: 
   const columns = {
     share: rule.share,
     quietMinutes: rule.quietMinutes ?? null,
-    definition: sql`${escapeJson(rule)}::jsonb`,
+    definition: rule,
   };
   await tx
     .insert(r)
@@ -104,7 +103,7 @@ export async function listRules(db: Database, appName: string) {
     rows.map((row) => toPayer(row.id)),
   );
   return rows.map((row) => ({
-    ...(unescapeValue(row.definition) as ScoreRule),
+    ...(row.definition as ScoreRule),
     ruleId: row.id,
     today: { scored: row.scored, ...(uses.get(toPayer(row.id)) ?? { tokens: 0, cost: 0 }) },
     skipped: row.skipped,

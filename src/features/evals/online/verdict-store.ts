@@ -4,7 +4,6 @@ import { sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { sessionVerdicts } from '../../../platform/db/schema/schema.ts';
 import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
@@ -40,7 +39,7 @@ export async function saveSessionVerdict(db: Database, key: SessionKey, verdict:
     author,
     passed: sql`${passed}::boolean`,
     label: sql`${label}::text`,
-    comment: comment === null ? null : escapeText(comment),
+    comment,
   });
   const change = removes
     ? sql`delete from ${v} where ${isThis} returning 1`
@@ -77,7 +76,7 @@ export async function listSessionVerdicts(
   { userIds, sessionId, label, passed, limit, after }: VerdictFilter,
 ): Promise<Listed<SessionVerdict & { userId: string; sessionId: string; createTime: number }>[]> {
   const id = sql<string>`md5(concat_ws(chr(1), ${v.userId}, ${v.sessionId}, ${v.eventId}, ${v.author}))`;
-  const rows = await db
+  return db
     .select({
       userId: v.userId,
       sessionId: v.sessionId,
@@ -86,7 +85,7 @@ export async function listSessionVerdicts(
       passed: v.passed,
       label: v.label,
       comment: v.comment,
-      createTime: sql<number>`extract(epoch from ${v.createTime})::float8`,
+      createTime: v.createTime,
       place: { time: exactTime(v.createTime), id },
     })
     .from(v)
@@ -102,5 +101,4 @@ export async function listSessionVerdicts(
     )
     .orderBy(sql`${v.createTime} desc, ${id} desc`)
     .limit(limit);
-  return rows.map(({ comment, ...row }) => ({ ...row, comment: comment === null ? null : unescapeText(comment) }));
 }

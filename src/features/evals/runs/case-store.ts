@@ -3,8 +3,8 @@ import { type SQL, and, desc, eq, sql } from 'drizzle-orm';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import { stepsOfJob } from '../../../invocations/invocation-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson, unescapeText, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
+import { jsonTextOf } from '../../../platform/db/sql.ts';
 import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
@@ -65,7 +65,7 @@ export async function findRunningCase(db: Database, job: Job): Promise<RunningCa
       sessionId: sql<string>`${c.sessionId}`,
       sessionCount: c.sessionCount,
       lastSequence: c.lastSequence,
-      caseText: sql<string>`${evalCaseVersions.payload}::text`,
+      caseText: jsonTextOf(evalCaseVersions.payload),
       appName: evalRuns.appName,
       runId: evalRuns.id,
       evalSetId: evalRuns.evalSetId,
@@ -87,18 +87,14 @@ export async function findRunningCase(db: Database, job: Job): Promise<RunningCa
     .orderBy(desc(steps.step))
     .limit(1);
   if (!row) return undefined;
-  const { metrics, userSimulator, judgedRunId, caseText, turn, turnStatus, attempt, turnError, ...columns } = row;
+  const { metrics, judgedRunId, turn, turnStatus, attempt, turnError, ...columns } = row;
   return {
     ...columns,
     job,
-    metrics: unescapeValue(metrics) as EvalMetric[],
-    userSimulator: unescapeValue(userSimulator),
-    caseText: unescapeJson(caseText),
+    metrics: metrics as EvalMetric[],
     isJudging: judgedRunId !== null,
     lastTurn:
-      turnStatus === null
-        ? undefined
-        : { turn, status: turnStatus, attempt: attempt ?? 1, error: unescapeText(turnError ?? '') },
+      turnStatus === null ? undefined : { turn, status: turnStatus, attempt: attempt ?? 1, error: turnError ?? '' },
   };
 }
 
@@ -123,8 +119,8 @@ export async function endCase(db: Database, job: Job, { lastSequence, scored, er
     held as materialized (select ${holdsJob(EVALUATION_JOB, job)} as is_held from (select count(*) from run) locked)
     update ${c} set
       status = ${error ? 'error' : 'done'}, last_sequence = ${lastSequence}, failed_turn = ${error?.failedTurn ?? null},
-      error = ${error ? escapeText(error.message) : null}, end_time = clock_timestamp(),
-      result = ${scored ? escapeJson(withShortTexts(scored, MAX_SCORES)) : null}::jsonb
+      error = ${sql.param(error?.message ?? null, c.error)}, end_time = clock_timestamp(),
+      result = ${sql.param(scored ? withShortTexts(scored, MAX_SCORES) : null, c.result)}
     from held where held.is_held and ${toCaseKey(job)} and ${c.status} = 'running'`);
   return rowCount === 1;
 }

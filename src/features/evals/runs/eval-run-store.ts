@@ -1,13 +1,11 @@
 import { type SQL, and, desc, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson, unescapeValue } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { bytesBefore, insertSelect } from '../../../platform/db/sql.ts';
+import { bytesBefore, insertSelect, jsonTextOf } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import type { SessionKey } from '../../../core/session.ts';
-import type { EvalMetric } from '../metrics/criteria.ts';
 import { PART_BYTES, PART_ROWS } from '../sets/bounds.ts';
 import { runCounts } from './trend-store.ts';
 import type { EndedCase, EvalRun, EvalRunKey, NewEvalRun, Outcome, RunCase, RunFilter } from './eval-run.ts';
@@ -44,8 +42,8 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     evalSetId,
     requestedBy,
     judgedRunId: 'judgedRunId' in cases ? sql`${cases.judgedRunId}::uuid` : null,
-    metrics: sql`${escapeJson(run.metrics)}::jsonb`,
-    userSimulator: run.userSimulator == null ? null : sql`${escapeJson(run.userSimulator)}::jsonb`,
+    metrics: run.metrics,
+    userSimulator: run.userSimulator ?? null,
     modelExecutionMode: run.modelExecutionMode,
     toolExecutionMode: run.toolExecutionMode,
     trials: sql`${run.trials}::int`,
@@ -137,11 +135,7 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
            extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
            extract(epoch from ${evalRuns.endTime})::float8 as "endTime", ${runCounts} as counts
     from ${evalRuns} where ${matches(filter)} order by ${evalRuns.resultTime} desc limit ${filter.limit ?? null}`);
-  return (rows as unknown as EvalRun[]).map(({ metrics, userSimulator, ...run }) => ({
-    ...run,
-    metrics: unescapeValue(metrics) as EvalMetric[],
-    userSimulator: unescapeValue(userSimulator),
-  }));
+  return rows as unknown as EvalRun[];
 }
 
 /** Results, newest first, without cancelled runs; with `before` only older results. */
@@ -212,8 +206,8 @@ export async function* listEndedCases(db: Database, key: EvalRunKey): AsyncGener
         lastSequence: ended.lastSequence,
         failedTurn: ended.failedTurn,
         error: ended.error,
-        caseText: sql<string>`${ended.payload}::text`,
-        resultText: sql<string | null>`${ended.result}::text`,
+        caseText: jsonTextOf(ended.payload),
+        resultText: jsonTextOf(ended.result) as SQL<string | null>,
         count: ended.count,
       })
       .from(ended)
@@ -221,11 +215,7 @@ export async function* listEndedCases(db: Database, key: EvalRunKey): AsyncGener
       .orderBy(ended.place, ended.trial);
     isLast = rows.length === (rows[0]?.count ?? 0);
     last = rows.at(-1) ?? last;
-    yield rows.map(({ count: _count, caseText, resultText, ...one }) => ({
-      ...one,
-      caseText: unescapeJson(caseText),
-      resultText: resultText === null ? null : unescapeJson(resultText),
-    }));
+    yield rows.map(({ count: _count, ...one }) => one);
   }
 }
 
@@ -235,10 +225,10 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
   const { result } = evalRunCases;
   const metric = sql`jsonb_build_object('metricName', m -> 'metricName', 'score', m -> 'score',
     'status', m -> 'status', 'threshold', m -> 'threshold', 'explanation', left(m ->> 'explanation', ${MAX_REASON}))`;
-  const rows = await db
+  return db
     .select({
       ...RUN_CASE,
-      error: sql<string | null>`left(${evalRunCases.error}, ${MAX_REASON})`,
+      error: sql<string | null>`left(${evalRunCases.error}, ${MAX_REASON})`.mapWith(evalRunCases.error),
       scored: sql<Outcome | null>`case when ${result} is not null then jsonb_build_object(
         'finalStatus', ${result} -> 'finalStatus', 'uses', ${result} -> 'uses', 'overall',
         (select coalesce(jsonb_agg(${metric} order by n), '[]')
@@ -247,7 +237,6 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
     .from(evalRunCases)
     .where(isOfRun(key))
     .orderBy(evalRunCases.place, evalRunCases.trial);
-  return rows.map((row) => ({ ...row, scored: unescapeValue(row.scored) as Outcome | null }));
 }
 
 /** A case of a cancelled run whose current turn is to be stopped. */

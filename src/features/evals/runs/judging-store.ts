@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
+import { unescapeText } from '../../../platform/db/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
@@ -27,7 +27,7 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
     metricName: verdict.metricName,
     author: verdict.author,
     passed: sql`${verdict.passed}::boolean`,
-    comment: verdict.comment === null ? null : escapeText(verdict.comment),
+    comment: verdict.comment,
   });
   const { rows } = await db.execute(sql`
     ${insert} from ${evalRunCases} c

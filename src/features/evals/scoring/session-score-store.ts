@@ -1,6 +1,5 @@
 import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
 import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
@@ -10,7 +9,6 @@ import { sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ScoredCase } from './score.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 const e = evalSessionScores;
 const ofSession = sql`${e.appName} = ${s.appName} and ${e.userId} = ${s.userId} and ${e.sessionId} = ${s.id}`;
@@ -53,7 +51,7 @@ export async function saveSessionScore(
     metricsHash,
     ruleId,
     invocationId,
-    result: sql`${escapeJson(withShortTexts(scored, MAX_SCORES))}::jsonb`,
+    result: withShortTexts(scored, MAX_SCORES),
   });
   const { rows } = await db.execute(sql`
     ${insert} from (${sessionLock(key)}) held
@@ -79,14 +77,14 @@ export async function listSessionScores(
   { userIds, sessionId, ruleId, limit, after }: ScoreFilter,
 ): Promise<Listed<SessionScore>[]> {
   const id = sql<string>`md5(concat_ws(chr(1), ${e.userId}, ${e.sessionId}, ${e.lastSequence}, ${e.metricsHash}))`;
-  const rows = await db
+  return db
     .select({
       userId: e.userId,
       sessionId: e.sessionId,
       lastSequence: e.lastSequence,
       ruleId: e.ruleId,
       invocationId: e.invocationId,
-      text: sql<string>`(${e.result} - 'turns')::text`,
+      scored: sql<ScoredCase>`${e.result} - 'turns'`,
       place: { time: exactTime(e.createTime), id },
     })
     .from(e)
@@ -101,5 +99,4 @@ export async function listSessionScores(
     )
     .orderBy(sql`${e.createTime} desc, ${id} desc`)
     .limit(limit);
-  return rows.map(({ text, ...row }) => ({ ...row, scored: parseExactJson(unescapeJson(text)) as ScoredCase }));
 }

@@ -1,8 +1,8 @@
 import { type SQL, and, eq, gt, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../../platform/db/sql.ts';
+import { insertSelect, jsonTextOf } from '../../../platform/db/sql.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import { ConflictError, TooLargeError } from '../../../core/errors.ts';
 import { checkCase, inParts, MAX_CASES } from './bounds.ts';
@@ -81,8 +81,8 @@ export async function insertEvalSet(
     appName,
     id: evalSetId,
     ownerId: ownerId ?? null,
-    name: escapeText(name ?? evalSetId),
-    description: description == null ? null : escapeText(description),
+    name: name ?? evalSetId,
+    description: description ?? null,
     modelExecutionMode: set.model_execution_mode ?? null,
     toolExecutionMode: set.tool_execution_mode ?? null,
   });
@@ -147,14 +147,14 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
   for (const part of parts) {
     const ids = part.map(({ id }) => id);
     const rows = await db
-      .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
+      .select({ text: jsonTextOf(evalCaseVersions.payload) })
       .from(evalCases)
       .innerJoin(evalCaseVersions, isNewest)
       .where(
         and(eq(evalCases.appName, key.appName), eq(evalCases.evalSetId, key.evalSetId), inArray(evalCases.id, ids)),
       )
       .orderBy(evalCases.createTime, evalCases.id);
-    yield rows.map(({ text }) => unescapeJson(text));
+    yield rows.map(({ text }) => text);
   }
 }
 

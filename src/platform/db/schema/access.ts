@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { check, index } from 'drizzle-orm/pg-core';
-import { timeOfChange } from './columns.ts';
+import { json, timeOfChange } from './columns.ts';
 import { table } from './table.ts';
 
 export const auditLog = table(
@@ -24,7 +24,7 @@ export const auditLog = table(
       .comment('User of the token or id of the key; null for keys of RUNTIME_API_KEYS, which have no id.'),
     address: c.text('address').comment('Address of the client, determined with TRUSTED_PROXIES.'),
     operation: c.text('operation').comment('operationId of the OpenAPI document; null if refused before routing.'),
-    resource: c.jsonb('resource').notNull().comment('Names in the path, and the user and application in the body.'),
+    resource: json('resource').notNull().comment('Names in the path, and the user and application in the body.'),
     decision: c
       .text('decision', { enum: ['allowed', 'refused'] })
       .notNull()

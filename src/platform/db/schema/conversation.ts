@@ -1,13 +1,16 @@
 import { sql } from 'drizzle-orm';
 import { type ExtraConfigColumn, check, foreignKey, index, primaryKey, unique } from 'drizzle-orm/pg-core';
 import {
+  anyText,
   bytes,
   emptyObject,
   identifier,
+  json,
   ofSession,
   ofUser,
   ofUserPolicy,
   searchVector,
+  secondsOfChange,
   time,
   timeOfChange,
 } from './columns.ts';
@@ -22,16 +25,11 @@ export const sessions = table(
       'Application; harness_agent for the command-line deployment.',
     ),
     id: identifier('id').notNull().comment('Session identifier, unique per application and user.'),
-    state: c
-      .jsonb('state')
+    state: json('state')
       .notNull()
       .default(emptyObject)
       .comment('Keys of this session only; app: and user: keys are in app_states and user_states.'),
-    initialState: c
-      .jsonb('initial_state')
-      .notNull()
-      .default(emptyObject)
-      .comment('Its own state before its first event.'),
+    initialState: json('initial_state').notNull().default(emptyObject).comment('Its own state before its first event.'),
     lastSequence: c
       .integer('last_sequence')
       .notNull()
@@ -50,9 +48,8 @@ export const sessions = table(
         'Increases when stored events are changed or deleted by SQL, which the service never does; invalidates caches.',
       ),
     isEval: c.boolean('is_eval').notNull().default(false).comment('Created by an evaluation run; not listed.'),
-    labels: c.jsonb('labels').notNull().default(emptyObject).comment('Labels set by clients: names and string values.'),
-    firstText: c
-      .text('first_text')
+    labels: json('labels').notNull().default(emptyObject).comment('Labels set by clients: names and string values.'),
+    firstText: anyText('first_text')
       .notNull()
       .default('')
       .comment("Start of the user's first text; empty if there is none yet."),
@@ -104,8 +101,7 @@ export const events = table(
       .comment(
         'True if the runtime made the event; false if a request sent it, whatever author it names. False for events older than this column.',
       ),
-    payload: c
-      .jsonb('payload')
+    payload: json('payload')
       .notNull()
       .comment("The event in the API's format. U+E000 and four hex digits encode a code unit that jsonb refuses."),
     bytes: c.integer('bytes').notNull().comment('Size of the payload as text, bytes.'),
@@ -144,9 +140,9 @@ export const eventDeltas = table(
 export const userStates = table(
   'user_states',
   'State keys with the prefix user:, shared by all sessions of a user in an application.',
-  (c) => ({
+  () => ({
     ...ofUser(),
-    state: c.jsonb('state').notNull().comment('Keys with their prefix; merged in SQL.'),
+    state: json('state').notNull().comment('Keys with their prefix; merged in SQL.'),
     updateTime: timeOfChange('update_time').comment('Last merge.'),
   }),
   (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] }), ofUserPolicy()],
@@ -155,11 +151,10 @@ export const userStates = table(
 export const appStates = table(
   'app_states',
   'State keys with the prefix app:, shared by all users of an application.',
-  (c) => ({
+  () => ({
     appName: identifier('app_name').primaryKey().comment('Application.'),
-    state: c.jsonb('state').notNull().comment('Keys with their prefix; merged in SQL.'),
-    writers: c
-      .jsonb('writers')
+    state: json('state').notNull().comment('Keys with their prefix; merged in SQL.'),
+    writers: json('writers')
       .notNull()
       .default(emptyObject)
       .comment(
@@ -191,13 +186,12 @@ export const artifactVersions = table(
     artifactName: identifier('artifact_name').notNull().comment('Artifact name.'),
     version: c.integer('version').notNull().comment('0, 1, 2 … per artifact.'),
     canonicalUri: c.text('canonical_uri').notNull().comment('URI of the content.'),
-    mimeType: c.text('mime_type').comment('MIME type of the content.'),
-    customMetadata: c
-      .jsonb('custom_metadata')
+    mimeType: anyText('mime_type').comment('MIME type of the content.'),
+    customMetadata: json('custom_metadata')
       .notNull()
       .default(emptyObject)
       .comment('Free-form members sent with the save.'),
-    part: c.jsonb('part').notNull().comment('The part as it was sent, without its bytes.'),
+    part: json('part').notNull().comment('The part as it was sent, without its bytes.'),
     content: bytes('content').comment(
       'The bytes; null if they are in the object store, or the part references a file elsewhere.',
     ),
@@ -228,7 +222,7 @@ export const memories = table(
     ...ofSession('Session of the event; may be deleted by now.', 'User.'),
     eventId: identifier('event_id').notNull().comment('The event.'),
     author: c.text('author').notNull().comment('Author of the event.'),
-    content: c.jsonb('content').notNull().comment('The content of the event.'),
+    content: json('content').notNull().comment('The content of the event.'),
     eventTime: time('event_time').notNull().comment('Timestamp of the event.'),
     searchVector: searchVector('search_vector').notNull().comment('Words for full-text search, configuration simple.'),
     // The embedding is an array instead of pgvector's type, so that migrations and dumps need no extension.
@@ -263,7 +257,7 @@ export const idempotencyKeys = table(
       .text('request_hash')
       .notNull()
       .comment('SHA-256 of the request; distinguishes a retry from another request with the same key.'),
-    responseBody: c.text('response_body').notNull().comment('The response as sent; a retry receives the same bytes.'),
+    responseBody: anyText('response_body').notNull().comment('The response as sent; a retry receives the same bytes.'),
     sessionId: identifier('session_id').comment(
       'Session of the answer; null if none. When it is deleted the answer is cleared, and a retry receives 404.',
     ),
@@ -280,10 +274,10 @@ export const idempotencyKeys = table(
 export const legalHolds = table(
   'legal_holds',
   'Legal holds: data that nobody may delete, of a user or of one session. Enforced by triggers.',
-  (c) => ({
+  () => ({
     ...ofSession('The session; empty for all data of the user.', 'User.'),
-    reason: c.text('reason').notNull().comment('Reason, a free text.'),
-    createTime: timeOfChange('create_time').comment('When it was set.'),
+    reason: anyText('reason').notNull().comment('Reason, a free text.'),
+    createTime: secondsOfChange('create_time').comment('When it was set.'),
   }),
   (t) => [primaryKey({ name: 'legal_holds_pkey', columns: [t.appName, t.userId, t.sessionId] }), ofUserPolicy()],
 );
@@ -293,7 +287,7 @@ export const userErasures = table(
   'Users being erased. The row is deleted with their last data; until then triggers refuse new data.',
   (c) => ({
     ...ofUser(),
-    counts: c.jsonb('counts').notNull().default(emptyObject).comment('Rows deleted so far, by table.'),
+    counts: json('counts').notNull().default(emptyObject).comment('Rows deleted so far, by table.'),
     webhookId: c.text('webhook_id').comment('Webhook to notify when done; null for none.'),
     createTime: timeOfChange('create_time').comment('First request.'),
     updateTime: timeOfChange('update_time').comment('Last progress; the sweeper resumes abandoned erasures.'),

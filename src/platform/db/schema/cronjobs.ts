@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { boolean, check, foreignKey, index, integer, pgView, primaryKey, text, uniqueIndex } from 'drizzle-orm/pg-core';
-import { identifier, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import { anyText, identifier, json, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
 import { table } from './table.ts';
 
 export const cronjobs = table(
@@ -9,15 +9,14 @@ export const cronjobs = table(
   (c) => ({
     ...ofUser('Owner.'),
     id: identifier('id').notNull().comment('Cronjob identifier.'),
-    name: c.text('name').notNull().comment('Name for people.'),
-    prompt: c.text('prompt').notNull().comment('Prompt of each run.'),
-    harness: c.jsonb('harness').comment('Agent overrides for each run, as sent; null if none.'),
-    schedule: c
-      .jsonb('schedule')
+    name: anyText('name').notNull().comment('Name for people.'),
+    prompt: anyText('prompt').notNull().comment('Prompt of each run.'),
+    harness: json('harness').comment('Agent overrides for each run, as sent; null if none.'),
+    schedule: json('schedule')
       .notNull()
       .comment("Schedule with time zone, in the API's format: once, interval, daily, weekly, monthly or cron."),
     enabled: c.boolean('enabled').notNull().comment('False if the owner or the runtime disabled it.'),
-    disabledReason: c.text('disabled_reason').comment('Why the runtime disabled it; null if the owner did.'),
+    disabledReason: anyText('disabled_reason').comment('Why the runtime disabled it; null if the owner did.'),
     sessionPolicy: c
       .text('session_policy', { enum: ['new', 'fixed'] })
       .notNull()
@@ -110,9 +109,9 @@ export const cronjobRuns = pgView('cronjob_runs', {
   cancelRequestTime: time('cancel_request_time'),
   sessionId: identifier('session_id'),
   invocationId: identifier('invocation_id'),
-  output: text('output'),
+  output: anyText('output'),
   errorCode: text('error_code'),
-  errorMessage: text('error_message'),
+  errorMessage: anyText('error_message'),
   createTime: time('create_time').notNull(),
   startTime: time('start_time'),
   endTime: time('end_time'),

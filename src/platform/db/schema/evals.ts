@@ -1,6 +1,16 @@
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, primaryKey, unique } from 'drizzle-orm/pg-core';
-import { currentUser, identifier, ofSession, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import {
+  anyText,
+  currentUser,
+  identifier,
+  json,
+  ofSession,
+  ofUserPolicy,
+  secondsOfChange,
+  time,
+  timeOfChange,
+} from './columns.ts';
 import { sessionKey } from './conversation.ts';
 import { table } from './table.ts';
 
@@ -17,8 +27,8 @@ export const evalSets = table(
     ownerId: identifier('owner_id').comment(
       'User who created the set; other users cannot see it. Null if created by an API key or without authentication; those callers see all sets.',
     ),
-    name: c.text('name').comment('Name for people.'),
-    description: c.text('description').comment('Description for people.'),
+    name: anyText('name').comment('Name for people.'),
+    description: anyText('description').comment('Description for people.'),
     modelExecutionMode: c
       .text('model_execution_mode', { enum: ['live', 'replay', 'stored'] })
       .comment('Default for runs, as sent; null: live.'),
@@ -43,7 +53,7 @@ export const evalCaseVersions = table(
     evalId: identifier('eval_id').notNull().comment('Case.'),
     version: c.integer('version').notNull().comment('From 1; increases with each write.'),
     hash: c.text('hash').notNull().comment('SHA-256 of the payload without its creation time, hexadecimal.'),
-    payload: c.jsonb('payload').notNull().comment("The case in the API's format."),
+    payload: json('payload').notNull().comment("The case in the API's format."),
     ownerId: ownerId().comment('Owner of the set; null if it has none.'),
     createTime: timeOfChange('create_time').comment('When it was written.'),
   }),
@@ -108,8 +118,8 @@ export const evalRuns = table(
       .notNull()
       .default('queued')
       .comment('queued, running, done or cancelled.'),
-    metrics: c.jsonb('metrics').notNull().comment('Metrics for scoring turns, as requested.'),
-    userSimulator: c.jsonb('user_simulator').comment('Configuration of the simulated user, as requested.'),
+    metrics: json('metrics').notNull().comment('Metrics for scoring turns, as requested.'),
+    userSimulator: json('user_simulator').comment('Configuration of the simulated user, as requested.'),
     modelExecutionMode: c
       .text('model_execution_mode', { enum: ['live', 'stored'] })
       .notNull()
@@ -140,7 +150,7 @@ export const evalRuns = table(
     resultTime: time('result_time')
       .notNull()
       .comment('Identifies the result: unique within the application, never a whole second.'),
-    summary: c.jsonb('summary').comment('Case counts and mean scores at the end; null for cancelled and open runs.'),
+    summary: json('summary').comment('Case counts and mean scores at the end; null for cancelled and open runs.'),
     createTime: timeOfChange('create_time').comment('When it was requested.'),
     endTime: time('end_time').comment('When its last case ended, or when it was cancelled.'),
   }),
@@ -187,10 +197,10 @@ export const evalRunCases = table(
       .comment('Number of sessions used; after an interrupted turn it starts again in a new one.'),
     lastSequence: c.integer('last_sequence').comment('Last event of its session that belongs to the case.'),
     failedTurn: c.integer('failed_turn').comment('Turn that failed, from 0.'),
-    error: c.text('error').comment('Why it could not be completed, a sentence.'),
-    result: c
-      .jsonb('result')
-      .comment('Scores of the case and of its turns; the turns themselves are the events of the session.'),
+    error: anyText('error').comment('Why it could not be completed, a sentence.'),
+    result: json('result').comment(
+      'Scores of the case and of its turns; the turns themselves are the events of the session.',
+    ),
     startTime: time('start_time').comment('When it started.'),
     endTime: time('end_time').comment('When it ended.'),
   }),
@@ -231,7 +241,7 @@ export const evalVerdicts = table(
     metricName: identifier('metric_name').notNull().comment('Metric that the verdict is compared with.'),
     author: identifier('author').notNull().comment('Author: user of a token, id of a key, or local.'),
     passed: c.boolean('passed').notNull().comment('Whether the turn is good.'),
-    comment: c.text('comment').comment('Why, in words.'),
+    comment: anyText('comment').comment('Why, in words.'),
     createTime: timeOfChange('create_time').comment('When it was given.'),
   }),
   (t) => [
@@ -254,7 +264,7 @@ export const evalSessionScores = table(
     metricsHash: c.text('metrics_hash').notNull().comment('SHA-256 of the metrics as requested, hexadecimal.'),
     ruleId: identifier('rule_id').comment('Score rule that caused it; null if requested directly.'),
     invocationId: identifier('invocation_id').comment('Scored invocation; null for the whole session.'),
-    result: c.jsonb('result').notNull().comment('Scores of the session and of its turns, with tokens and times.'),
+    result: json('result').notNull().comment('Scores of the session and of its turns, with tokens and times.'),
     createTime: timeOfChange('create_time').comment('When it was scored.'),
   }),
   (t) => [
@@ -284,10 +294,7 @@ export const scoreRules = table(
       .comment(
         'A session is scored when no invocation has ended for this many minutes; null: each invocation is scored.',
       ),
-    definition: c
-      .jsonb('definition')
-      .notNull()
-      .comment('The rule as requested: metrics, filter, daily limits, webhook.'),
+    definition: json('definition').notNull().comment('The rule as requested: metrics, filter, daily limits, webhook.'),
     day: c.date('day').comment('UTC day of the counter scored.'),
     scored: c.integer('scored').notNull().default(0).comment('Scores started on that day.'),
     skipped: c
@@ -312,8 +319,8 @@ export const sessionVerdicts = table(
     author: identifier('author').notNull().comment('Author: user of a token, id of a key, or local.'),
     passed: c.boolean('passed').comment('Thumbs up or down; null for neither.'),
     label: identifier('label').comment('Label for filtering.'),
-    comment: c.text('comment').comment('Comment.'),
-    createTime: timeOfChange('create_time').comment('When it was given.'),
+    comment: anyText('comment').comment('Comment.'),
+    createTime: secondsOfChange('create_time').comment('When it was given.'),
   }),
   (t) => [
     primaryKey({ name: 'session_verdicts_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId, t.author] }),

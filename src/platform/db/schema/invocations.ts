@@ -1,6 +1,16 @@
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
-import { identifier, ofSession, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import {
+  anyIdentifier,
+  anyText,
+  identifier,
+  json,
+  ofSession,
+  ofUserPolicy,
+  secondsOfChange,
+  time,
+  timeOfChange,
+} from './columns.ts';
 import { sessionKey } from './conversation.ts';
 import { table } from './table.ts';
 
@@ -27,14 +37,12 @@ export const invocations = table(
     requestHash: c
       .text('request_hash')
       .comment('SHA-256 of the request; distinguishes a retry from another request with the same key.'),
-    request: c
-      .jsonb('request')
-      .comment('JSON that lets another process start or resume it; null if none can, and after the end.'),
-    job: c
-      .jsonb('job')
-      .comment(
-        'Job of which it is a step: kind, userId and id, and the number of the step. Its end adds the job again. Null for none.',
-      ),
+    request: json('request').comment(
+      'JSON that lets another process start or resume it; null if none can, and after the end.',
+    ),
+    job: json('job').comment(
+      'Job of which it is a step: kind, userId and id, and the number of the step. Its end adds the job again. Null for none.',
+    ),
     agentVersion: c
       .text('agent_version')
       .comment(
@@ -48,9 +56,9 @@ export const invocations = table(
     webhookUrl: c
       .text('webhook_url')
       .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
-    responseBody: c.text('response_body').comment('The response as sent; a retry receives the same bytes.'),
+    responseBody: anyText('response_body').comment('The response as sent; a retry receives the same bytes.'),
     errorCode: c.text('error_code').comment('Stable error code.'),
-    errorMessage: c.text('error_message').comment('Why it failed, a sentence.'),
+    errorMessage: anyText('error_message').comment('Why it failed, a sentence.'),
     stopRequestedAs: c
       .text('stop_requested_as', { enum: ['cancelled', 'interrupted'] })
       .comment('Requested stop, and the status to end with: cancelled or interrupted.'),
@@ -134,12 +142,12 @@ export const toolCalls = table(
   (c) => ({
     ...ofSession(),
     invocationId: identifier('invocation_id').notNull().comment('The invocation.'),
-    callId: identifier('call_id').notNull().comment('Id of the function call in the events.'),
+    callId: anyIdentifier('call_id').notNull().comment('Id of the function call in the events.'),
     operationId: c
       .uuid('operation_id')
       .notNull()
       .comment('Id of the operation for the tool; the same for every attempt, so that it can be idempotent.'),
-    tool: c.text('tool').notNull().comment('Name of the tool.'),
+    tool: anyText('tool').notNull().comment('Name of the tool.'),
     effect: c
       .text('effect', { enum: ['none', 'idempotent', 'once', 'transactional'] })
       .notNull()
@@ -153,11 +161,11 @@ export const toolCalls = table(
         'started; done; unknown (interrupted, may have had effects); settled (a check or a person determined the outcome).',
       ),
     attempt: c.smallint('attempt').notNull().default(1).comment('Number of attempts started.'),
-    response: c
-      .jsonb('response')
-      .comment("Response with actions and attachments, until the step's event contains it; null otherwise."),
-    createTime: timeOfChange('create_time').comment('When it started.'),
-    updateTime: timeOfChange('update_time').comment('Last change.'),
+    response: json('response').comment(
+      "Response with actions and attachments, until the step's event contains it; null otherwise.",
+    ),
+    createTime: secondsOfChange('create_time').comment('When it started.'),
+    updateTime: secondsOfChange('update_time').comment('Last change.'),
   }),
   (t) => [
     primaryKey({ name: 'tool_calls_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId, t.callId] }),
@@ -179,8 +187,7 @@ export const agentPrompts = table(
   (c) => ({
     appName: identifier('app_name').notNull().comment('Application.'),
     hash: c.text('hash').notNull().comment('SHA-256 of the whole prompt, hexadecimal; invocation_tapes refer to it.'),
-    payload: c
-      .jsonb('payload')
+    payload: json('payload')
       .notNull()
       .comment(
         'Agent, instruction template, declared tools, model and sampling. The instruction is absent if a request overrode it; then it is in the invocation_tapes.',
@@ -199,11 +206,10 @@ export const agentVersions = table(
   (c) => ({
     appName: identifier('app_name').notNull().comment('Application.'),
     digest: c.text('digest').notNull().comment('SHA-256 of the definition as canonical JSON, hexadecimal.'),
-    definition: c
-      .jsonb('definition')
+    definition: json('definition')
       .notNull()
       .comment('Runtime, models, agents with their instructions and tools, by name; no secrets.'),
-    createTime: timeOfChange('create_time').comment('First deployment.'),
+    createTime: secondsOfChange('create_time').comment('First deployment.'),
   }),
   (t) => [primaryKey({ name: 'agent_versions_pkey', columns: [t.appName, t.digest] })],
 );
@@ -218,8 +224,7 @@ export const invocationTapes = table(
       .integer('start')
       .notNull()
       .comment('Number of events in the session at the start of the run, including the prompt.'),
-    payload: c
-      .jsonb('payload')
+    payload: json('payload')
       .notNull()
       .comment(
         'Agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input.',
@@ -248,10 +253,10 @@ export const spans = table(
     id: identifier('id').notNull().comment('Span identifier.'),
     parentId: identifier('parent_id').comment('Parent span.'),
     eventId: identifier('event_id').comment('Event that the step produced.'),
-    name: c.text('name').notNull().comment('invocation, invoke_agent, call_llm or execute_tool, with a name.'),
+    name: anyText('name').notNull().comment('invocation, invoke_agent, call_llm or execute_tool, with a name.'),
     startNs: c.bigint('start_ns', { mode: 'bigint' }).notNull().comment('Start, Unix time in nanoseconds.'),
     endNs: c.bigint('end_ns', { mode: 'bigint' }).notNull().comment('End, Unix time in nanoseconds.'),
-    attributes: c.jsonb('attributes').notNull().comment("Attributes in the API's format."),
+    attributes: json('attributes').notNull().comment("Attributes in the API's format."),
     createTime: timeOfChange('create_time').comment('When the span was stored.'),
   }),
   (t) => [

@@ -1,6 +1,17 @@
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, primaryKey } from 'drizzle-orm/pg-core';
-import { currentUser, emptyObject, identifier, ofSession, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import {
+  anyIdentifier,
+  anyText,
+  currentUser,
+  emptyObject,
+  identifier,
+  json,
+  ofSession,
+  ofUserPolicy,
+  time,
+  timeOfChange,
+} from './columns.ts';
 import { sessionKey } from './conversation.ts';
 import { invocations } from './invocations.ts';
 import { table } from './table.ts';
@@ -12,8 +23,8 @@ export const tasks = table(
     ...ofSession(),
     id: identifier('id').notNull().comment('Task id.'),
     invocationId: identifier('invocation_id').notNull().comment('The invocation that waits.'),
-    callId: identifier('call_id').notNull().comment('Id of the function call to answer.'),
-    callName: c.text('call_name').notNull().comment('Name of that function.'),
+    callId: anyIdentifier('call_id').notNull().comment('Id of the function call to answer.'),
+    callName: anyText('call_name').notNull().comment('Name of that function.'),
     kind: c
       .text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] })
       .notNull()
@@ -25,12 +36,10 @@ export const tasks = table(
       .notNull()
       .default('open')
       .comment('open; answered: the invocation is not resumed yet; done: the invocation has the answer; cancelled.'),
-    form: c
-      .jsonb('form')
+    form: json('form')
       .notNull()
       .comment('Shown to the person who answers: tool, arguments, hint, JSON Schema of the answer.'),
-    rules: c
-      .jsonb('rules')
+    rules: json('rules')
       .notNull()
       .default(emptyObject)
       .comment(
@@ -48,8 +57,8 @@ export const tasks = table(
       .notNull()
       .default([])
       .comment('Groups whose members may see and answer it.'),
-    approvals: c.jsonb('approvals').notNull().default(sql`'[]'::jsonb`).comment('Approvals so far, with times.'),
-    comments: c.jsonb('comments').notNull().default(sql`'[]'::jsonb`).comment('Comments by people.'),
+    approvals: json('approvals').notNull().default(sql`'[]'::jsonb`).comment('Approvals so far, with times.'),
+    comments: json('comments').notNull().default(sql`'[]'::jsonb`).comment('Comments by people.'),
     signalName: identifier('signal_name').comment('Name of the signal that answers it; null for other kinds.'),
     tokenHash: c.text('token_hash').comment('SHA-256 of the token in its public address; null if it has none.'),
     tokenExpireTime: time('token_expire_time').comment('When the public address expires.'),
@@ -58,9 +67,9 @@ export const tasks = table(
       'Next action: a reminder, the deadline or, after the answer, resuming the invocation. Null: none.',
     ),
     reminders: c.smallint('reminders').notNull().default(0).comment('Number of reminders sent.'),
-    answer: c
-      .jsonb('answer')
-      .comment('Answer to the call; null if a message of the session contained it, except for confirmations.'),
+    answer: json('answer').comment(
+      'Answer to the call; null if a message of the session contained it, except for confirmations.',
+    ),
     decidedBy: c.text('decided_by').comment('Who answered; null for the deadline.'),
     decidedVia: c
       .text('decided_via', { enum: ['tasks', 'run', 'signal', 'deadline'] })
@@ -110,7 +119,7 @@ export const signals = table(
     ...ofSession(),
     id: identifier('id').notNull().comment('Row id.'),
     name: identifier('name').notNull().comment('Name of the signal.'),
-    payload: c.jsonb('payload').notNull().comment('Payload of the signal.'),
+    payload: json('payload').notNull().comment('Payload of the signal.'),
     senderGroups: c
       .text('sender_groups')
       .array()

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
-import { identifier, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
+import { identifier, json, jsonText, ofUser, ofUserPolicy, time, timeOfChange } from './columns.ts';
 import { table } from './table.ts';
 
 /** Push notification settings of an A2A client, whose webhook reports on a single task. */
@@ -33,8 +33,7 @@ export const webhooks = table(
       .comment(
         'True if the host did not answer the last attempt, or was never tried: one delivery at a time until it answers.',
       ),
-    push: c
-      .jsonb('push')
+    push: json('push')
       .$type<Push>()
       .comment('A2A push configuration: the task and the headers to send; null for an ordinary webhook.'),
     createTime: timeOfChange('create_time').comment('When it was registered.'),
@@ -59,7 +58,7 @@ export const webhookDeliveries = table(
     id: identifier('id').notNull().comment('Delivery identifier, the header webhook-id of every attempt.'),
     webhookId: identifier('webhook_id').notNull().comment('Target webhook.'),
     host: c.text('host').notNull().comment('Host and port of the webhook, for the limit per host.'),
-    payload: c.text('payload').notNull().comment('Signed JSON text.'),
+    payload: jsonText('payload').notNull().comment('Signed JSON text.'),
     status: c
       .text('status', { enum: ['pending', 'delivered', 'failed'] })
       .notNull()
@@ -70,8 +69,7 @@ export const webhookDeliveries = table(
       .default(0)
       .comment('Number of attempts, written at the end; the job of a pending delivery counts them.'),
     retryEndTime: time('retry_end_time').notNull().comment('No more attempts after this time.'),
-    answers: c
-      .jsonb('answers')
+    answers: json('answers')
       .notNull()
       .default(sql`'[]'::jsonb`)
       .comment('Answers to the attempts, newest last: time, and status with the start of the body, or error.'),
