@@ -1,16 +1,15 @@
 import {
   DEFAULT_MAX_LLM_CALLS,
   type AgentDefinition,
-  type AgentNode,
   type AgentOverrides,
   type AgentModel,
   type McpServer,
   type ModelTarget,
-  type NamedModel,
   type ServerTools,
   type PreparedAgent,
   type RemoteAgent,
 } from './definition/agent.ts';
+import type { AgentNode, NamedModel, Tool } from './definition/tool.ts';
 import { addClientTools } from './definition/client-tools.ts';
 import { SchemaSandbox } from './arguments/schema-sandbox.ts';
 import { toUntrustedSchema } from './definition/output-schema.ts';
@@ -21,7 +20,6 @@ import { AgentError } from '../core/errors.ts';
 import type { Hooks } from './definition/hooks.ts';
 import type { Model } from './definition/model.ts';
 import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
-import type { Tool } from './definition/tool.ts';
 import { limitTool } from './tools/limit-tool.ts';
 import { findTools } from './tools/registry.ts';
 import { promptPerson } from './tools/waits.ts';

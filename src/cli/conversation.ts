@@ -1,6 +1,6 @@
 import type { Content, FunctionCall, FunctionResponse, Part } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
-import { CONFIRMATION_CALL } from '../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../core/names.ts';
 import { type Api, type GlobalOptions, readFrames, sessionPath } from './api.ts';
 import { style, toLine, toShown } from './output.ts';
 

@@ -160,6 +160,14 @@ export const eventSchema = keepingObject(
   },
 );
 
+/** The four empty maps that events of ADK always have. */
+export const emptyActions = (): EventActions => ({
+  stateDelta: {},
+  artifactDelta: {},
+  requestedAuthConfigs: {},
+  requestedToolConfirmations: {},
+});
+
 export type EventActions = z.infer<typeof eventActionsSchema>;
 export type Event = z.infer<typeof eventSchema>;
 /** An event that is to be stored. If it has no `timestamp`, the database's clock sets it. */

@@ -4,6 +4,9 @@ import type { SessionKey } from './session.ts';
 /** The application of all sessions of `POST /harness/invoke`, whatever their `harness_name` (specification). */
 export const HARNESS_APP = 'harness_agent';
 
+/** Name of the function call that asks a person to confirm a call of a tool, in ADK's protocol. */
+export const CONFIRMATION_CALL = 'adk_request_confirmation';
+
 /** Notification topic of a session's new events: a digest, so that its length does not depend on the names. */
 export const sessionTopic = ({ appName, userId, sessionId }: SessionKey): string =>
   hash('sha256', JSON.stringify([appName, userId, sessionId]), 'base64url').slice(0, 22);

@@ -8,20 +8,20 @@ import type { Labels } from '../platform/metrics.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
-import type { InvocationContext, InvocationRequest } from './context.ts';
+import type { InvocationContext } from './context.ts';
+import {
+  type InvocationRequest,
+  claimedUserEvents,
+  type Beginning,
+  readStoredRequest,
+  toQueuedRequest,
+} from './request.ts';
 import type { Lease } from './lock-store.ts';
 import type { LocalRun } from './local-run.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
-import {
-  claimedUserEvents,
-  endingEvents,
-  type InvocationError,
-  isStopped,
-  stoppedMessage,
-  toAgentError,
-} from './invocation.ts';
+import { endingEvents, type InvocationError, isStopped, stoppedMessage, toAgentError } from './invocation.ts';
 import {
   findQueued,
   findLeasedRow,
@@ -33,7 +33,6 @@ import {
 } from './queue-store.ts';
 import { acquireSession, type SessionClaim, claimTurn } from './session-lock.ts';
 import { abandonedError, findRepeated } from './retry.ts';
-import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-request.ts';
 import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';

@@ -2,7 +2,8 @@ import { getParts, type Part } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { textTopic } from '../core/names.ts';
 import { appendDeltas } from '../conversation/sessions/delta-store.ts';
-import type { EventFrame, InvocationContext } from './context.ts';
+import type { InvocationContext } from './context.ts';
+import type { EventFrame } from './request.ts';
 import type { Lease } from './lock-store.ts';
 
 /** Time in milliseconds to collect streamed text, because one SQL statement per token would be too expensive. */

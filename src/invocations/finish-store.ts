@@ -18,8 +18,7 @@ import { escapeJson, escapeList, escapeText } from '../platform/db/json-escape.t
 import type { Metrics } from '../platform/metrics.ts';
 import type { Invocation, InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import { listNewPrompts, markStored } from './tape-store.ts';
-import type { Tape } from './tape.ts';
+import { listNewPrompts, markStored, type Tape } from './tape.ts';
 import { toTasksParameter } from './waits/task.ts';
 
 export interface InvocationOutcome {

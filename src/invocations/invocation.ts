@@ -4,9 +4,6 @@ import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObj
 import { AgentError, answerRefusal, sizeRefusal, stateRefusal } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
-import type { SessionHistory } from '../conversation/sessions/history-store.ts';
-import type { InvocationEnd, InvocationRequest } from './context.ts';
-import type { AnswerKind } from './stored-request.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
@@ -103,58 +100,11 @@ export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
 
-/**
- * Error in the stored result of a paused invocation: callers take a null `error` for success and would wait for ever.
- */
-const WAITS_FOR_A_PERSON =
-  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
-
-/** Builds the result that is stored for retries when an invocation ends. */
-export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {
-  if (kind.kind === 'output') return output;
-  const { harnessName: harness_name, overwrite } = kind;
-  const why = error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null);
-  const structured = value === undefined ? {} : { structured_output: value };
-  return JSON.stringify({ harness_name, overwrite, output, ...structured, error: why });
-}
-
 /** @throws {AgentError} if the event's JSON is larger than `maxBytes` */
 export function checkSize(event: NewEvent, maxBytes: number): void {
   const size = eventBytes(event);
   if (size > maxBytes)
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
-}
-
-/** Returns the user events that are stored together with the claim of the session. */
-export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
-  isUncertain(request) ? [] : toUserEvents(request, newId);
-
-/**
- * True if the request overrides tools, skills, the model or the output schema, which may turn out invalid only when the
- * agent is prepared. The user event of such a request is stored with the first event of the agent. An invalid request
- * thus leaves no prompt in the session, which its correction would repeat.
- */
-export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
-  tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
-
-/** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
-export function toUserEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
-  const { invocationId, content, stateDelta } = request;
-  if (!content && !stateDelta) return [];
-  const event: NewEvent = {
-    id: newId(),
-    invocationId,
-    author: 'user',
-    nodeInfo: { path: '' },
-    ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
-    actions: {
-      stateDelta: stateDelta ?? {},
-      artifactDelta: {},
-      requestedAuthConfigs: {},
-      requestedToolConfirmations: {},
-    },
-  };
-  return [event];
 }
 
 /**
@@ -166,13 +116,6 @@ export function withDelta(state: JsonObject, delta: JsonObject | undefined, all:
 
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
-
-/** Adds the request's `customMetadata`. In a live session also removes the node from the event, as ADK does. */
-export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
-  ...event,
-  ...(isLive && { nodeInfo: { path: '' } }),
-  ...(customMetadata && { customMetadata: { ...customMetadata, ...event.customMetadata } }),
-});
 
 /** Returns the event that marks the end of a live session's turn. */
 export const turnEnd = (invocationId: string, author: string, newId: () => string): NewEvent => ({
@@ -191,15 +134,4 @@ export function toAgentError(error: unknown): unknown {
   if (refusedAnswer) return new AgentError('answer_refused', refusedAnswer.message);
   const full = sizeRefusal(error);
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
-}
-
-/** Events that were stored when a resumed run began, its prompts included, and the run's own later events. */
-export function splitHistory({ events, runtimeEventIds }: SessionHistory, sequence: number, invocationId: string) {
-  const own = events
-    .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))
-    .slice(sequence)
-    .filter(({ event }) => runtimeEventIds.has(event.id) && event.invocationId === invocationId);
-  const prompts = own.filter(({ event }) => event.author === 'user').map(({ event }) => event);
-  const steps = own.filter(({ event }) => event.author !== 'user');
-  return { before: [...events.slice(0, sequence), ...prompts], steps, hasPrompt: prompts.length > 0 };
 }

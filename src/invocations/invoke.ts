@@ -7,36 +7,28 @@ import { AgentError, HandedOverError, isPassingFailure, LeaseLostError, sizeRefu
 import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
-import { StoredSteps } from '../agent/loop/stored-steps.ts';
+import { listSteps, Script, type Step } from '../agent/loop/script.ts';
 import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import type { InvocationContext } from './context.ts';
 import {
   type EventListener,
-  type InvocationContext,
   type InvocationEnd,
   type InvocationRequest,
   notifyListener,
-} from './context.ts';
+  isUncertain,
+  toAnswer,
+  toUserEvents,
+  withNotes,
+} from './request.ts';
 import { InvocationLedger } from './invocation-ledger.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
 import { HandOver } from './hand-over.ts';
-import {
-  checkSize,
-  endingEvents,
-  isStopped,
-  isUncertain,
-  splitHistory,
-  toAgentError,
-  toAnswer,
-  toUserEvents,
-  turnEnd,
-  withDelta,
-  withNotes,
-} from './invocation.ts';
+import { checkSize, endingEvents, isStopped, toAgentError, turnEnd, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { findLeasedRow } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
@@ -89,8 +81,8 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   /** Stores streamed text. Absent if the invocation does not stream. */
   deltas?: DeltaWriter | undefined;
   ledger: InvocationLedger;
-  /** Steps that an earlier process stored before it died. */
-  stored?: StoredSteps | undefined;
+  /** The steps that an earlier process stored before it died. */
+  script?: Script | undefined;
   handOver: HandOver;
   /** Aborted when a limit forbids further model and tool calls: open calls get a response, then the run ends. */
   limitReached: AbortController;
@@ -173,7 +165,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const find = () => context.histories.find(context.database.db, key);
     const history = lease.history ?? (await persist(find, lease.durationMs));
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const before = recovery ? takeStored(running, history, recovery.sequence) : history.events;
+    const before = recovery ? takeScript(running, history, recovery.sequence) : history.events;
     const conversation = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
     const questionIds = listAnsweredQuestions(conversation);
@@ -197,7 +189,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       endTime: running.endTime,
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
-      stored: running.stored,
+      script: running.script,
       ledger: running.ledger,
       transact: running.ledger.transact,
       used: running.usage.used,
@@ -227,14 +219,20 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
 }
 
 /**
- * Splits the history of a resumed run: events after its beginning are steps that are not run again.
+ * Of a resumed run the events after its beginning, but for its prompts, are the script.
  * @returns the events before
  */
-function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
-  const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
+function takeScript(running: RunningInvocation, history: SessionHistory, start: number): Event[] {
+  const own = listSteps(history, running.lease.invocationId).filter(({ isOwn, sequence }) => isOwn && sequence > start);
+  const isPrompt = ({ event }: Step) => event.author === 'user';
+  const prompts = own.filter(isPrompt).map(({ event }) => event);
   // The process may have died after it stored a deferred prompt and before it stored the agent's first event.
-  if (hasPrompt) running.userEvents = [];
-  running.stored = new StoredSteps(steps, before);
+  if (prompts.length > 0) running.userEvents = [];
+  const before = [...history.events.slice(0, start), ...prompts];
+  running.script = new Script(
+    own.filter((step) => !isPrompt(step)),
+    before,
+  );
   return before;
 }
 
@@ -242,7 +240,7 @@ function takeStored(running: RunningInvocation, history: SessionHistory, sequenc
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
   const { context, lease, listener, usage, handOver } = running;
   handOver.note(event);
-  if (running.stored?.has(event)) return;
+  if (running.script?.has(event)) return;
   // Events that a lost lease or the shutdown caused must not be stored, because another process resumes the run.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   handOver.checkEvent(event);
@@ -308,7 +306,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   const { context, request, agent, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { output, error, paused, value } = ending;
-  const events = ending.events.flatMap((event) => (running.stored?.has(event) ? [] : withNotes(request, event)));
+  const events = ending.events.flatMap((event) => (running.script?.has(event) ? [] : withNotes(request, event)));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }

@@ -4,7 +4,7 @@ import type { NewEvent } from '../core/event.ts';
 import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import type { Delta } from '../conversation/sessions/delta-store.ts';
 import type { FollowedEvent } from '../conversation/sessions/event-store.ts';
-import { type EventFrame, notifyListener } from './context.ts';
+import { type EventFrame, notifyListener } from './request.ts';
 import type { Invocation } from './invocation.ts';
 
 /** Maximum length of the steps that a follower has not taken yet, in characters. */

@@ -63,6 +63,14 @@ export interface Lease {
   beginning?: { before: number; stored: StoredEvent[] };
 }
 
+export interface LeaseTimes {
+  /** Milliseconds that a lease lasts without a renewal, and that a killed process blocks its session. */
+  durationMs: number;
+  /** Milliseconds between renewals: at most a third of the duration, so that two in a row may fail. */
+  renewalMs: number;
+  waitMs: number;
+}
+
 /**
  * Claims an idle session that no request waits for: stores lease, invocation row and first events in one statement.
  * @returns false if nothing was written: the session is busy, or absent without `createSession`, or exists although

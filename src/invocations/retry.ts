@@ -10,10 +10,10 @@ import {
 } from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
-import { endDeadWaiters } from './dead-store.ts';
-import { takeOver, type TakeOverContext } from './take-over.ts';
+import { endDeadWaiters, takeOver, type TakeOverContext } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { InvocationContext, InvocationEnd } from './context.ts';
+import type { InvocationContext } from './context.ts';
+import type { InvocationEnd } from './request.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
 /** Maximum milliseconds between polls of an invocation: the database's notifications may be lost. */

@@ -6,7 +6,7 @@ import { acquireSession } from './session-lock.ts';
 import { finishOnce } from './persist.ts';
 import type { Lease } from './lock-store.ts';
 import type { JsonObject } from '../core/content.ts';
-import type { Event, NewEvent } from '../core/event.ts';
+import { emptyActions, type Event, type NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../conversation/sessions/history-store.ts';
 import { findInitialState } from '../conversation/sessions/session-store.ts';
@@ -56,10 +56,9 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   const from = history.findIndex((event) => event.invocationId === invocationId);
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
+    ...emptyActions(),
     stateDelta: stateBefore((await findInitialState(db, key)) ?? {}, history, from),
     artifactDelta: await restoreArtifacts({ db, contentStore }, key, lease.token, artifactsBefore(history, from)),
-    requestedAuthConfigs: {},
-    requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,
   };
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };

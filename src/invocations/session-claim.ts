@@ -5,11 +5,10 @@ import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import type { JsonObject } from '../core/content.ts';
 import { NotFoundError } from '../core/errors.ts';
-import type { InvocationContext, InvocationRequest } from './context.ts';
-import { isUncertain, toUserEvents } from './invocation.ts';
-import type { Lease } from './lock-store.ts';
-import type { SessionClaim, LeaseTimes } from './session-lock.ts';
-import { toClaimedRequest } from './stored-request.ts';
+import type { InvocationContext } from './context.ts';
+import { type InvocationRequest, isUncertain, toUserEvents, toClaimedRequest } from './request.ts';
+import type { Lease, LeaseTimes } from './lock-store.ts';
+import type { SessionClaim } from './session-lock.ts';
 
 /** Milliseconds of retrying a start while the database is not available: short, as the client can retry the request. */
 export const CLAIM_PATIENCE_MS = 1_000;

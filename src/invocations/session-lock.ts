@@ -16,20 +16,20 @@ import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-row.ts';
-import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, repeated } from './lock-store.ts';
+import {
+  claimQueued,
+  claimSession,
+  enqueueInvocation,
+  type Lease,
+  type LeaseTimes,
+  type LockHolder,
+  repeated,
+} from './lock-store.ts';
 import { dequeueInvocation, findLeasedRow } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
-
-export interface LeaseTimes {
-  /** Milliseconds that a lease lasts without a renewal, and that a killed process blocks its session. */
-  durationMs: number;
-  /** Milliseconds between renewals: at most a third of the duration, so that two in a row may fail. */
-  renewalMs: number;
-  waitMs: number;
-}
 
 /** Maximum milliseconds between polls of a busy session: the database's notifications may be lost. */
 const POLL_MS = 1_000;

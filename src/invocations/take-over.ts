@@ -2,19 +2,20 @@ import type { Log } from '../platform/log.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { OverBudget } from '../conversation/budgets/budget.ts';
-import { listDeadHolders } from './dead-store.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Database, DatabasePool } from '../platform/db/database.ts';
 import type { InvocationLimits } from './context.ts';
-import { endingEvents, type InvocationError, stoppedMessage } from './invocation.ts';
+import { endingEvents, type InvocationError, stoppedMessage, type InvocationStatus } from './invocation.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
+import { lockSession, releaseSession, holdsSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
-import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
-import type { LeaseTimes } from './session-lock.ts';
+import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack, type LeaseTimes } from './lock-store.ts';
 import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './tool-call-store.ts';
 import { openBudgetTask } from './waits/task-store.ts';
+import { type SQL, and, eq, isNull, lt, not, sql } from 'drizzle-orm';
+import { inBatches, isInBatch } from '../platform/db/batches.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
 
 /** Returns the error of an invocation whose process died; `undefined` if another process may resume it. */
 function toError(run: DeadRun, attempts: number): InvocationError | undefined {
@@ -134,4 +135,64 @@ async function takeOverOne(context: EndingContext, key: SessionKey): Promise<boo
     log.error({ err: error, ...key }, 'the dead invocation of a session could not be taken over');
     return false;
   }
+}
+
+/** Error message of a queued invocation whose process died. Its idempotency key is freed for a retry. */
+const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
+/** Error message of an invocation with the status `running` whose session is held by another invocation. */
+const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
+
+const interrupted = (errorMessage: string) => ({
+  status: 'interrupted' as const,
+  endTime: sql`statement_timestamp()`,
+  errorCode: 'interrupted',
+  errorMessage,
+});
+
+const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
+const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
+  isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
+
+/** Tells whether any lease has expired, and in how many milliseconds the next lease of a running invocation expires. */
+export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: number }> {
+  const { status, leaseExpireTime, request } = invocations;
+  // Citus refuses `exists` with a subquery that selects no column.
+  const exists = (condition: SQL) => sql`exists (select 1 from ${invocations} where ${condition})`;
+  const running = sql`${status} = 'running'`;
+  const { rows } = await db.execute<{ isDue: boolean; nextMs: number | null }>(sql`
+    select ${exists(sql`${running} and ${isDead}`)}
+             or ${exists(sql`${status} = 'queued' and ${request} is null and ${isDead}`)} as "isDue",
+      (select 1000 * extract(epoch from min(${leaseExpireTime}) - statement_timestamp()) from ${invocations}
+       where ${running} and not ${isDead})::float8 as "nextMs"`);
+  return { isDue: rows[0]?.isDue === true, nextMs: Math.ceil(rows[0]?.nextMs ?? Infinity) + 1 };
+}
+
+/** Ends queued invocations whose process died; background ones stay queued, because they need no process. */
+export async function endDeadWaiters(db: Database): Promise<void> {
+  const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
+  await inBatches(() =>
+    db
+      .update(invocations)
+      .set(values)
+      .where(isInDeadBatch('queued', isNull(invocations.request))),
+  );
+}
+
+/** Ends invocations with the status `running` whose session is held under another lease token. */
+export async function endLostInvocations(db: Database): Promise<void> {
+  const values = { ...interrupted(LOST_ITS_SESSION), request: null };
+  const isLost = isInDeadBatch('running', not(holdsSession(invocations)));
+  await inBatches(() => db.update(invocations).set(values).where(isLost));
+}
+
+/** The sessions whose holder's process died, the longest dead first, without the first `offset`. */
+export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
+  const { appName, userId, sessionId, leaseExpireTime } = invocations;
+  return db
+    .select({ appName, userId, sessionId })
+    .from(invocations)
+    .where(and(eq(invocations.status, 'running'), isDead, holdsSession(invocations)))
+    .orderBy(leaseExpireTime, appName, userId, sessionId)
+    .limit(limit)
+    .offset(offset);
 }

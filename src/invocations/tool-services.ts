@@ -1,4 +1,4 @@
-import type { ToolServices } from '../agent/definition/tool.ts';
+import type { ToolServices } from '../agent/definition/services.ts';
 import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
 import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
 import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';

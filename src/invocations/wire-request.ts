@@ -8,7 +8,7 @@ import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
-import { type InvocationRequest, newInvocationId } from './context.ts';
+import { type InvocationRequest, newInvocationId } from './request.ts';
 import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';

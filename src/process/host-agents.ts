@@ -14,7 +14,7 @@ import type { McpSettings } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { findProvider, type ModelSource, OFFLINE, PROVIDERS } from '../agent/providers/index.ts';
 import { type AgentEnvironment, findNamedModel, prepareAgent } from '../agent/prepare-agent.ts';
-import type { UserCredentials } from '../agent/definition/credentials.ts';
+import type { UserCredentials } from '../agent/definition/services.ts';
 import { loadSkills } from '../agent/skills.ts';
 import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';

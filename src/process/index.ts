@@ -19,18 +19,16 @@ export { defineMask, defineMetric } from '../agent/definition/eval-module.ts';
 export { z } from 'zod';
 export type { PlainTool, TypedTool } from '../agent/definition/agent-module.ts';
 export type {
-  AgentKind,
   AgentModel,
-  AgentNode,
   AgentSource,
   CompactionSettings,
   McpServer,
   MemorySettings,
   ModelTarget,
   OpenApiSource,
-  NamedModel,
   RemoteAgent,
 } from '../agent/definition/agent.ts';
+export type { AgentKind, AgentNode, NamedModel } from '../agent/definition/tool.ts';
 export type { Mask, MetricTurn, OwnMetric } from '../agent/definition/eval-module.ts';
 export type {
   Model,
@@ -50,10 +48,9 @@ export type {
   Tool,
   ToolContext,
   ToolLimits,
-  ToolLog,
-  ToolServices,
   Wait,
 } from '../agent/definition/tool.ts';
+export type { ToolLog, ToolServices } from '../agent/definition/services.ts';
 export type { GuardedPlace, GuardrailCheck, GuardrailOptions } from '../agent/definition/guardrail.ts';
 export type { CircuitBreaker } from '../agent/definition/circuit-breaker.ts';
 export type { OutputSchema, WrittenSchema } from '../agent/definition/output-schema.ts';

@@ -1,4 +1,4 @@
-import { findDead } from '../invocations/dead-store.ts';
+import { findDead } from '../invocations/take-over.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
 import { ifAlone } from '../platform/db/advisory-lock.ts';

@@ -8,7 +8,7 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
-import { toClaimedRequest } from '../../src/invocations/stored-request.ts';
+import { toClaimedRequest } from '../../src/invocations/request.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp } from '../support/app.ts';
 

@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { guardrail } from '../../src/agent/definition/guardrail.ts';
-import type { LiveConnection, LiveMessage, LiveModel } from '../../src/agent/definition/live.ts';
-import type { ModelRequest } from '../../src/agent/definition/model.ts';
+import type { LiveConnection, LiveMessage, LiveModel, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';

@@ -1,6 +1,6 @@
 import type { McpServer } from '../../src/agent/definition/agent.ts';
-import type { UserCredentials } from '../../src/agent/definition/credentials.ts';
-import { CONFIRMATION_CALL } from '../../src/agent/loop/confirmation.ts';
+import type { UserCredentials } from '../../src/agent/definition/services.ts';
+import { CONFIRMATION_CALL } from '../../src/core/names.ts';
 import { finishConsent } from '../../src/agent/mcp/mcp-consent.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
 import { getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../../src/core/content.ts';

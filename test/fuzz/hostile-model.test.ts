@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
-import type { ToolServices } from '../../src/agent/definition/tool.ts';
+import type { ToolServices } from '../../src/agent/definition/services.ts';
 import { fitTools } from '../../src/agent/models/fit-tools.ts';
 import { toPrompt } from '../../src/agent/models/to-prompt.ts';
 import { findProvider } from '../../src/agent/providers/index.ts';

@@ -12,7 +12,7 @@ import { agentTool } from '../../src/agent/loop/agent-tree.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { agent, tool } from '../support/agent-fixtures.ts';
-import type { LiveMessage, LiveModel } from '../../src/agent/definition/live.ts';
+import type { LiveMessage, LiveModel } from '../../src/agent/definition/model.ts';
 import { WaitingQueue } from '../../src/platform/work/waiting-queue.ts';
 import { hostAgent, hostScript } from '../support/agents.ts';
 import { startApp } from '../support/app.ts';

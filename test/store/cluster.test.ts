@@ -11,7 +11,7 @@ import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import type { ScoredCase } from '../../src/features/evals/scoring/score.ts';
 import { saveSessionScore } from '../../src/features/evals/scoring/session-score-store.ts';
 import { InvocationLedger } from '../../src/invocations/invocation-ledger.ts';
-import { findDead } from '../../src/invocations/dead-store.ts';
+import { findDead } from '../../src/invocations/take-over.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendOnce, finishOnce, newUsage } from '../../src/invocations/persist.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';

@@ -14,7 +14,7 @@ import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { claimQueued, claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
-import { readStoredRequest } from '../../src/invocations/stored-request.ts';
+import { readStoredRequest } from '../../src/invocations/request.ts';
 import { findQueued } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';

@@ -6,7 +6,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic, textTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import type { NewEvent } from '../../src/core/event.ts';
-import { notifyListener } from '../../src/invocations/context.ts';
+import { notifyListener } from '../../src/invocations/request.ts';
 import type { Invocation } from '../../src/invocations/invocation.ts';
 import { LocalRun } from '../../src/invocations/local-run.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';

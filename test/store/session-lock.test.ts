@@ -18,7 +18,7 @@ import {
 } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
-import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
+import { endDeadWaiters, takeOver } from '../../src/invocations/take-over.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import {
   dequeueInvocation,
@@ -27,7 +27,6 @@ import {
   type QueueHead,
   renewPlaces,
 } from '../../src/invocations/queue-store.ts';
-import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';

@@ -6,11 +6,10 @@ import { LeaseLostError } from '../../src/core/errors.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
 import { listRuns, skipRuns } from '../../src/features/cronjobs/run-store.ts';
 import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
-import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
+import { endDeadWaiters, endLostInvocations, takeOver } from '../../src/invocations/take-over.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
-import { takeOver } from '../../src/invocations/take-over.ts';
 import {
   deleteOldDeliveries,
   type DeliveryRow,

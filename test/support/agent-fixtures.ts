@@ -1,7 +1,8 @@
 import type { RunEnd, RunInput } from '../../src/agent/loop/run.ts';
 import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
 import { runAgent } from '../../src/agent/loop/run-agent.ts';
-import type { Tool, ToolServices } from '../../src/agent/definition/tool.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+import type { ToolServices } from '../../src/agent/definition/services.ts';
 import { getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event, NewEvent } from '../../src/core/event.ts';
 import { scriptedModel } from './scripted-model.ts';

@@ -9,7 +9,7 @@
 -- Locks: a begun invocation, its cronjob, then the sessions of runs that have not begun, then their invocations.
 -- user_storage comes before the cronjob, so these sessions and invocations count no bytes.
 
--- The request of a run as the queue reads it (stored-request.ts), from the settings of its cronjob.
+-- The request of a run as the queue reads it (request.ts), from the settings of its cronjob.
 create or replace function run_request(p_prompt text, p_harness jsonb, p_timeout_seconds integer) returns jsonb
 language sql immutable as $$
   select jsonb_build_object(

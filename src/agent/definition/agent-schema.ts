@@ -6,7 +6,7 @@ import { HOOKS, type Hooks } from './hooks.ts';
 import { headers, name, names, optional, positive, urlText } from './members.ts';
 import { type Model, samplingSchema } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
-import { EFFECTS, type Tool, toolLimitsSchema } from './tool.ts';
+import { AGENT_KINDS, EFFECTS, type Tool, toolLimitsSchema } from './tool.ts';
 
 /*
  * An agent as its author writes it, in code and in `harness.yaml`, where the members are in snake_case
@@ -192,7 +192,7 @@ const agentOf = <Written extends z.ZodType, Document extends z.ZodType, Form ext
   /** Tells the models of other agents when to transfer the conversation to this agent. */
   description: optional(z.string()),
   /** Default: `llm`. */
-  kind: optional(z.enum(['llm', 'sequential', 'parallel', 'loop'], 'llm, sequential, parallel or loop')),
+  kind: optional(z.enum(AGENT_KINDS, 'llm, sequential, parallel or loop')),
   instruction: optional(z.string()),
   tools: optional(z.array(place.tool)),
   skills: optional(names),

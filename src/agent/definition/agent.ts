@@ -10,11 +10,10 @@ import type {
   sourceShape,
 } from './agent-schema.ts';
 import type { ClientTool } from './client-tools.ts';
-import type { Hooks } from './hooks.ts';
 import type { Of } from './members.ts';
-import type { Model, Sampling, ToolChoice } from './model.ts';
+import type { Sampling, ToolChoice } from './model.ts';
 import type { OutputSchema } from './output-schema.ts';
-import type { Tool } from './tool.ts';
+import type { AgentNode, Tool } from './tool.ts';
 
 /*
  * The agent, from what is written to what runs. `agent-schema.ts` says what may be written:
@@ -90,36 +89,6 @@ export interface AgentOverrides {
 export interface ModelTarget extends Of<typeof modelTargetShape> {}
 export interface AgentModel extends Of<typeof agentModelShape> {}
 
-export type NamedModel = { model: Model; modelName: string };
-
-export interface AgentNode {
-  name: string;
-  description: string;
-  kind: AgentKind;
-  /** Template: before each model call, state values replace `{name}` and `{app:x}`, an artifact `{artifact.x}`. */
-  instruction: string;
-  /** Text sent after the instruction and not treated as a template: the list of the agent's skills. */
-  appendedInstruction: string;
-  /** Whether the instruction or the output schema (`form`) came with a request and is therefore untrusted. */
-  isBrought?: { instruction?: boolean; form?: boolean };
-  model: Model;
-  modelName: string;
-  /** True: the agent runs in another service, and `model` forwards to that service. Default: false. */
-  isRemote?: boolean;
-  /** Models that are called in order, each if the one before it failed without output. Default: none. */
-  fallbacks?: NamedModel[];
-  firstTokenMs?: number;
-  tools: Tool[];
-  sampling: Sampling;
-  /** Sub-agents to which the agent may transfer; sub-agents that are tools (`asTool`) are in `tools` instead. */
-  subAgents: AgentNode[];
-  outputSchema?: OutputSchema;
-  /** Hooks of the application (`plugins`), followed by those of the agent. Default: none. */
-  hooks?: Hooks[];
-  outputKey?: string;
-  maxIterations?: number;
-}
-
 /** An agent tree that is ready for one invocation: its MCP servers are connected. */
 export interface PreparedAgent extends AgentNode {
   /** Maximum number of model calls of the invocation, including those of sub-agents and of the summaries. */
@@ -132,9 +101,6 @@ export interface PreparedAgent extends AgentNode {
   /** Closes the MCP sessions. Idempotent; never throws. */
   close: () => Promise<void>;
 }
-
-/** `llm` calls a model; the other kinds run their sub-agents: in sequence, in parallel, or repeatedly. */
-export type AgentKind = NonNullable<AgentSource['kind']>;
 
 /** A remote MCP server (`url`) or a program of the operator (`command`). `headers` are sent to this server only. */
 export interface McpServer extends Of<typeof mcpServerShape> {}

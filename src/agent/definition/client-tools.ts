@@ -2,8 +2,7 @@ import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { bodyText, looseObject } from '../../core/members.ts';
-import type { AgentNode } from './agent.ts';
-import type { Tool } from './tool.ts';
+import type { AgentNode, Tool } from './tool.ts';
 
 /** Limits of the tools that a client adds to one request, because each model call contains all of them. */
 const MAX_TOOLS = 64;

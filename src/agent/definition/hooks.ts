@@ -2,7 +2,7 @@ import type { Content, JsonObject } from '../../core/content.ts';
 import type { AgentError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { ModelAnswer, ModelRequest } from './model.ts';
-import type { ToolLog, ToolServices } from './tool.ts';
+import type { ToolLog, ToolServices } from './services.ts';
 
 export interface HookContext {
   session: SessionKey;

@@ -1,38 +1,15 @@
 import { z } from 'zod';
-import type { Content, JsonObject, Part } from '../../core/content.ts';
+import type { JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
-import type { Log } from '../../platform/log.ts';
-import type { AgentNode } from './agent.ts';
+import type { Hooks } from './hooks.ts';
 import { type Of, optional, positive } from './members.ts';
-import type { ToolDeclaration } from './model.ts';
+import type { Model, Sampling, ToolDeclaration } from './model.ts';
+import type { OutputSchema } from './output-schema.ts';
+import type { ToolLog, ToolServices } from './services.ts';
 
-/** Artifacts and memories for tools, of the session's user only. */
-export interface ToolServices {
-  saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
-  /**
-   * Loads the latest or the given version of an artifact, if it exists.
-   * @throws {TooLargeError} if it has more than `maxBytes`
-   */
-  loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
-  /** The names of the first 1,000 artifacts of the session and of the user, sorted. */
-  listArtifacts(): Promise<string[]>;
-  /** Finds at most 20 of this user's memories in this application by words, best match first. */
-  searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
-}
-
-/** Log for tools. Each line has the ids of the tool call, the request, the session and the invocation. */
-export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
-
-/** Makes a log for tools: each line has the fields of `context`. */
-export function toToolLog(log: Log | undefined, context: JsonObject): ToolLog {
-  const at =
-    (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
-    (message, fields) =>
-      log?.[level]({ ...fields, ...context }, message);
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
-}
+/* Agents as they run, and their tools: an agent has tools, and a tool may be an agent. */
 
 /** A person's reply to a confirmation that a tool requested; `payload` is present if the request had a form. */
 export interface Confirmation {
@@ -166,6 +143,40 @@ export interface Tool extends ToolDeclaration {
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
   /** A returned object is the function response; another value becomes `{result: …}`, an error `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
+}
+
+/** `llm` calls a model; the other kinds run their sub-agents: in sequence, in parallel, or repeatedly. */
+export const AGENT_KINDS = ['llm', 'sequential', 'parallel', 'loop'] as const;
+export type AgentKind = (typeof AGENT_KINDS)[number];
+
+export type NamedModel = { model: Model; modelName: string };
+
+export interface AgentNode {
+  name: string;
+  description: string;
+  kind: AgentKind;
+  /** Template: before each model call, state values replace `{name}` and `{app:x}`, an artifact `{artifact.x}`. */
+  instruction: string;
+  /** Text sent after the instruction and not treated as a template: the list of the agent's skills. */
+  appendedInstruction: string;
+  /** Whether the instruction or the output schema (`form`) came with a request and is therefore untrusted. */
+  isBrought?: { instruction?: boolean; form?: boolean };
+  model: Model;
+  modelName: string;
+  /** True: the agent runs in another service, and `model` forwards to that service. Default: false. */
+  isRemote?: boolean;
+  /** Models that are called in order, each if the one before it failed without output. Default: none. */
+  fallbacks?: NamedModel[];
+  firstTokenMs?: number;
+  tools: Tool[];
+  sampling: Sampling;
+  /** Sub-agents to which the agent may transfer; sub-agents that are tools (`asTool`) are in `tools` instead. */
+  subAgents: AgentNode[];
+  outputSchema?: OutputSchema;
+  /** Hooks of the application (`plugins`), followed by those of the agent. Default: none. */
+  hooks?: Hooks[];
+  outputKey?: string;
+  maxIterations?: number;
 }
 
 /** A JSON Schema for an object with these properties and no others. */

@@ -1,7 +1,6 @@
 import { getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
-import type { AgentNode } from '../definition/agent.ts';
-import { type Tool, toParameters } from '../definition/tool.ts';
+import { type AgentNode, type Tool, toParameters } from '../definition/tool.ts';
 
 /** The agents from the root to the named agent, both included; `[]` if there is no such agent. */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {

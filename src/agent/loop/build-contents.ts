@@ -1,9 +1,15 @@
-import type { Content, FunctionCall, Part } from '../../core/content.ts';
-import { getFunctionCalls, getFunctionResponses, getParts } from '../../core/content.ts';
+import {
+  type Content,
+  type FunctionCall,
+  type Part,
+  getFunctionCalls,
+  getFunctionResponses,
+  getParts,
+} from '../../core/content.ts';
 import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
-import { CONFIRMATION_CALL } from './confirmation.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { findProblem, toCorrection, toOriginal } from './structured-output.ts';
 
 /** Names of function calls that the runtime makes to ask a person. No model makes or sees such a call. */

@@ -1,9 +1,10 @@
 import { orAborted } from '../../core/abort.ts';
+import { getAnswerText } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
-import type { AgentNode, NamedModel } from '../definition/agent.ts';
+import type { AgentNode, NamedModel } from '../definition/tool.ts';
 import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
-import { countTokens, type InvocationState } from './invocation-state.ts';
+import { countCall, countTokens, type InvocationState } from './invocation-state.ts';
 
 /** Maximum number of failed model attempts that one event lists. */
 const MAX_FAILED_TRIES = 32;
@@ -96,4 +97,23 @@ function startLate(ms: number, provider: string, modelName: string) {
   const text = `The model \`${modelName}\` of ${provider} had not begun to answer after ${ms} ms.`;
   const timer = setTimeout(() => controller.abort(new AgentError('model_timeout', text)), ms);
   return { signal: controller.signal, stop: () => clearTimeout(timer) };
+}
+
+/**
+ * Calls a model for the loop itself: for a summary, or for a hook. Limits and budgets apply as to the agent's own calls.
+ * @returns the text of the answer
+ */
+export async function callForText(
+  invocation: InvocationState,
+  agent: AgentNode,
+  { instruction, text, signal }: { instruction: string; text: string; signal: AbortSignal },
+): Promise<string> {
+  countCall(invocation);
+  const contents = [{ role: 'user', parts: [{ text }] }];
+  const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal };
+  const stream = callWithFallbacks(invocation, agent, request);
+  for (;;) {
+    const next = await stream.next();
+    if (next.done) return getAnswerText(next.value.content);
+  }
 }

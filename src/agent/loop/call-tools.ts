@@ -3,12 +3,11 @@ import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
-import type { EventActions, NewEvent } from '../../core/event.ts';
-import type { AgentNode } from '../definition/agent.ts';
+import { type EventActions, type NewEvent, emptyActions } from '../../core/event.ts';
+import { type AgentNode, getEffect, type Tool } from '../definition/tool.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { CallRecord, Decisions, EarlierCall, LedgerAnswer, OpenCall, Transact } from './call-ledger.ts';
-import { findActingTool, findTool, lookUp, toRecord } from './record-calls.ts';
-import { settleEarlier } from './earlier-call.ts';
+import { findActingTool, findTool, lookUp, toRecord, settleEarlier } from './record-calls.ts';
 import {
   type Answer,
   errorText,
@@ -20,9 +19,9 @@ import {
 } from './tool-answer.ts';
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
-import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
-import { getEffect, type Tool, toToolLog } from '../definition/tool.ts';
+import { toToolLog } from '../definition/services.ts';
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
@@ -259,8 +258,7 @@ export async function callTools(
   calls: OpenCall[],
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
-  const isAnswer = (event: NewEvent) => getFunctionResponses(event.content).length > 0;
-  const stored = invocation.input.stored?.take(turn, isAnswer);
+  const stored = invocation.input.script?.take(turn, 'tools');
   if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
   const bounded = withinSize(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
   const { ledger } = invocation.input;

@@ -1,7 +1,6 @@
-import { getAnswerText, getParts, type Content } from '../../core/content.ts';
-import type { Event, NewEvent } from '../../core/event.ts';
-import type { ModelRequest } from '../definition/model.ts';
-import { callWithFallbacks } from './call-model.ts';
+import type { Content } from '../../core/content.ts';
+import { type Event, type NewEvent, emptyActions } from '../../core/event.ts';
+import { callForText } from './call-model.ts';
 import {
   buildAnew,
   buildContents,
@@ -12,7 +11,7 @@ import {
 } from './build-contents.ts';
 import { guardEvents } from './guard.ts';
 import { newMarks } from './hooks.ts';
-import { emptyActions, newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /** Estimated number of characters per token in JSON text. */
 const CHARACTERS_PER_TOKEN = 4;
@@ -31,11 +30,11 @@ export const SUMMARY_INSTRUCTION =
  * continues with the whole history.
  */
 export async function compactHistory(invocation: InvocationState, turn: AgentTurn): Promise<NewEvent | undefined> {
-  const { agent: root, history, stored } = invocation.input;
-  const replayed = stored?.takeIf(turn, ({ actions }) => actions?.compaction != null);
-  if (replayed) return recordEvent(invocation, replayed);
+  const { agent: root, history, script } = invocation.input;
+  const stored = script?.takeIf(turn, 'summary');
+  if (stored) return recordEvent(invocation, stored);
   // The crashed process of a resumed invocation already decided about a summary, before its first stored event.
-  if (stored && !stored.isOver) return undefined;
+  if (script && !script.isOver) return undefined;
   // The last model call that `maxLlmCalls` still allows is kept for the final answer, not for a summary.
   if (!root.compaction || turn.signal.aborted || root.maxLlmCalls - invocation.used.llmCalls < 2) return undefined;
   const audience = { agentName: turn.agent.name, branch: turn.branch };
@@ -101,21 +100,10 @@ async function summarise(
   const ended = new AbortController();
   // A remote agent has no model in this service, so the root agent's model summarises.
   const agent = speaker.isRemote ? invocation.input.agent : speaker;
-  invocation.used.llmCalls += 1;
-  const request: ModelRequest = {
-    modelName: agent.modelName,
-    instruction: SUMMARY_INSTRUCTION,
-    contents: [{ role: 'user', parts: [{ text: transcript }] }],
-    tools: [],
-    sampling: {},
-    signal: AbortSignal.any([signal, ended.signal]),
-  };
+  const bound = AbortSignal.any([signal, ended.signal]);
   try {
-    const stream = callWithFallbacks(invocation, agent, request);
-    for (;;) {
-      const next = await stream.next();
-      if (next.done) return getParts(next.value.content).length > 0 ? getAnswerText(next.value.content).trim() : '';
-    }
+    const call = { instruction: SUMMARY_INSTRUCTION, text: transcript, signal: bound };
+    return (await callForText(invocation, agent, call)).trim();
   } catch {
     return '';
   } finally {

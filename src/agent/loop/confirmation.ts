@@ -1,19 +1,12 @@
-import {
-  getFunctionCalls,
-  getFunctionResponses,
-  type FunctionCall,
-  type FunctionResponse,
-  type JsonObject,
-} from '../../core/content.ts';
+import { getFunctionResponses, type FunctionResponse, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { Confirmation } from '../definition/tool.ts';
 import type { OpenCall } from './call-ledger.ts';
 import type { TaskAnswers } from './run.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { listConfirmationRequests } from './script.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
-
-/** Name of the function call that requests a confirmation, in ADK's protocol. */
-export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
 /** Tool calls on which a person has decided, and the agent that made them. */
 export interface ConfirmedCalls {
@@ -45,8 +38,6 @@ export function toConfirmationRequest(
     longRunningToolIds: parts.map((part) => part.functionCall.id),
   });
 }
-
-export const isConfirmationRequest = (event: Event): boolean => requestsIn(event).length > 0;
 
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
@@ -119,7 +110,9 @@ function toConfirmedCalls(
   index: number,
   answers: ReadonlyMap<string, ReturnType<typeof toDecision> & { invocationId: string }>,
 ): ConfirmedCalls[] {
-  const requests = requestsIn(event).filter(({ id }) => answers.get(id ?? '')?.invocationId === event.invocationId);
+  const requests = listConfirmationRequests(event).filter(
+    ({ id }) => answers.get(id ?? '')?.invocationId === event.invocationId,
+  );
   if (requests.length === 0) return [];
   const done = answeredSince(history, responsesTo(history, index));
   const decisions = new Map<string, boolean>();
@@ -137,20 +130,10 @@ function toConfirmedCalls(
     : [];
 }
 
-/**
- * The runtime marks its confirmation requests as long-running. A call of this name that a model makes is no request,
- * because the model must not choose what a person's approval applies to.
- */
-function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
-  if (author === 'user') return [];
-  const own = new Set(longRunningToolIds);
-  return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
-}
-
 /** Finds the event with the provisional responses to the calls at `index`; parallel agents' events may be between. */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
-  const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
+  const requested = new Set(listConfirmationRequests(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
   const isAnswer = (event: Event) =>
     event.author === request?.author && getFunctionResponses(event.content).some(({ id }) => id && requested.has(id));
   const place = history.findIndex((event, each) => each > index && isAnswer(event));

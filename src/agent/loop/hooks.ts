@@ -1,14 +1,15 @@
 import { abortError, orAborted } from '../../core/abort.ts';
-import { getAnswerText, getParts, type JsonObject } from '../../core/content.ts';
+import type { JsonObject } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { runWith } from '../../platform/context.ts';
 import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
-import { toToolLog } from '../definition/tool.ts';
+import { toToolLog } from '../definition/services.ts';
 import type { OpenCall } from './call-ledger.ts';
-import { callWithFallbacks } from './call-model.ts';
+import { callForText } from './call-model.ts';
 import { type AgentTurn, type InvocationState, newEvent } from './invocation-state.ts';
+import { markOfHook } from './script.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse } from './tool-answer.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
@@ -134,30 +135,8 @@ function toContext(
     services,
     log: toToolLog(log, { agent: turn.agent.name }),
     signal,
-    callModel: (instruction, text) => callModelForHook(invocation, turn, instruction, text, signal),
+    callModel: (instruction, text) => callForText(invocation, turn.agent, { instruction, text, signal }),
   };
-}
-
-/** Calls the agent's model for a hook. Limits and budgets apply as to the agent's own model calls. */
-async function callModelForHook(
-  invocation: InvocationState,
-  { agent }: AgentTurn,
-  instruction: string,
-  text: string,
-  signal: AbortSignal,
-): Promise<string> {
-  const { input, used } = invocation;
-  const { maxLlmCalls } = input.agent;
-  if (used.llmCalls >= maxLlmCalls)
-    throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
-  used.llmCalls += 1;
-  const contents = [{ role: 'user', parts: [{ text }] }];
-  const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal };
-  const stream = callWithFallbacks(invocation, agent, request);
-  for (;;) {
-    const next = await stream.next();
-    if (next.done) return getAnswerText(next.value.content);
-  }
 }
 
 /** The hooks may change the request. If one returns an answer, the model is not called. */
@@ -227,19 +206,6 @@ export const afterTool = async (
     hooks.afterTool?.({ id, name, args }, response, context),
   )) ?? response;
 
-/** Member of `partMetadata` in an event made by a hook: the kind of the hook. */
-const HOOK = 'hook';
-
-/**
- * True for an event made by a `beforeAgent` or `afterAgent` hook. An event without content but with a state change is
- * such an event too, because the loop itself makes none.
- */
-export function isOfAgentHook({ content, errorCode, actions }: Event, kind?: 'beforeAgent' | 'afterAgent'): boolean {
-  if (!content) return !errorCode && !actions?.compaction && Object.keys(actions?.stateDelta ?? {}).length > 0;
-  const hooks = getParts(content).map(({ partMetadata }) => partMetadata?.[HOOK]);
-  return hooks.some((hook) => (kind === undefined ? hook !== undefined : hook === kind));
-}
-
 /**
  * Runs the `beforeAgent` or `afterAgent` hooks. If a crashed process ran them already, uses its stored event.
  * @returns the hooks' event, which the caller must still record
@@ -250,13 +216,12 @@ export async function hookAgent(
   kind: 'beforeAgent' | 'afterAgent',
   isStarted: boolean,
 ): Promise<NewEvent | undefined> {
-  const stored = invocation.input.stored?.takeIf(turn, (event) => isOfAgentHook(event, kind));
+  const stored = invocation.input.script?.takeIf(turn, kind);
   if (stored || isStarted) return stored;
   const marks = newMarks();
   const content = await runHooks(invocation, turn, kind, marks, (hooks, context) => hooks[kind]?.(context));
   if (!content && Object.keys(marks.stateDelta).length === 0) return undefined;
-  const parts = getParts(content).map((part) => ({ ...part, partMetadata: { ...part.partMetadata, [HOOK]: kind } }));
-  const event = newEvent(invocation, turn, content ? { content: { role: 'model', parts } } : {});
+  const event = newEvent(invocation, turn, content ? { content: markOfHook(content, kind) } : {});
   return withMarks(event, marks);
 }
 

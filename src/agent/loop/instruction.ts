@@ -1,6 +1,6 @@
 import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
-import type { ToolServices } from '../definition/tool.ts';
+import type { ToolServices } from '../definition/services.ts';
 
 /** `{name}`, `{app:name}` or `{artifact.name}`; `?` allows a missing value. Other braces stay as text (as in ADK). */
 const PLACEHOLDER =

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import type { ParentCall, RunInput, UsedSoFar } from './run.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
+import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
-import type { Event, EventActions, NewEvent } from '../../core/event.ts';
-import type { AgentReply } from '../definition/tool.ts';
-import type { AgentNode } from '../definition/agent.ts';
+import { emptyActions, type Event, type NewEvent } from '../../core/event.ts';
+import type { AgentReply, AgentNode } from '../definition/tool.ts';
 import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
 
 /** The progress of one invocation, shared by all agents of its tree. */
@@ -94,14 +94,6 @@ export function deriveId(values: unknown[]): string {
   ].join('-');
 }
 
-/** The four empty maps that events of ADK always have. */
-export const emptyActions = (): EventActions => ({
-  stateDelta: {},
-  artifactDelta: {},
-  requestedAuthConfigs: {},
-  requestedToolConfirmations: {},
-});
-
 /** Creates an event. `members` override the default members. */
 export function newEvent(
   invocation: InvocationState,
@@ -127,6 +119,14 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   const text = getAnswerText(event.content);
   if (text !== '') invocation.output = text;
   return event;
+}
+
+/** Counts a model call. @throws {AgentError} `llm_calls_limit` if the invocation may make no more of them */
+export function countCall({ input: { agent }, used }: InvocationState): void {
+  const { maxLlmCalls } = agent;
+  if (used.llmCalls >= maxLlmCalls)
+    throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
+  used.llmCalls += 1;
 }
 
 export function countTokens(
@@ -159,8 +159,8 @@ export function toSampling(invocation: InvocationState, sampling: Sampling): Sam
 
 /** Returns the function call's id if no other call has it, else a new id. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
-  const { stored, history } = invocation.input;
-  const seen = (invocation.callIds ??= stored ? new Set(stored.callIds) : callIdsIn(history));
+  const { script, history } = invocation.input;
+  const seen = (invocation.callIds ??= script ? new Set(script.callIds) : callIdsIn(history));
   const unique = id && !seen.has(id) ? id : invocation.input.newId();
   seen.add(unique);
   return unique;

@@ -1,5 +1,5 @@
 import type { Part } from '../../core/content.ts';
-import type { LiveBlob, LiveMessage } from '../definition/live.ts';
+import type { LiveBlob, LiveMessage } from '../definition/model.ts';
 import type { RunInput } from './run.ts';
 
 /** Maximum audio in memory per speaker: about five minutes of what browsers send. Older audio is dropped. */

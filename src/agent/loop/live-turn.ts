@@ -2,13 +2,20 @@ import { abortError, orAborted } from '../../core/abort.ts';
 import type { Part } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { LiveConnection, LiveMessage, LiveRequest } from '../definition/live.ts';
-import type { ModelRequest } from '../definition/model.ts';
+import type { LiveConnection, LiveMessage, LiveRequest, ModelRequest } from '../definition/model.ts';
 import { buildContents } from './build-contents.ts';
 import { callTools, withError } from './call-tools.ts';
 import { beginWith, noteWaits, toOpenCalls } from './record-calls.ts';
-import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
-import { recordEvent, uniqueCallId } from './invocation-state.ts';
+import {
+  type AgentTurn,
+  countTokens,
+  type InvocationState,
+  newEvent,
+  newInvocationState,
+  recordEvent,
+  uniqueCallId,
+  countCall,
+} from './invocation-state.ts';
 import { guardEvents, guardSetUp, guardTyped } from './guard.ts';
 import { newMarks, withMarks } from './hooks.ts';
 import { renderPieces } from './instruction.ts';
@@ -82,7 +89,8 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
 async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { connection, audio } = live;
   const { invocation, turn } = open;
-  countCall(open);
+  // Each time that the model begins to respond counts as a model call.
+  countCall(invocation);
   if (live.content) {
     const marks = newMarks();
     const { content, answer } = await guardTyped(invocation, turn, live.content, marks);
@@ -234,20 +242,12 @@ async function* answerCalls(
     const { id, name, response } = functionResponse ?? {};
     return [{ id: ownIds.get(id ?? '') ?? id, name, response }];
   });
-  countCall(open);
+  countCall(invocation);
   connection.send({ kind: 'responses', responses });
 }
 
 /** Removes the abort's error from the event, because a tool call that the model cancelled is no failure of the turn. */
 const withoutError = ({ errorCode: _code, errorMessage: _message, ...event }: NewEvent): NewEvent => event;
-
-/** Counts a model call each time the model begins to respond. @throws {AgentError} `llm_calls_limit` */
-function countCall({ invocation }: OpenTurn): void {
-  const { maxLlmCalls } = invocation.input.agent;
-  if (invocation.used.llmCalls >= maxLlmCalls)
-    throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
-  invocation.used.llmCalls += 1;
-}
 
 function turnEnd(open: OpenTurn, interrupted: boolean): NewEvent {
   const { usage, grounding } = open;

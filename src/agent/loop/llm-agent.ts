@@ -1,28 +1,18 @@
 import { runInTrace } from '../../platform/context.ts';
 import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
-import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
+import { getAnswerText, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { beginRemoteCall, type RemoteCall } from './remote-call.ts';
+import { beginRemoteCall, type RemoteCall, beginWith, findTool, noteWaits, toOpenCalls } from './record-calls.ts';
 import { callWithFallbacks, type ModelNotes, noteTry, withNotes } from './call-model.ts';
 import type { Decisions, OpenCall } from './call-ledger.ts';
 import { callTools, withError } from './call-tools.ts';
-import { beginWith, findTool, noteWaits, toOpenCalls } from './record-calls.ts';
-import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
+import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { guardRequest } from './guard.ts';
 import { type InstructionPiece, renderPieces } from './instruction.ts';
-import {
-  afterModel,
-  beforeModel,
-  holdsText,
-  type HookMarks,
-  isOfAgentHook,
-  newMarks,
-  onError,
-  withMarks,
-} from './hooks.ts';
+import { afterModel, beforeModel, holdsText, type HookMarks, newMarks, onError, withMarks } from './hooks.ts';
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
 import type { ModelAnswer, ModelRequest, ToolChoice } from '../definition/model.ts';
 import {
@@ -87,10 +77,10 @@ async function* answerCalls(
   calls: OpenCall[],
   decisions?: Decisions,
 ): Steps {
-  const replayed = invocation.input.stored?.takeIf(turn, isConfirmationRequest);
+  const stored = invocation.input.script?.takeIf(turn, 'confirmation');
   const { event, stillOpen } = await callTools(invocation, turn, calls, decisions);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
-  const request = replayed ?? toConfirmationRequest(invocation, turn, calls, requested);
+  const request = stored ?? toConfirmationRequest(invocation, turn, calls, requested);
   if (!event?.errorCode) noteWaits(invocation, turn, calls, { request, event });
   if (request) yield recordEvent(invocation, request);
   if (event) recordEvent(invocation, event);
@@ -114,7 +104,7 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
   const { toolChoice } = invocation;
   // The tool choice applies to the first model call only, even if a crashed process made that call.
   invocation.toolChoice = undefined;
-  const stored = invocation.input.stored?.take(turn, isOfModel);
+  const stored = invocation.input.script?.take(turn, 'model');
   if (stored) return stored;
   const { signal } = turn;
   const { maxLlmCalls, maxTokens } = invocation.input.agent;
@@ -271,13 +261,6 @@ function* wholeText(partial: NewEvent, { content, modelVersion, errorCode }: New
   const parts = getParts(content).filter(({ text }) => text);
   if (parts.length > 0 && !errorCode) yield { ...partial, content: { role: 'model', parts }, modelVersion };
 }
-
-/** True for an event of a model call, even a failed one; false for function responses and events that the loop adds. */
-const isOfModel = (event: NewEvent) =>
-  getFunctionResponses(event.content).length === 0 &&
-  !event.actions?.compaction &&
-  !isConfirmationRequest(event) &&
-  !isOfAgentHook(event);
 
 async function toRequest(
   invocation: InvocationState,

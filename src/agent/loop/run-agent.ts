@@ -1,8 +1,7 @@
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { AgentNode } from '../definition/agent.ts';
-import type { AgentReply } from '../definition/tool.ts';
+import type { AgentNode, AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { mergeActions, withError } from './call-tools.ts';
@@ -34,9 +33,9 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
   let outcome: Outcome;
   try {
     outcome = yield* runSteps(invocation);
-    input.stored?.checkAllTaken();
+    input.script?.checkAllTaken();
   } catch (error) {
-    if ((error instanceof AgentError && input.stored) || input.ledger?.isFailure(error)) throw error;
+    if ((error instanceof AgentError && input.script) || input.ledger?.isFailure(error)) throw error;
     invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
     const turn = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
@@ -46,13 +45,13 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, stored, runtimeEventIds, taskAnswers, signal } = invocation.input;
+  const { agent: root, history, script, runtimeEventIds, taskAnswers, signal } = invocation.input;
   const confirmed = findConfirmations(history, runtimeEventIds, taskAnswers);
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
-  // Stored steps may have a summary, although the agent makes none any more.
-  const compaction = root.compaction || stored ? await compactHistory(invocation, turn) : undefined;
+  // The script may have a summary, although the agent makes none any more.
+  const compaction = root.compaction || script ? await compactHistory(invocation, turn) : undefined;
   if (compaction) yield compaction;
   return yield* runNode(invocation, turn, confirmed);
 }
@@ -83,7 +82,7 @@ export async function callAgent(
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
   // Events and tool calls of an agent used as a tool are not stored: the ledger has one entry, for the whole call.
-  const input = { ...parent.input, stored: undefined, ledger: undefined, parentCall };
+  const input = { ...parent.input, script: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
   const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
   const invocation: InvocationState = { ...parent, ...own };
@@ -126,7 +125,7 @@ const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: Confir
 async function* runHooked(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[]): Steps {
   const isBelow = ({ author }: Event) => pathTo(turn.agent, author ?? '').length > 0;
   try {
-    const isStarted = confirmed.length > 0 || invocation.input.stored?.hasAny(isBelow) === true;
+    const isStarted = confirmed.length > 0 || invocation.input.script?.hasAny(isBelow) === true;
     const before = await hookAgent(invocation, turn, 'beforeAgent', isStarted);
     if (before && isAnswer(before)) return { event: recordEvent(invocation, before), paused: false };
     if (before) yield recordEvent(invocation, before);

@@ -3,11 +3,12 @@ import type { ErrorCode } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Log } from '../../platform/log.ts';
-import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
+import type { PreparedAgent } from '../definition/agent.ts';
+import type { AgentNode } from '../definition/tool.ts';
 import type { ModelRequest } from '../definition/model.ts';
-import type { ToolServices } from '../definition/tool.ts';
+import type { ToolServices } from '../definition/services.ts';
 import type { CallLedger, Transact } from './call-ledger.ts';
-import type { StoredSteps } from './stored-steps.ts';
+import type { Script } from './script.ts';
 
 export interface RunInput {
   agent: PreparedAgent;
@@ -15,8 +16,8 @@ export interface RunInput {
   invocationId: string;
   /** The stored events of the session in order. The last one is the user's message of this invocation. */
   history: Event[];
-  /** Events that a crashed process stored for this invocation; its model and tool calls are not repeated. */
-  stored?: StoredSteps | undefined;
+  /** The steps that a crashed process stored for this invocation; they are taken, not made again. */
+  script?: Script | undefined;
   /** Records tool calls so that another process can resume the invocation. Default: they are not recorded. */
   ledger?: CallLedger | undefined;
   /** Tool call that runs this agent, if the agent is used as a tool. */

@@ -1,7 +1,7 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { cloneJson, isExactInteger, parseExactJson } from '../../core/exact-json.ts';
 import type { CallState, LedgerAnswer, OpenCall } from './call-ledger.ts';
-import { emptyActions } from './invocation-state.ts';
+import { emptyActions } from '../../core/event.ts';
 
 /** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
 const MAX_RESPONSE_CHARACTERS = 500_000;

@@ -17,7 +17,7 @@ import {
 import type { JsonObject } from '../../core/content.ts';
 import { AgentError, causes } from '../../core/errors.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
-import type { UserCredentials } from '../definition/credentials.ts';
+import type { UserCredentials } from '../definition/services.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import { requestConfirmation } from './mcp-question.ts';
 

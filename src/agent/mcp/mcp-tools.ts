@@ -3,7 +3,7 @@ import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { EgressPolicy } from '../../platform/net/egress.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
-import type { UserCredentials } from '../definition/credentials.ts';
+import type { UserCredentials } from '../definition/services.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
 import { McpConnections, type McpTimeouts } from './mcp-connections.ts';

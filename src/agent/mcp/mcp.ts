@@ -12,7 +12,7 @@ import { orAborted } from '../../core/abort.ts';
 import { createEgress, createSockets, type Egress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import { type McpServer, toAddress } from '../definition/agent.ts';
-import type { UserCredentials } from '../definition/credentials.ts';
+import type { UserCredentials } from '../definition/services.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, getText, isMembers } from './mcp-request.ts';
 import { declaredTool, listenTo, toTools } from './mcp-call.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { type Content, jsonObject, type Part, getParts } from '../../core/content.ts';
 import { usageMetadataSchema } from '../../core/model-metadata.ts';
 import type { FittedTools } from './fit-tools.ts';
-import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
+import type { LiveInput, LiveMessage, LiveRequest } from '../definition/model.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
 /**

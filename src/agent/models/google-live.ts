@@ -3,7 +3,7 @@ import { abortError } from '../../core/abort.ts';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
-import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
+import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/model.ts';
 import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
 import type { Provider, ProviderFacts } from '../providers/provider.ts';
 import { type FittedTools, fitTools } from './fit-tools.ts';

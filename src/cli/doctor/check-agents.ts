@@ -1,4 +1,4 @@
-import type { UserCredentials } from '../../agent/definition/credentials.ts';
+import type { UserCredentials } from '../../agent/definition/services.ts';
 import { findProvider } from '../../agent/providers/index.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Config } from '../../process/config.ts';

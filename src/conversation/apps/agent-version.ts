@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { AgentDefinition, AgentNode, PreparedAgent } from '../../agent/definition/agent.ts';
+import type { AgentDefinition, PreparedAgent } from '../../agent/definition/agent.ts';
+import type { AgentNode } from '../../agent/definition/tool.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import type { UserCredentials } from '../../agent/definition/credentials.ts';
+import type { UserCredentials } from '../../agent/definition/services.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';

@@ -1,5 +1,5 @@
 import type { CallRecord } from '../../agent/loop/call-ledger.ts';
-import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { type Content, getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
 import { ConflictError, LeaseLostError, NotFoundError, throwRefusal } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';

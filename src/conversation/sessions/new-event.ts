@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../core/content.ts';
-import { type Event, eventSchema, type NewEvent } from '../../core/event.ts';
+import { emptyActions, type Event, eventSchema, type NewEvent } from '../../core/event.ts';
 import { withoutKnownNulls } from '../../core/zod-graph.ts';
 
 /** Fills in a missing id or author of a client's events, and drops partial events, which are never stored. */
@@ -19,5 +19,5 @@ export const toStateEvent = (stateDelta: JsonObject, newId: () => string): NewEv
   invocationId: `p-${newId()}`,
   author: 'user',
   nodeInfo: { path: '' },
-  actions: { stateDelta, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} },
+  actions: { ...emptyActions(), stateDelta },
 });

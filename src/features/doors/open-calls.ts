@@ -1,4 +1,4 @@
-import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
 import {
   type FunctionCall,
   getFunctionResponses,

@@ -1,6 +1,6 @@
 import type { WebSocket } from 'ws';
 import { z } from 'zod';
-import type { LiveInput } from '../../agent/definition/live.ts';
+import type { LiveInput } from '../../agent/definition/model.ts';
 import { findSession } from '../../conversation/sessions/session-store.ts';
 import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
@@ -10,7 +10,8 @@ import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
 import { currentContext } from '../../platform/context.ts';
-import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
+import type { InvocationContext } from '../context.ts';
+import { type EventFrame, newInvocationId } from '../request.ts';
 import { toAgentError, turnEnd } from '../invocation.ts';
 import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';

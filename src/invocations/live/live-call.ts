@@ -1,5 +1,5 @@
 import type { PreparedAgent } from '../../agent/definition/agent.ts';
-import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../agent/definition/live.ts';
+import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../agent/definition/model.ts';
 import { LiveAudio } from '../../agent/loop/live-audio.ts';
 import { runLiveTurn, toLiveRequest } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
@@ -8,7 +8,8 @@ import type { Content } from '../../core/content.ts';
 import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
-import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
+import type { InvocationContext } from '../context.ts';
+import { type EventFrame, newInvocationId } from '../request.ts';
 import { invoke } from '../invoke.ts';
 import { newToolServices } from '../tool-services.ts';
 import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';

@@ -1,6 +1,6 @@
 import type { ModelRequest } from '../../agent/definition/model.ts';
-import type { AgentNode } from '../../agent/definition/agent.ts';
-import type { ToolServices } from '../../agent/definition/tool.ts';
+import type { AgentNode } from '../../agent/definition/tool.ts';
+import type { ToolServices } from '../../agent/definition/services.ts';
 import { renderInstruction } from '../../agent/loop/instruction.ts';
 import type { ObservedAgent } from '../../agent/loop/run.ts';
 import { withTransfer } from '../../agent/loop/agent-tree.ts';

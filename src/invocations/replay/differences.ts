@@ -3,7 +3,8 @@ import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions } from '../../core/event.ts';
 import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
 import type { replayDifferenceSchema } from './replay-schema.ts';
-import type { StoredEvent, TapeRun } from './tape-run.ts';
+import type { TapeRun } from './tape-run.ts';
+import type { Step } from '../../agent/loop/script.ts';
 
 /** A difference and the event to which it belongs. */
 export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
@@ -14,8 +15,8 @@ export class Differences {
   first: ReplayDifference | undefined;
   firstEvent: ReplayDifference | undefined;
   compared = 0;
-  readonly #stored: StoredEvent[];
-  readonly #comparedEvents = new Set<StoredEvent>();
+  readonly #stored: Step[];
+  readonly #comparedEvents = new Set<Step>();
   /** Numbers of the function calls in the stored and in the replayed events, by branch. */
   readonly #numbers = new Map<string, { stored: CallNumbers; replayed: CallNumbers }>();
   readonly #end: number;
@@ -26,7 +27,7 @@ export class Differences {
   }
 
   /** Returns the first stored event that has not been compared yet and for which `counts` returns true. */
-  next(counts: (event: Event) => boolean = () => true): StoredEvent | undefined {
+  next(counts: (event: Event) => boolean = () => true): Step | undefined {
     return this.#stored.find((one) => !this.#comparedEvents.has(one) && counts(one.event));
   }
 
@@ -50,7 +51,7 @@ export class Differences {
   }
 
   /** A request's difference belongs to the stored event that it produced, or without one to the next event. */
-  noteRequest(stored: StoredEvent | undefined, difference: JsonDifference): void {
+  noteRequest(stored: Step | undefined, difference: JsonDifference): void {
     this.#note(stored ?? this.next(), difference, false);
   }
 
@@ -61,7 +62,7 @@ export class Differences {
       this.#note(missing, { path: '', before: toComparable(missing.event, new CallNumbers()), after: null }, true);
   }
 
-  #note(stored: StoredEvent | undefined, difference: JsonDifference, isOfEvent: boolean): void {
+  #note(stored: Step | undefined, difference: JsonDifference, isOfEvent: boolean): void {
     const { place: event = this.#end, sequence } = stored ?? {};
     const id = stored?.event.id;
     const entry = {

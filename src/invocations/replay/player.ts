@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { AgentNode } from '../../agent/definition/agent.ts';
+import { type AgentNode, runsUnattended, type Tool } from '../../agent/definition/tool.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
-import { runsUnattended, type Tool, type ToolServices } from '../../agent/definition/tool.ts';
+import type { ToolServices } from '../../agent/definition/services.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import type { ObservedAgent } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
@@ -13,9 +13,9 @@ import type { Event } from '../../core/event.ts';
 import { MAX_CALLS } from '../tape.ts';
 import { toolAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
-import { leavesHooksOut, type ReplayModes, toReplayHooks } from './replay-hooks.ts';
-import { StoredAnswers, type ToolRun } from './stored-answers.ts';
-import { isFailure, isOfModel, type StoredEvent, type TapeRun, toModelAnswer } from './tape-run.ts';
+import { StoredAnswers, type ToolRun, isFailure, type TapeRun, toModelAnswer } from './tape-run.ts';
+import { type HookContext, type HookedFailure, HOOKS, type Hooks } from '../../agent/definition/hooks.ts';
+import { isMadeBy, Script, type Step } from '../../agent/loop/script.ts';
 
 /** A live model call with its reserved tokens. After the call, the tokens it used are charged. */
 export type LiveCall = Pick<ReservedCall, 'request' | 'end'> & { count(answer: ModelAnswer): Promise<unknown> };
@@ -51,7 +51,7 @@ const forever = <Result>() => new Promise<Result>(() => undefined);
 
 interface MadeCall {
   /** The event that this call produced in the stored run. */
-  stored: StoredEvent | undefined;
+  stored: Step | undefined;
   compared: Promise<void>;
 }
 
@@ -75,7 +75,7 @@ export class Player {
   readonly #ending = new AbortController();
   readonly #options: PlayerOptions;
   readonly #answers: StoredAnswers;
-  readonly #models = new Map<string, StoredEvent[]>();
+  readonly #script: Script;
   readonly #callCounts = new Map<string, number>();
   /** The model calls by the abort signal of their request. A hook may replace every other member of the request. */
   readonly #calls = new Map<AbortSignal, MadeCall>();
@@ -87,11 +87,8 @@ export class Player {
     this.#options = options;
     this.differences = new Differences(run, firstPlace);
     this.#answers = new StoredAnswers(run);
+    this.#script = new Script(run.events);
     this.#isParallel = new Set(run.events.map(({ event }) => event.branch ?? '')).size > 1;
-    for (const stored of run.events) {
-      const { author = '' } = stored.event;
-      if (isOfModel(stored.event)) this.#models.set(author ?? '', [...(this.#models.get(author ?? '') ?? []), stored]);
-    }
   }
 
   get signal(): AbortSignal {
@@ -121,7 +118,7 @@ export class Player {
     const hooks = this.#hooks.get(name);
     const index = this.#callCounts.get(name) ?? 0;
     this.#callCounts.set(name, index + 1);
-    const stored = this.#models.get(name)?.[index];
+    const stored = this.#script.takeNext(name, 'model');
     const compared = this.#checkRequest({ ...agent, ...(hooks && { hooks }) }, index, request, stored);
     // The comparison is awaited with the model's reply, or at the end if a hook replies instead of the model.
     compared.catch(() => undefined);
@@ -207,7 +204,7 @@ export class Player {
 
   /** Returns the stored summary of a compaction even if models are live, so that the history is the same. */
   #summarise(): ModelAnswer {
-    const stored = this.#options.run.events.find(({ event }) => event.actions?.compaction)?.event;
+    const stored = this.#options.run.events.find(({ event }) => isMadeBy('summary', event))?.event;
     const text = getAnswerText(stored?.actions?.compaction?.compactedContent);
     if (text === '') throw new Error('The stored run has no summary.');
     return { content: { role: 'model', parts: [{ text: text.slice(SUMMARY_START.length) }] } };
@@ -217,7 +214,7 @@ export class Player {
     agent: ObservedAgent,
     index: number,
     request: ModelRequest,
-    stored: StoredEvent | undefined,
+    stored: Step | undefined,
   ): Promise<void> {
     const { services, state, run } = this.#options;
     const { tape } = run;
@@ -242,7 +239,7 @@ export class Player {
     return errorCode === 'llm_calls_limit' || isAborted({ errorCode });
   }
 
-  async #answer(stored: StoredEvent | undefined): Promise<ModelAnswer> {
+  async #answer(stored: Step | undefined): Promise<ModelAnswer> {
     if (!stored) throw this.#isOver() ?? this.stop('The tape has no further answer of the model.');
     const { event } = stored;
     if (isFailure(event) && isStoppedBySibling(event)) return forever();
@@ -309,7 +306,7 @@ export class Player {
     return response ?? {};
   }
 
-  #checkToolAgent({ calls }: Tool, stored: StoredEvent): void {
+  #checkToolAgent({ calls }: Tool, stored: Step): void {
     const { tape } = this.#options.run;
     if (typeof calls !== 'object') return;
     if (!tape) return void this.notCompared.add(NO_TAPE);
@@ -326,7 +323,7 @@ export class Player {
   }
 
   /** Waits until all events before a stored event have been replayed, because parallel agents have no fixed order. */
-  async #turnOf({ place }: StoredEvent): Promise<void> {
+  async #turnOf({ place }: Step): Promise<void> {
     if (!this.#isParallel || !this.#isStoredOnly) return;
     const isEarlier = () => (this.differences.next((event) => !isStoppedBySibling(event))?.place ?? place) < place;
     for (let idle = 0; idle < IDLE_TURNS + IDLE_SLEEPS && isEarlier(); idle += 1) {
@@ -335,4 +332,49 @@ export class Player {
       if (this.differences.compared !== before) idle = 0;
     }
   }
+}
+
+/** Whether a replay uses stored or live replies of models, and stored or live responses of tools. */
+export interface ReplayModes {
+  model: 'stored' | 'live';
+  tools: 'stored' | 'live';
+}
+
+const OF_TOOLS: readonly string[] = ['beforeTool', 'afterTool'];
+
+/** True if the model or tool that a hook wraps is live. Hooks for errors wrap both and are treated separately. */
+const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boolean =>
+  kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
+
+/** True if a replay does not run a hook of the agent, so that a change of that hook stays unnoticed. */
+export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
+  hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
+
+/** Only hooks around live models and tools run; the effects of all others are in the stored events. */
+export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
+  const modeOf = { input: modes.model, results: modes.tools };
+  const live = hooks.map((own): Hooks => {
+    const kinds = HOOKS.filter((kind) => own[kind] && isRun(kind, modes));
+    const members = Object.fromEntries(kinds.map((kind) => [kind, own[kind]?.bind(own)])) as Partial<Hooks>;
+    const onError = (failure: HookedFailure, context: HookContext) =>
+      modes[failure.during === 'model' ? 'model' : 'tools'] === 'live' ? own.onError?.(failure, context) : undefined;
+    const { timeoutMs, passesText, guard } = own;
+    const at = guard?.at.filter((place) => modeOf[place] === 'live') ?? [];
+    return {
+      ...members,
+      ...(guard && at.length > 0 && { guard: { ...guard, at } }),
+      ...(own.onError && { onError }),
+      ...(timeoutMs !== undefined && { timeoutMs }),
+      ...(passesText !== undefined && { passesText }),
+      name: own.name,
+    };
+  });
+  if (modes.model === 'live') return live;
+  const take = (kind: 'beforeAgent' | 'afterAgent', places: number) => (context: HookContext) => {
+    const event = stored.peek(places, (one) => one.author === name && isMadeBy(kind, one));
+    Object.assign(context.stateDelta, event?.actions?.stateDelta);
+    return event?.content ?? undefined;
+  };
+  // The agent's last event is compared after this hook has run, so also search one event further.
+  return [{ name: 'replay', beforeAgent: take('beforeAgent', 1), afterAgent: take('afterAgent', 2) }, ...live];
 }

@@ -1,7 +1,7 @@
 import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
-import type { ToolServices } from '../../agent/definition/tool.ts';
+import type { ToolServices } from '../../agent/definition/services.ts';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
@@ -17,9 +17,9 @@ import type { Database } from '../../platform/db/database.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents, toolCallsLimitError } from '../invocation.ts';
 import { newToolServices } from '../tool-services.ts';
-import { type LiveCall, Player } from './player.ts';
-import type { ReplayModes } from './replay-hooks.ts';
-import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
+import { type LiveCall, Player, type ReplayModes } from './player.ts';
+import { getResponses, type TapeRun } from './tape-run.ts';
+import { isMadeBy } from '../../agent/loop/script.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 
 export type ReplayContext = Pick<
@@ -58,7 +58,7 @@ export async function replayRun(
 ): Promise<Player> {
   const { run, key, agent, state, attendedCalls } = replayed;
   const services = replayServices(context, key, run);
-  const answers = run.events.filter(({ event }) => isOfModel(event)).length;
+  const answers = run.events.filter(({ event }) => isMadeBy('model', event)).length;
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
   const maxLiveCalls = 2 * answers + FURTHER_CALLS;
   const { model, tools } = options;

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
+import { listSteps } from '../../agent/loop/script.ts';
 import { findHistory, type SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
@@ -9,7 +10,7 @@ import { findInvocationText } from '../invocation-store.ts';
 import type { InvocationStatus } from '../invocation.ts';
 import { findAgent } from '../session-claim.ts';
 import { invocationNotFound } from '../wire-request.ts';
-import { listTapes } from '../tape-store.ts';
+import { listTapes } from '../tape.ts';
 import type { ReplayDifference } from './differences.ts';
 import type { Player } from './player.ts';
 import { type ReplayContext, type ReplayOptions, replayRun } from './replay-run.ts';
@@ -142,7 +143,7 @@ function concluded({ eventDifference, ...result }: Replay, isIncomplete: boolean
 
 /** Returns sentences about what was not compared or not run. Those that decide the status come first. */
 function toNotes(
-  { events, runtimeEventIds }: SessionHistory,
+  history: SessionHistory,
   invocationId: string,
   runs: TapeRun[],
   { notCompared, notMade, hasHooks }: Omissions,
@@ -152,10 +153,7 @@ function toNotes(
   const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];
   const isForgotten = tapes.some(({ payload, prompts }) => payload.prompts.some(([, hash]) => !prompts.has(hash)));
   const declared = tapes.flatMap(({ prompts }) => [...prompts.values()].flatMap((prompt) => prompt.tools));
-  const foreign = events.filter(
-    ({ id, author, ...event }) =>
-      event.invocationId === invocationId && author !== 'user' && !runtimeEventIds.has(id ?? ''),
-  );
+  const foreign = listSteps(history, invocationId).filter(({ isOwn, event }) => !isOwn && event.author !== 'user');
   const names = [...notMade].map((name) => `\`${name}\``).join(', ');
   return [
     ...[...notCompared].map((reason) => `Not compared: ${reason}`),

@@ -9,7 +9,7 @@ import type { WebhookSettings } from '../webhooks/settings.ts';
 import type { Operation } from '../../platform/http/operation/operation.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocation } from '../routes/invocations.ts';
-import { sampleTapes } from '../tape-store.ts';
+import { sampleTapes } from '../tape.ts';
 import { replay } from './replay.ts';
 import { replayDifferenceSchema, replayRequestSchema, replaySchema } from './replay-schema.ts';
 import type { Feature } from '../../platform/feature/feature.ts';

@@ -1,19 +1,12 @@
 import type { ModelAnswer } from '../../agent/definition/model.ts';
-import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
-import { isOfAgentHook } from '../../agent/loop/hooks.ts';
+import { getConfirmedId, isMadeBy, listConfirmationRequests, listSteps, type Step } from '../../agent/loop/script.ts';
 import { toOriginal } from '../../agent/loop/structured-output.ts';
-import { getFunctionCalls, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
-import type { Event } from '../../core/event.ts';
+import { getFunctionCalls, getParts, type JsonObject, type Part } from '../../core/content.ts';
+import type { Event, EventActions } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
 import type { Tape } from '../tape.ts';
-
-export interface StoredEvent {
-  /** Position of the event in the invocation, from 0; prompts count too. */
-  place: number;
-  /** Sequence of the event in the session, from 1. */
-  sequence: number;
-  event: Event;
-}
+import { isDeepStrictEqual } from 'node:util';
+import { cloneJson } from '../../core/exact-json.ts';
 
 /** One stored run of an invocation. An invocation that was resumed has several runs. */
 export interface TapeRun {
@@ -22,52 +15,48 @@ export interface TapeRun {
   /** All events of the session after `history`. */
   later: Event[];
   /** Events that the loop produced. */
-  events: StoredEvent[];
+  events: Step[];
   /** Events that the runtime added because the loop could not go on: responses to open calls, and the error. */
-  ending: StoredEvent[];
+  ending: Step[];
   /** The tape of the run. `undefined` if a version without tapes ran it, or its process died. */
   tape: Tape | undefined;
 }
 
 /** An invocation's runs in order; none without stored events. Ignores events of clients, whatever they claim. */
 export function toRuns(
-  { events: session, runtimeEventIds }: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
+  session: Pick<SessionHistory, 'events' | 'runtimeEventIds'>,
   invocationId: string,
   tapes: Tape[],
 ): TapeRun[] {
-  const stored = session
-    .flatMap((event, index) => (event.invocationId === invocationId ? [{ event, sequence: index + 1 }] : []))
-    .map((one, place): StoredEvent => ({ ...one, place }));
+  const stored = listSteps(session, invocationId);
   const starts = [...new Set([...guessStarts(stored, tapes[0]?.start), ...tapes.map(({ start }) => start)])];
-  const isOwn = ({ author, id }: Event) => author !== 'user' && runtimeEventIds.has(id ?? '');
   const ordered = starts.toSorted((one, other) => one - other);
   return ordered.flatMap((start, index) => {
     const end = ordered[index + 1] ?? Number.POSITIVE_INFINITY;
-    const own = stored.filter(({ event, sequence }) => sequence > start && sequence <= end && isOwn(event));
+    const own = stored.filter(
+      ({ event, isOwn, sequence }) => isOwn && event.author !== 'user' && sequence > start && sequence <= end,
+    );
     const tape = tapes.find((one) => one.start === start);
     if (own.length === 0 && !tape) return [];
     const ending = findEnding(own);
     const events = own.slice(0, own.length - ending.length);
-    return [{ history: session.slice(0, start), later: session.slice(start), events, ending, tape }];
+    return [{ history: session.events.slice(0, start), later: session.events.slice(start), events, ending, tape }];
   });
 }
 
 /** Returns the ids of the calls that people confirmed, or that received their response after their run. */
 export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): ReadonlySet<string> {
   const own = events.filter(({ id }) => runtimeEventIds.has(id ?? ''));
-  const ids = own.flatMap(({ content, actions, longRunningToolIds }) => [
-    ...(longRunningToolIds ?? []),
-    ...Object.keys(actions?.requestedToolConfirmations ?? {}),
-    ...getFunctionCalls(content).flatMap(({ name, args }) => {
-      const original = name === CONFIRMATION_CALL ? args?.['originalFunctionCall'] : undefined;
-      return (original as { id?: string } | undefined)?.id ?? [];
-    }),
+  const ids = own.flatMap((event) => [
+    ...(event.longRunningToolIds ?? []),
+    ...Object.keys(event.actions?.requestedToolConfirmations ?? {}),
+    ...listConfirmationRequests(event).flatMap((request) => getConfirmedId(request) ?? []),
   ]);
   return new Set(ids);
 }
 
 /** Runs without a tape began after each prompt, and after each error from which the agent was resumed. */
-function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY): number[] {
+function guessStarts(stored: Step[], firstTape = Number.POSITIVE_INFINITY): number[] {
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
     if (sequence > firstTape) return [];
@@ -77,21 +66,12 @@ function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY
 }
 
 /** Returns the events at the end of a run that the runtime added. Unlike events of the loop, they have no actions. */
-function findEnding(own: StoredEvent[]): StoredEvent[] {
-  const isOfRuntime = ({ event }: StoredEvent) =>
-    event.actions == null && Boolean(event.errorCode || answersCalls(event));
+function findEnding(own: Step[]): Step[] {
+  const isOfRuntime = ({ event }: Step) =>
+    event.actions == null && Boolean(event.errorCode || isMadeBy('tools', event));
   const from = own.findLastIndex((one) => !isOfRuntime(one)) + 1;
   return own.slice(from);
 }
-
-const answersCalls = (event: Event): boolean => getFunctionResponses(event.content).length > 0;
-
-/** True if a model produced the event, not a tool or the loop. */
-export const isOfModel = ({ actions, ...event }: Event): boolean =>
-  !answersCalls(event) &&
-  !isOfAgentHook({ ...event, actions }) &&
-  !actions?.compaction &&
-  !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
 /** An error without a reply of the model; with `empty_answer` the model itself reported the error. */
 export const isFailure = (event: Event): boolean =>
@@ -108,7 +88,7 @@ export function toModelAnswer(event: Event): ModelAnswer {
 }
 
 /** Returns the stored response of each call, by call id. */
-export function getResponses(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {
+export function getResponses(events: Step[]): Map<string, { stored: Step; part: Part }> {
   const parts = events.flatMap((stored) => (stored.event.content?.parts ?? []).map((part) => ({ stored, part })));
   return new Map(
     parts.flatMap((one) => (one.part.functionResponse?.id ? [[one.part.functionResponse.id, one] as const] : [])),
@@ -129,4 +109,67 @@ export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, 
     else delete state[key];
   }
   return Object.assign(state, tape?.payload.values);
+}
+
+export interface ToolRun {
+  id: string;
+  name: string;
+  args: JsonObject;
+}
+
+interface StoredAnswer {
+  stored: Step;
+  part: Part;
+}
+
+export class StoredAnswers {
+  readonly #responses: Map<string, StoredAnswer>;
+  readonly #calls: ToolRun[];
+  /** Ids of the calls whose stored response {@link findLike} has already returned. */
+  readonly #used = new Set<string>();
+  /** Events whose actions were already applied. One event holds the actions of all tool calls of its step. */
+  readonly #acted = new Set<Step>();
+
+  constructor({ events, ending, history }: TapeRun) {
+    this.#responses = getResponses([...events, ...ending]);
+    const all = [...history, ...events.map(({ event }) => event)];
+    this.#calls = all.flatMap((event) =>
+      getFunctionCalls(event.content).flatMap(({ id, name, args }) =>
+        id && this.#responses.has(id) ? [{ id, name: name ?? '', args: args ?? {} }] : [],
+      ),
+    );
+  }
+
+  find(id: string): StoredAnswer | undefined {
+    return this.#responses.get(id);
+  }
+
+  /** Returns the next unused stored response of this tool to the same arguments. */
+  findLike({ id, name, args }: ToolRun): StoredAnswer | undefined {
+    if (this.#responses.has(id)) return this.find(id);
+    const like = this.#calls.find(
+      (call) => call.name === name && !this.#used.has(call.id) && isDeepStrictEqual(call.args, args),
+    );
+    if (!like) return undefined;
+    this.#used.add(like.id);
+    return this.find(like.id);
+  }
+
+  /** A stored event's effects of one tool call, without the loop's own; the first call gets the event's actions. */
+  effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
+    const attachments = cloneJson((part.functionResponse?.parts ?? []) as Part[]);
+    if (this.#acted.has(stored)) return { actions: {}, attachments };
+    this.#acted.add(stored);
+    const { requestedToolConfirmations = {}, skipSummarization, ...actions } = stored.event.actions ?? {};
+    const isConfirmation = Object.keys(requestedToolConfirmations ?? {}).length > 0;
+    const own = requestedToolConfirmations?.[id];
+    return {
+      actions: cloneJson({
+        ...actions,
+        ...(skipSummarization && !isConfirmation ? { skipSummarization } : {}),
+        ...(own === undefined ? {} : { requestedToolConfirmations: { [id]: own } }),
+      }),
+      attachments,
+    };
+  }
 }

@@ -4,17 +4,15 @@ import { invocations, invocationTapes, toolCalls } from '../../platform/db/schem
 import type { Feature } from '../../platform/feature/feature.ts';
 import { invocationPath } from '../../platform/http/operation/parameters.ts';
 import { endUnserved, runBackgroundQueue } from '../background.ts';
-import { endDeadWaiters, endLostInvocations } from '../dead-store.ts';
+import { endDeadWaiters, endLostInvocations, takeOverAll } from '../take-over.ts';
 import { invocationSchema } from '../invocation.ts';
 import { forgetInvocationKeys } from '../invocation-store.ts';
-import { takeOverAll } from '../take-over.ts';
-import { deleteOldPrompts } from '../tape-store.ts';
-import { toolCallSchema } from '../tool-call.ts';
+import { deleteOldPrompts } from '../tape.ts';
+import { toolCallSchema, toolCallOperations } from './tool-calls.ts';
 import { invocationHeaders } from '../wire-request.ts';
 import { harnessInvoke } from './harness-invoke.ts';
 import { type BackgroundContext, invocationOperations } from './invocations.ts';
 import { sessionEventOperations } from './session-events.ts';
-import { toolCallOperations } from './tool-calls.ts';
 import { usageOperations } from './usage.ts';
 
 /** Days for which an agent's unused instruction and tools are stored; later replays cannot tell if they changed. */

@@ -5,7 +5,8 @@ import { sessionNotFound } from '../../core/session.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
+import type { InvocationContext } from '../context.ts';
+import { type InvocationEnd, newInvocationId, toAnswer } from '../request.ts';
 import {
   BUSY_ERRORS,
   disconnectSignal,
@@ -15,7 +16,6 @@ import {
   toInvocationOptions,
 } from '../wire-request.ts';
 import { invoke } from '../invoke.ts';
-import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';
 
 /** An invocation that was stopped while it was queued has the same result as one that was stopped later. */

@@ -9,8 +9,7 @@ import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/
 import { listEventsAfter, listEventTexts } from '../../conversation/sessions/event-store.ts';
 import { eventStream, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
-import { followSession } from '../follow.ts';
-import { formatPosition, parsePosition } from '../open-text.ts';
+import { followSession, formatPosition, parsePosition } from '../follow.ts';
 import { answerOnce } from '../retry.ts';
 import { rewind } from '../rewind.ts';
 import { BUSY_ERRORS, rewindSchema } from '../wire-request.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { isConfirmationRequest } from '../../agent/loop/confirmation.ts';
+import { getConfirmedId, listConfirmationRequests } from '../../agent/loop/script.ts';
 import { toResponse } from '../../agent/loop/tool-answer.ts';
-import { getFunctionCalls, type JsonObject, jsonObject } from '../../core/content.ts';
+import { type JsonObject, jsonObject } from '../../core/content.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
@@ -10,10 +10,42 @@ import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor
 import { area } from '../../platform/http/operation/area.ts';
 import { toolCallPath, userPath } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
-import { toolCallSchema, TOOL_CALL_EXAMPLE } from '../tool-call.ts';
 import { listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../tool-call-store.ts';
 import { toPerson } from '../waits/task-routes.ts';
 import { changeTask, findTaskOfCall, TASKS_TOPIC } from '../waits/task-store.ts';
+import { EFFECTS } from '../../agent/definition/tool.ts';
+
+export const toolCallSchema = z
+  .looseObject({
+    operationId: z.string().describe('Names the call to who carries it out; every attempt has the same.'),
+    callId: z.string().describe('Id of the function call in its event.'),
+    sessionId: z.string().describe('The session.'),
+    invocationId: z.string().describe('The invocation.'),
+    tool: z.string().describe('Name of the tool.'),
+    effect: z
+      .enum([...EFFECTS, 'transactional'])
+      .describe('What a second run would do: nothing, nothing more, all of it again; `transactional`: there is none.'),
+    state: z
+      .enum(['started', 'done', 'unknown', 'settled'])
+      .describe('`unknown`: it may have acted. `settled`: a check or a person has said what became of it.'),
+    attempt: z.int().describe('How often it was begun.'),
+    createTime: z.number().describe('When it was begun, Unix seconds.'),
+    updateTime: z.number().describe('Last change, Unix seconds.'),
+  })
+  .describe('A call of a tool, as the ledger has it.');
+
+export const TOOL_CALL_EXAMPLE = {
+  operationId: '5d0c1f3a-6f7e-8b21-8c44-9a3f0e1d2b6c',
+  callId: 'call-1',
+  sessionId: 's1',
+  invocationId: 'e-0c2f',
+  tool: 'charge',
+  effect: 'once',
+  state: 'unknown',
+  attempt: 1,
+  createTime: 1_767_225_600.25,
+  updateTime: 1_767_225_615.5,
+} satisfies z.input<typeof toolCallSchema>;
 
 const room = area<InvocationContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });
 
@@ -115,11 +147,8 @@ async function findQuestion(
   { invocationId, callId }: ToolCallRow,
 ): Promise<string | undefined> {
   const events = await listInvocationEvents(tx, key, invocationId);
-  const questions = events.filter(isConfirmationRequest).flatMap(({ content }) => getFunctionCalls(content));
-  const question = questions.findLast(
-    ({ args }) => (args?.['originalFunctionCall'] as { id?: string } | undefined)?.id === callId,
-  );
-  return question?.id ?? undefined;
+  const questions = events.flatMap((event) => listConfirmationRequests(event));
+  return questions.findLast((question) => getConfirmedId(question) === callId)?.id ?? undefined;
 }
 
 export const toolCallOperations = [listToolCalls, settleToolCall];

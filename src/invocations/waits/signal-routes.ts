@@ -5,7 +5,7 @@ import { answerRefusal, ConflictError, type NotFoundError } from '../../core/err
 import type { SessionKey } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { signalPath, tokenPath } from '../../platform/http/operation/parameters.ts';
-import { signal, SYSTEM } from './deliver.ts';
+import { signal, SYSTEM } from './wake.ts';
 import { findTaskByToken, findWaitingTask, keepSignal } from './signal-store.ts';
 import { MAX_WAIT_SECONDS } from './task.ts';
 import { tasks, type TaskContext, toPerson } from './task-routes.ts';

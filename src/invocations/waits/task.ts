@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { OpenWait } from '../../agent/loop/call-ledger.ts';
-import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { InvalidError, TooLargeError } from '../../core/errors.ts';
 import { strictObject } from '../../core/members.ts';

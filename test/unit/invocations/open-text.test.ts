@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Delta } from '../../../src/conversation/sessions/delta-store.ts';
-import { OpenText } from '../../../src/invocations/open-text.ts';
+import { OpenText } from '../../../src/invocations/follow.ts';
 
 const upTo = (last: number): Delta[] =>
   Array.from({ length: last }, (_, place) => ({ number: place + 1, text: `word ${place + 1}`, eventId: 'e1' }));

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createSecrets } from '../../../src/platform/secrets.ts';
-import { readStoredRequest, toQueuedRequest } from '../../../src/invocations/stored-request.ts';
+import { readStoredRequest, toQueuedRequest } from '../../../src/invocations/request.ts';
 
 const place = ['a', 'u', 's', 'e-1'];
 const named = { key: { appName: 'a', userId: 'u', sessionId: 's' }, invocationId: 'e-1' };

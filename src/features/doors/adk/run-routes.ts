@@ -17,7 +17,7 @@ import {
   toInvocation,
   toInvocationOptions,
 } from '../../../invocations/wire-request.ts';
-import { parsePosition } from '../../../invocations/open-text.ts';
+import { parsePosition } from '../../../invocations/follow.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };

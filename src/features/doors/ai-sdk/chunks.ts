@@ -1,4 +1,5 @@
-import { CONFIRMATION_CALL, isConfirmed } from '../../../agent/loop/confirmation.ts';
+import { isConfirmed } from '../../../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../../core/names.ts';
 import {
   type FunctionResponse,
   getFunctionResponses,

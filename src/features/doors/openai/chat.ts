@@ -5,7 +5,7 @@ import { type Event, withoutRewound } from '../../../core/event.ts';
 import { HandedOverError, SessionExistsError } from '../../../core/errors.ts';
 import { identifierSchema, type SessionKey } from '../../../core/session.ts';
 import type { Answer } from '../../../platform/http/operation/operation.ts';
-import type { InvocationEnd } from '../../../invocations/context.ts';
+import type { InvocationEnd } from '../../../invocations/request.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { sendEvents, toRun, type TurnRequest } from '../door.ts';

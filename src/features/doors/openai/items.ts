@@ -1,5 +1,5 @@
 import type { ResponseInputContent, ResponseItem } from 'openai/resources/responses/responses';
-import { CONFIRMATION_CALL } from '../../../agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../../core/names.ts';
 import { readDataUrl } from '../../../core/base64.ts';
 import { type FunctionCall, getFunctionCalls, getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import type { Event, NewEvent } from '../../../core/event.ts';

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { AgentNode, ServerTools } from '../../../agent/definition/agent.ts';
+import type { ServerTools } from '../../../agent/definition/agent.ts';
+import { type AgentNode, runsUnattended, type Tool } from '../../../agent/definition/tool.ts';
 import type { Model, ModelAnswer } from '../../../agent/definition/model.ts';
-import { runsUnattended, type Tool } from '../../../agent/definition/tool.ts';
 import { AgentError } from '../../../core/errors.ts';
 import { type Content, getFunctionResponses, type JsonObject, getParts } from '../../../core/content.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';

@@ -4,12 +4,8 @@ import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeR
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
-import {
-  type InvocationContext,
-  type InvocationEnd,
-  type InvocationRequest,
-  newInvocationId,
-} from '../../../invocations/context.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { type InvocationEnd, type InvocationRequest, newInvocationId } from '../../../invocations/request.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { findAgent } from '../../../invocations/session-claim.ts';
 import { invoke } from '../../../invocations/invoke.ts';

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { AgentNode, PreparedAgent } from '../../../../src/agent/definition/agent.ts';
+import type { PreparedAgent } from '../../../../src/agent/definition/agent.ts';
+import type { AgentNode } from '../../../../src/agent/definition/tool.ts';
 import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { agentTool } from '../../../../src/agent/loop/agent-tree.ts';
 import { exitLoop } from '../../../../src/agent/tools/registry.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
 import type { Hooks } from '../../../../src/agent/definition/hooks.ts';
 import { toOutputSchema } from '../../../../src/agent/definition/output-schema.ts';
-import { StoredSteps } from '../../../../src/agent/loop/stored-steps.ts';
+import { Script } from '../../../../src/agent/loop/script.ts';
 import { type Content, getFunctionResponses } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
@@ -160,15 +160,15 @@ test('a run that goes on takes what hooks did, and runs none of them again', asy
     },
   });
   const first = await run([CALL, text('done')], [hooks]);
-  const steps = first.events.map((event, index) => ({ event, sequence: index + 2 }));
+  const steps = first.events.map((event, index) => ({ event, place: index + 1, sequence: index + 2 }));
   expect(steps).toHaveLength(3);
   for (const [count, left] of [
     [1, ['beforeModel', 'afterModel', 'afterAgent']],
     [3, ['beforeModel', 'afterModel', 'afterAgent']],
   ] as const) {
     order.length = 0;
-    const stored = new StoredSteps(steps.slice(0, count), [userEvent('go')]);
-    const { end } = await run([text('done')], [hooks], { stored });
+    const script = new Script(steps.slice(0, count), [userEvent('go')]);
+    const { end } = await run([text('done')], [hooks], { script });
     expect([count, end.error, order]).toEqual([count, undefined, left.map((kind) => `h.${kind}`)]);
   }
 });

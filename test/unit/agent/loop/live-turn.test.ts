@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { LiveConnection, LiveInput, LiveMessage } from '../../../../src/agent/definition/live.ts';
+import type { LiveConnection, LiveInput, LiveMessage } from '../../../../src/agent/definition/model.ts';
 import { LiveAudio } from '../../../../src/agent/loop/live-audio.ts';
 import { runLiveTurn } from '../../../../src/agent/loop/live-turn.ts';
 import { AgentError } from '../../../../src/core/errors.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { toOutputSchema } from '../../../../src/agent/definition/output-schema.ts';
-import { StoredSteps } from '../../../../src/agent/loop/stored-steps.ts';
+import { Script } from '../../../../src/agent/loop/script.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, type ScriptedAnswer, scriptedModel } from '../../../support/scripted-model.ts';
 
@@ -77,12 +77,12 @@ test('refinements of a zod schema count, in their words', async () => {
 
 test('a run that goes on takes what was asked for again, and counts it among the repairs', async () => {
   const first = await run([text('a'), text('b'), text('c')]);
-  const steps = first.events.map((event, index) => ({ event, sequence: index + 2 }));
-  const stored = new StoredSteps(steps, [userEvent('go')]);
-  const { model, end } = await run([text('still not')], {}, { stored });
+  const steps = first.events.map((event, index) => ({ event, place: index + 1, sequence: index + 2 }));
+  const script = new Script(steps, [userEvent('go')]);
+  const { model, end } = await run([text('still not')], {}, { script });
   expect(model.requests).toHaveLength(1);
   expect(end.error?.code).toBe('invalid_output');
-  const again = await run([text(GOOD)], {}, { stored: new StoredSteps(steps.slice(0, 1), [userEvent('go')]) });
+  const again = await run([text(GOOD)], {}, { script: new Script(steps.slice(0, 1), [userEvent('go')]) });
   expect([again.model.requests.length, again.end.value]).toEqual([1, { n: 7 }]);
 });
 

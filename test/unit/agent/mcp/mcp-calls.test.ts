@@ -1,7 +1,7 @@
 import { Writable } from 'node:stream';
 import { afterEach, describe, expect, test } from 'vitest';
 import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
-import { CONFIRMATION_CALL } from '../../../../src/agent/loop/confirmation.ts';
+import { CONFIRMATION_CALL } from '../../../../src/core/names.ts';
 import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../../../src/core/content.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { createLog } from '../../../../src/platform/log.ts';

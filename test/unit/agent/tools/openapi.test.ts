@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { OpenApiSource } from '../../../../src/agent/definition/agent.ts';
-import type { UserCredentials } from '../../../../src/agent/definition/credentials.ts';
+import type { UserCredentials } from '../../../../src/agent/definition/services.ts';
 import type { ToolContext } from '../../../../src/agent/definition/tool.ts';
 import { finishConsent } from '../../../../src/agent/mcp/mcp-consent.ts';
 import { openApiTools } from '../../../../src/agent/tools/openapi.ts';

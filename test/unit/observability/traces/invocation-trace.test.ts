@@ -1,7 +1,8 @@
 import type { RunInput } from '../../../../src/agent/loop/run.ts';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { expect, test } from 'vitest';
-import type { AgentNode, PreparedAgent } from '../../../../src/agent/definition/agent.ts';
+import type { PreparedAgent } from '../../../../src/agent/definition/agent.ts';
+import type { AgentNode } from '../../../../src/agent/definition/tool.ts';
 import { InvocationTrace } from '../../../../src/observability/traces/invocation-trace.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';

@@ -1,0 +1,263 @@
+import { z } from 'zod';
+import type { AgentOverrides, McpServer, PreparedAgent } from '../agent/definition/agent.ts';
+import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
+import type { RunEnd, RunInput } from '../agent/loop/run.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
+import type { StoredEvent } from '../conversation/sessions/append-store.ts';
+import { type Content, contentSchema, type JsonObject } from '../core/content.ts';
+import { emptyActions, type Event, type NewEvent } from '../core/event.ts';
+import { onlyTemporary, type SessionKey } from '../core/session.ts';
+import { currentContext, type RequestContext } from '../platform/context.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import type { BusyPolicy, Invocation, InvocationError } from './invocation.ts';
+import type { JobStep } from './lock-store.ts';
+
+export const newInvocationId = ({ newId }: { newId: () => string }): string => `e-${newId()}`;
+
+export interface InvocationRequest {
+  key: SessionKey;
+  /** A new id; with `resumes`, the id of an ended invocation to resume. */
+  invocationId: string;
+  resumes?: boolean;
+  /** The user's message; `undefined` only if the request resumes an invocation. */
+  content: Content | undefined;
+  /** State changes that are merged into the session state together with the user's event. */
+  stateDelta?: JsonObject | undefined;
+  customMetadata?: JsonObject | undefined;
+  overrides: AgentOverrides;
+  /** True: create the session if it is absent. `new`: create the session, and fail if it exists. */
+  createSession: boolean | 'new';
+  /** If true, the listener also receives partial events. */
+  streaming: boolean;
+  /** A text turn of a live session: its events name no node, and its last event reports the end of the turn. */
+  isLive?: boolean | undefined;
+  busyPolicy?: BusyPolicy | undefined;
+  /** The `Idempotency-Key` of the request and the hash of its content. */
+  idempotency?: IdempotentRequest | undefined;
+  /** Address of a webhook that the user has registered. The webhook receives the result of the invocation. */
+  webhookUrl?: string | undefined;
+  /** The job of which the invocation is a step. The process of the job keeps it; if that dies, the end makes it due. */
+  job?: JobStep | undefined;
+  /** Format of the result that is stored for retries. Absent: a retry's result is built from the stored events. */
+  answer?: AnswerKind | undefined;
+  /**
+   * Set only if the invocation is resumed after its process died. `sequence`: the session's last sequence when the
+   * invocation began. The other members: time, model calls and tool calls that the invocation has used since then.
+   */
+  recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
+  /** True if no client waits for the result: at shutdown the invocation is handed over before its next step. */
+  inBackground?: boolean;
+  /** True: an exhausted budget pauses the invocation until the budget is raised. False: it ends the invocation. */
+  waitsForBudget?: boolean | undefined;
+  /** True for a run of a cronjob, which its limit of time calls a run. */
+  isRun?: boolean | undefined;
+  /** Aborts the invocation, for instance when its client has disconnected. */
+  signal?: AbortSignal | undefined;
+  /** Called with each piece of streamed text after the text was stored. */
+  onDelta?: EventListener;
+  /** Called with the user event if it is stored after the claim, because the request was uncertain. */
+  onPrompt?: EventListener;
+  /** Called when the invocation has its database row: it is queued or has begun. */
+  onAccepted?: () => void;
+  /** An agent that the caller has prepared and will close. Absent: the invocation prepares an agent and closes it. */
+  prepared?: PreparedAgent;
+  /** The loop that produces the events. Default: `runAgent`, which calls models and tools. */
+  steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
+}
+
+export interface InvocationEnd {
+  output: string;
+  error: InvocationError | undefined;
+  paused?: boolean;
+  /** The model's structured output, validated against the agent's output schema. */
+  value?: unknown;
+  /** The invocation as it was stored. Absent if the answer to that write was lost. */
+  invocation?: Invocation;
+}
+
+/** An event for a client, with its JSON text. */
+export interface EventFrame {
+  text: string;
+  event: Event;
+  /** Sequence of a stored event, or of the event before a stored delta; `undefined` if nothing is stored. */
+  sequence: number | undefined;
+  /** Number of the last delta, up to this frame, whose complete event is not stored yet. */
+  delta?: number | undefined;
+}
+
+/** Called with each event of the agent. Complete events are passed after they were stored, partial events at once. */
+export type EventListener = (frame: EventFrame) => void;
+
+/** Passes stored events to a listener, if there is one. `delta` has the same meaning as {@link EventFrame.delta}. */
+export function notifyListener(
+  listener: EventListener | undefined,
+  stored: StoredEvent[],
+  events: NewEvent[],
+  delta?: number,
+): void {
+  if (!listener) return;
+  for (const [position, { sequence, text }] of stored.entries()) {
+    const event = events[position];
+    if (event) listener({ text, event, sequence, delta });
+  }
+}
+
+/** Returns the user events that are stored together with the claim of the session. */
+export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
+  isUncertain(request) ? [] : toUserEvents(request, newId);
+
+/**
+ * True if the request overrides tools, skills, the model or the output schema, which may turn out invalid only when the
+ * agent is prepared. The user event of such a request is stored with the first event of the agent. An invalid request
+ * thus leaves no prompt in the session, which its correction would repeat.
+ */
+export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
+  tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
+
+/** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
+export function toUserEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
+  const { invocationId, content, stateDelta } = request;
+  if (!content && !stateDelta) return [];
+  const event: NewEvent = {
+    id: newId(),
+    invocationId,
+    author: 'user',
+    nodeInfo: { path: '' },
+    ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
+    actions: { ...emptyActions(), stateDelta: stateDelta ?? {} },
+  };
+  return [event];
+}
+
+/** Adds the request's `customMetadata`. In a live session also removes the node from the event, as ADK does. */
+export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: NewEvent): NewEvent => ({
+  ...event,
+  ...(isLive && { nodeInfo: { path: '' } }),
+  ...(customMetadata && { customMetadata: { ...customMetadata, ...event.customMetadata } }),
+});
+
+/**
+ * Error in the stored result of a paused invocation: callers take a null `error` for success and would wait for ever.
+ */
+const WAITS_FOR_A_PERSON =
+  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
+
+/** Builds the result that is stored for retries when an invocation ends. */
+export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {
+  if (kind.kind === 'output') return output;
+  const { harnessName: harness_name, overwrite } = kind;
+  const why = error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null);
+  const structured = value === undefined ? {} : { structured_output: value };
+  return JSON.stringify({ harness_name, overwrite, output, ...structured, error: why });
+}
+
+/** Version of stored requests: one in another version ends with an error instead of being misread. */
+const VERSION = 1;
+
+/** Reasons why a request cannot be resumed, as ends of sentences. */
+const MADE_HERE = 'it answers in a live conversation with sound, or with stored answers, which no other can go on with';
+const HAS_CREDENTIALS = 'its MCP servers have credentials, which are not stored';
+const UNREADABLE = 'its request was stored by another version and cannot be read';
+const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
+
+const object = z.record(z.string(), z.unknown());
+
+/** Authenticated context of the encrypted secrets, so that they can be decrypted for this invocation only. */
+const toPlace = ({
+  key: { appName, userId, sessionId },
+  invocationId,
+}: Pick<InvocationRequest, 'key' | 'invocationId'>): string[] => [appName, userId, sessionId, invocationId];
+
+/** A request as it is stored in the invocation's row, for the process that begins or resumes the invocation. */
+const storedRequestSchema = z.object({
+  version: z.literal(VERSION),
+  content: contentSchema.optional(),
+  stateDelta: object.optional(),
+  customMetadata: object.optional(),
+  overrides: z.custom<AgentOverrides>((value) => object.safeParse(value).success),
+  streaming: z.boolean(),
+  isLive: z.boolean().optional(),
+  waitsForBudget: z.boolean().optional(),
+  isRun: z.boolean().optional(),
+  answer: z
+    .discriminatedUnion('kind', [
+      z.object({ kind: z.literal('harness'), harnessName: z.string(), overwrite: z.boolean() }),
+      z.object({ kind: z.literal('output') }),
+    ])
+    .optional(),
+  /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */
+  harness: z.custom<z.output<typeof harnessOverridesSchema> | null>().optional(),
+  /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */
+  secrets: z.string().optional(),
+  /** The user to whose rows the database restricts the request. */
+  userId: z.string().optional(),
+  /** Id of the API key that made the request. */
+  keyId: z.string().optional(),
+  callerTrace: z.string().optional(),
+  /** Added by the claim: last sequence and counters when the run began, and the time spent since then. */
+  began: z
+    .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
+    .optional(),
+});
+
+const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overrides: {}, streaming: false };
+
+/** What the session and the invocation contained when a run began. */
+export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began']>;
+
+/** Format of the result that is stored with an invocation. */
+export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
+
+/** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
+export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
+  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer } = request;
+  const { userId, keyId, callerTrace } = currentContext();
+  const caller = { userId, keyId, callerTrace };
+  const members = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, ...caller };
+  const { mcpServers, ...overrides } = request.overrides;
+  if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...members, overrides: request.overrides };
+  if (!secrets.canSeal) return undefined;
+  return {
+    version: VERSION,
+    ...members,
+    overrides,
+    secrets: secrets.seal(JSON.stringify(mcpServers), toPlace(request)),
+  };
+}
+
+/**
+ * Returns the members of a request that another process needs to resume the invocation, without the members that the
+ * claim stores as an event. If the invocation cannot be resumed, `endsBecause` contains the reason.
+ */
+export function toClaimedRequest(
+  request: InvocationRequest,
+  secrets: Secrets,
+  whole = toQueuedRequest(request, secrets),
+): JsonObject {
+  if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
+  if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS };
+  if (isUncertain(request)) return whole;
+  return { ...whole, content: undefined, stateDelta: onlyTemporary(request.stateDelta) };
+}
+
+function hasCredential({ url, headers = {} }: McpServer): boolean {
+  const { username, password, search } = URL.parse(url ?? '') ?? {};
+  return Object.keys(headers).length > 0 || Boolean(username || password || search);
+}
+
+/** `refusal` is the reason why the request cannot run in this process, as the end of a sentence. */
+export function readStoredRequest(
+  stored: unknown,
+  secrets: Secrets,
+  place: Pick<InvocationRequest, 'key' | 'invocationId'>,
+) {
+  const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
+  const { version: _, content, harness, secrets: sealed, userId, keyId, callerTrace, began, ...members } = data;
+  const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
+  const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
+  const requestContext: RequestContext = { userId, keyId, callerTrace };
+  const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
+  const overrides = { ...toAgentOverrides(harness), ...data.overrides, ...servers };
+  const request = { ...members, content, overrides };
+  return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
+}
