@@ -19,8 +19,8 @@ begin
   -- Functions called by triggers and user statements, before any trigger: Citus propagates only what is created later.
   for called in
     select p.oid from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace
-      and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
+      and 'function ' || p.proname in (select made.name from agent_runtime_repeatables made)
       and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
     -- In order of creation, because functions called by a SQL function must exist before it.
     order by p.oid
@@ -62,7 +62,7 @@ begin
   -- Whole calls are routed to the user's node, where they are one statement and commit in one phase.
   for called in
     select p.oid from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace
+    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
       and p.proname in ('append_deltas', 'append_events', 'change_task', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
                         'keep_calls', 'keep_signal', 'renew_reservation', 'reserve_budget', 'spend_budget', 'wake_task')
       and not exists (select from pg_catalog.pg_dist_object o
@@ -73,9 +73,9 @@ begin
   -- On other nodes the search_path lacks a custom schema.
   for called in
     select p.oid from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace and current_schema() <> 'public'
+    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema()) and current_schema() <> 'public'
       and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
-      and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+      and 'function ' || p.proname in (select name from agent_runtime_repeatables)
   loop
     execute format('alter function %s set search_path = %I', called, current_schema());
   end loop;

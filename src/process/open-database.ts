@@ -4,6 +4,7 @@ import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from './config.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
+import { REFUSED_ON_CLUSTER } from '../platform/db/cluster.ts';
 import { type DatabaseAddress, listServers, shownAddress } from '../platform/db/connection.ts';
 import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
@@ -170,11 +171,7 @@ async function findRowSecurity(
     application_name: 'agent-runtime roles',
     ...connecting,
   });
-  if (isOnCluster && config.WEBHOOKS) {
-    throw new ConfigError(
-      'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
-    );
-  }
+  if (isOnCluster && config.WEBHOOKS) throw new ConfigError(REFUSED_ON_CLUSTER.webhooks);
   if (isOnCluster) log.warn('row-level security is void: the database is a cluster, whose other nodes know no user');
   else if (isVoid) {
     log.warn(

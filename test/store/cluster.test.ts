@@ -6,7 +6,7 @@ import { listArtifactNames } from '../../src/conversation/artifacts/artifact-sto
 import { saveBudget } from '../../src/conversation/budgets/budget-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
-import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distribute.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/cluster.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import type { ScoredCase } from '../../src/features/evals/scoring/score.ts';
 import { saveSessionScore } from '../../src/features/evals/scoring/session-score-store.ts';

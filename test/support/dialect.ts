@@ -1,4 +1,4 @@
-import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distribute.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/cluster.ts';
 
 /** A pattern for what a statement may not have there; `within` narrows the looks to parts of the text. */
 interface Rule {

@@ -33,3 +33,24 @@ begin
   from budget_reservations r where r.app_name = p_app and r.expire_time > statement_timestamp();
 end $$;
 comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
+
+-- Without the lookups of one value after the other, which would each ask all nodes.
+create or replace function list_user_apps(p_tables text[], p_user text) returns setof text language plpgsql stable as $$
+declare
+  v_table text;
+begin
+  foreach v_table in array p_tables loop
+    return query execute format('select distinct app_name from %I where user_id = $1', v_table) using p_user;
+  end loop;
+end $$;
+comment on function list_user_apps is 'Returns the applications in whose tables a user has rows.';
+create or replace function list_app_users(p_tables text[], p_app text, p_after text, p_limit integer) returns setof text
+language plpgsql stable as $$
+begin
+  return query execute format('select id from (%s) users order by id limit $3', (
+    select string_agg(
+      format('(select distinct user_id as id from %I where app_name = $1 and user_id > $2 order by 1 limit $3)', name), ' union ')
+    from unnest(p_tables) name))
+  using p_app, p_after, p_limit;
+end $$;
+comment on function list_app_users is 'Returns the users with rows in an application''s tables, by id.';

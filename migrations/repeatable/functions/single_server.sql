@@ -1,5 +1,5 @@
--- What one server does and a cluster cannot: totals over all users, the outbox of webhooks, jobs of scores. On Citus
--- migrations/citus/functions/single_server.sql stands in for this file.
+-- What one server does and a cluster cannot: totals over all users, the outbox of webhooks, jobs of scores, lists of
+-- users by recursion. On Citus migrations/citus/functions/single_server.sql stands in for this file.
 
 -- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % of the budget are used, once per period and level. If
 -- one call passes several levels, only the highest is reported. SECURITY DEFINER, because the webhook belongs to
@@ -147,3 +147,43 @@ begin
     order by r.id) due;
 end $$;
 comment on function add_score_jobs is 'Adds the jobs of an ended invocation''s scores, by the application''s rules.';
+
+-- list_user_apps: applications in whose tables a user has rows, repeatedly if in several tables. Index lookups only: the
+-- keys of these tables begin with application and user, and there are few applications.
+create or replace function list_user_apps(p_tables text[], p_user text) returns setof text language plpgsql stable as $$
+declare
+  v_table text;
+  v_app text;
+  v_has boolean;
+begin
+  foreach v_table in array p_tables loop
+    v_app := '';  -- no application has an empty name
+    loop
+      execute format('select min(app_name) from %I where app_name > $1', v_table) into v_app using v_app;
+      exit when v_app is null;
+      execute format('select exists (select from %I where app_name = $1 and user_id = $2)', v_table) into v_has
+      using v_app, p_user;
+      if v_has then return next v_app; end if;
+    end loop;
+  end loop;
+end $$;
+comment on function list_user_apps is 'Returns the applications in whose tables a user has rows.';
+
+-- list_app_users: users with rows in an application's tables, after p_after, by id. An index lookup per table and user,
+-- however many rows a user has.
+create or replace function list_app_users(p_tables text[], p_app text, p_after text, p_limit integer) returns setof text
+language plpgsql stable as $$
+begin
+  return query execute format(
+    $query$
+      with recursive users(id, place) as (
+        select $2 collate "C", 0
+        union all
+        select least(%s), users.place + 1 from users where users.id is not null and users.place < $3)
+      select id from users where place > 0 and id is not null
+    $query$, (
+      select string_agg(format('(select min(user_id) from %I where app_name = $1 and user_id > users.id)', name), ', ')
+      from unnest(p_tables) name))
+  using p_app, p_after, p_limit;
+end $$;
+comment on function list_app_users is 'Returns the users with rows in an application''s tables, by id.';

@@ -1,4 +1,4 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { sql } from 'drizzle-orm';
 import { z } from 'zod';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -7,11 +7,10 @@ import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import type { UserTable } from '../../platform/feature/feature.ts';
-import { type PlacedTable, placeTables } from './user-tables.ts';
+import { toNames } from './user-tables.ts';
 
 /** Tables whose primary key starts with application and user, because in these an index finds the next user. */
-const withIndex = (tables: readonly UserTable[]) =>
-  placeTables(tables).filter(({ table }) => getKey(table)[1]?.name === 'user_id');
+const withIndex = (tables: readonly UserTable[]) => tables.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
 /** A constant time for this list's cursors: every cursor has a time, but this list is sorted by id alone. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
@@ -21,30 +20,14 @@ const NO_USER = '\u001f';
 /** Lists the ids of users with any data in an application, sorted by code point, after the id `after`. */
 async function findUsers(
   db: Database,
-  tables: readonly PlacedTable[],
+  tables: readonly UserTable[],
   appName: string,
   limit: number,
   after: string,
 ): Promise<string[]> {
-  // On a Citus cluster all rows of these users are read, because Citus refuses recursive queries.
-  const ending = db.isOnCluster ? sql`group by 1 order by 1 limit ${limit}` : sql`order by 1 limit 1`;
-  const nextIn = (place: SQL, separator: SQL) =>
-    sql.join(
-      tables.map(({ table, columns: { appName: app, userId } }) => {
-        return sql`(select ${userId} as id from ${table} where ${app} = ${appName} and ${userId} > ${place} ${ending})`;
-      }),
-      separator,
-    );
-  const page = db.isOnCluster
-    ? sql`select id from (${nextIn(sql`${after}`, sql` union `)}) users order by id limit ${limit}`
-    : sql`
-    with recursive users as (
-      select least(${nextIn(sql`${after}`, sql`, `)}) as id, 1 as place
-      union all
-      select least(${nextIn(sql`users.id`, sql`, `)}), users.place + 1 from users
-      where users.id is not null and users.place < ${limit})
-    select id from users where id is not null`;
-  const { rows } = await db.execute<{ id: string }>(page);
+  const { rows } = await db.execute<{ id: string }>(
+    sql`select id from list_app_users(${toNames(tables)}, ${appName}, ${after}, ${limit}) id`,
+  );
   return rows.map(({ id }) => id);
 }
 

@@ -121,30 +121,14 @@ export async function insertRows(
   return rowCount ?? 0;
 }
 
-/** A user's applications by name, by index lookups; on Citus, which refuses this recursion, by reading all rows. */
+/** A user's applications by name. */
 export async function listUserApps(db: Database, tables: readonly UserTable[], userId: string): Promise<string[]> {
-  const appNames = new Set<string>();
-  for (const { table, columns } of placeTables(tables)) {
-    const { appName, userId: owner } = columns;
-    if (db.isOnCluster) {
-      const { rows } = await db.execute<{ app: string }>(
-        sql`select distinct ${appName} as app from ${table} where ${owner} = ${userId}`,
-      );
-      for (const { app } of rows) appNames.add(app);
-      continue;
-    }
-    const all = await db.execute<{ app: string }>(sql`
-      with recursive apps as (
-        (select ${appName} as app from ${table} order by ${appName} limit 1)
-        union all
-        select (select ${appName} from ${table} where ${appName} > apps.app order by ${appName} limit 1)
-        from apps where apps.app is not null)
-      select app from apps where app is not null`);
-    const apps = sql.param(all.rows.map(({ app }) => app));
-    const { rows } = await db.execute<{ app: string }>(sql`
-      select app from unnest(${apps}::text[]) app
-      where exists (select from ${table} where ${appName} = app and ${owner} = ${userId})`);
-    for (const { app } of rows) appNames.add(app);
-  }
-  return [...appNames].toSorted();
+  const { rows } = await db.execute<{ app: string }>(
+    sql`select distinct app from list_user_apps(${toNames(tables)}, ${userId}) app`,
+  );
+  return rows.map(({ app }) => app).toSorted();
 }
+
+/** Tables' names as a parameter. */
+export const toNames = (tables: readonly UserTable[]): SQL =>
+  sql`${sql.param(tables.map(({ table }) => getTableName(table)))}::text[]`;

@@ -6,13 +6,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isNewer, VERSION } from '../version.ts';
 import { connect } from './client.ts';
 import type { DatabaseAddress } from './connection.ts';
-import {
-  checkDistributed,
-  distributeTables,
-  isOnCluster,
-  listUndistributed,
-  prepareDistribution,
-} from './distribute.ts';
+import { checkDistributed, distributeTables, isOnCluster, listUndistributed, prepareDistribution } from './cluster.ts';
 import { inMigration, toKnownNames } from './migration-lock.ts';
 import {
   type Applied,

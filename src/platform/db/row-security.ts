@@ -1,7 +1,7 @@
 import { type ClientConfig, escapeLiteral } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
-import { isOnCluster } from './distribute.ts';
+import { isOnCluster } from './cluster.ts';
 import { connect } from './client.ts';
 import { isLimitedRoleReady, LIMITED_ROLE } from './rights.ts';
 

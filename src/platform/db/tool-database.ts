@@ -6,7 +6,7 @@ import { runWith } from '../context.ts';
 import { ServerChoice, sqlState } from './client.ts';
 import { type DatabaseAddress, listServers } from './connection.ts';
 import { type Database, poolOptions, transaction } from './database.ts';
-import { isOnCluster } from './distribute.ts';
+import { isOnCluster, REFUSED_ON_CLUSTER } from './cluster.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import { PrimaryPool } from './pool.ts';
 import { connectionSettings, ownSettings, type PoolOptions } from './pool-options.ts';
@@ -107,10 +107,7 @@ export const checkToolDatabase = (
   config: ClientConfig,
 ): Promise<{ schema: string; excess: string | undefined }> =>
   withConnection(address, config, async (client) => {
-    if (await isOnCluster(client))
-      throw new ConfigError(
-        'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
-      );
+    if (await isOnCluster(client)) throw new ConfigError(REFUSED_ON_CLUSTER.transactionalTools);
     const { rows } = await client.query<ToolDatabaseRow>(FIND, [address.schema, TOOLS_ROLE]);
     const {
       schema = '',

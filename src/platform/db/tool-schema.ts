@@ -3,7 +3,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
-import { isOnCluster } from './distribute.ts';
+import { isOnCluster, REFUSED_ON_CLUSTER } from './cluster.ts';
 import { inMigration, toKnownNames } from './migration-lock.ts';
 import { creating, inTransaction } from './rights.ts';
 import { hasTable, JOURNAL } from './schema-names.ts';
@@ -44,9 +44,7 @@ export async function migrateTools(
   const files = listFiles(directory);
   if (files.length === 0) return [];
   if (await isOnCluster(client))
-    throw new ConfigError(
-      `it is a cluster, where tools have no tables of their own: remove ${toKnownNames(files.map(toName))}`,
-    );
+    throw new ConfigError(`${REFUSED_ON_CLUSTER.toolTables}: remove ${toKnownNames(files.map(toName))}`);
   const own = toToolSchema(schema);
   const pending = findPending(files, (await listApplied(client, own)) ?? []);
   if (applies) await makeToolsRole(client, servingRole);

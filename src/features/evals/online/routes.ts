@@ -1,6 +1,7 @@
 import { ConflictError, InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { findWebhook } from '../../../invocations/webhooks/webhook-store.ts';
+import { REFUSED_ON_CLUSTER } from '../../../platform/db/cluster.ts';
 import { runAsSystem } from '../../../platform/context.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, scoreRulePath } from '../../../platform/http/operation/parameters.ts';
@@ -52,7 +53,7 @@ export const onlineOperations = [
     },
     run: async ({ database, notifications, agents }, { path: { appName, ruleId }, body }) => {
       checkMetricsSize(body.evalMetrics);
-      if (database.db.isOnCluster) throw new ConflictError('There are no rules where the database is a cluster.');
+      if (database.db.isOnCluster) throw new ConflictError(REFUSED_ON_CLUSTER.scoreRules);
       const sent = scoreRuleSchema.parse(withoutKnownNulls(scoreRuleSchema, body));
       checkMetrics(sent.evalMetrics, { own: agents.get(appName)?.evals?.metrics });
       await runAsSystem(async () => {

@@ -33,7 +33,6 @@ const PATIENCE_MS = 60_000;
 
 /** Scores due jobs until the process drains. @returns a promise that settles after the last score */
 export async function runScoreRules(context: EvalContext): Promise<void> {
-  if (context.database.db.isOnCluster) return;
   await runJobs<DueScore>(context, {
     kind: SCORE_JOB,
     appNames: [...context.agents.keys()],

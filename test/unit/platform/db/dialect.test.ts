@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { getTableName, is } from 'drizzle-orm';
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
-import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribute.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/cluster.ts';
 import { isFunctions, readSections } from '../../../../src/platform/db/repeatable.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
 import { MIGRATIONS } from '../../../support/migrations.ts';

@@ -34,6 +34,17 @@ export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
   .toSorted();
 
+/**
+ * What is refused on a cluster, in words for the operator: the statements of a user run on the node that has the user's
+ * rows, and what they would write is on the coordinator or in tables that no node knows.
+ */
+export const REFUSED_ON_CLUSTER = {
+  webhooks: 'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
+  toolTables: 'it is a cluster, where tools have no tables of their own',
+  transactionalTools: 'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
+  scoreRules: 'There are no rules where the database is a cluster.',
+};
+
 const STATEMENTS = new URL('../../../migrations/citus/distribute.sql', import.meta.url);
 
 /** True if the database is the coordinator of a Citus cluster. */
