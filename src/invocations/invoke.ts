@@ -173,8 +173,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const taskAnswers =
       questionIds.length > 0 ? await persist(listAnswers, lease.durationMs) : new Map<string, never>();
     // The tools of confirmed calls run before the first event of this run, so their calls are registered here.
-    for (const { calls } of findConfirmations(conversation, history.runtimeEventIds, taskAnswers))
-      running.handOver.begin(calls);
+    const confirmed = findConfirmations(conversation, history.runtimeEventIds, taskAnswers);
+    for (const { calls } of confirmed) running.handOver.begin(calls);
     // A resumed run records no tape: its first steps ran elsewhere, and a replay would report them as missing.
     running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
     const steps = answer({
@@ -183,7 +183,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       invocationId,
       history: conversation,
       runtimeEventIds: history.runtimeEventIds,
-      taskAnswers,
+      confirmed,
       state,
       signal: AbortSignal.any([signal, running.limitReached.signal]),
       endTime: running.endTime,

@@ -1,4 +1,5 @@
-import type { RunEnd, RunInput } from '../../src/agent/loop/run.ts';
+import { findConfirmations } from '../../src/agent/loop/confirmation.ts';
+import type { RunEnd, RunInput, TaskAnswers } from '../../src/agent/loop/run.ts';
 import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
 import { runAgent } from '../../src/agent/loop/run-agent.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -58,7 +59,10 @@ export const userEvent = (text: string, more: Event = {}): Event => ({
 });
 
 /** An input whose ids count up (`id-1`, `id-2` …) and whose user said "go". */
-export function runInput(members: Partial<RunInput> = {}): RunInput {
+export function runInput({
+  taskAnswers,
+  ...members
+}: Partial<RunInput> & { taskAnswers?: TaskAnswers } = {}): RunInput {
   let ids = 0;
   const asked = members.history?.flatMap(({ invocationId, content }) =>
     getFunctionCalls(content).map(({ id }) => [id ?? '', invocationId ?? ''] as const),
@@ -68,14 +72,17 @@ export function runInput(members: Partial<RunInput> = {}): RunInput {
     const response = said.findLast((each) => each.id === id)?.response;
     return response ? [[id, { invocationId, response }] as const] : [];
   });
+  // What was answered closed its task, and what agents said was made by the runtime, unless a test says otherwise.
+  const { history = [userEvent('go')] } = members;
+  const ownIds = history.flatMap(({ author, id }) => (author === 'user' || !id ? [] : [id]));
+  const { runtimeEventIds = new Set(ownIds) } = members;
   return {
     agent: agent(),
     session: { appName: 'app', userId: 'user', sessionId: 'session' },
     invocationId: 'inv-1',
-    history: [userEvent('go')],
-    // What was answered closed its task, and what agents said was made by the runtime, unless a test says otherwise.
-    taskAnswers: new Map(given),
-    runtimeEventIds: new Set(members.history?.flatMap(({ author, id }) => (author === 'user' || !id ? [] : [id]))),
+    history,
+    confirmed: findConfirmations(history, runtimeEventIds, taskAnswers ?? new Map(given)),
+    runtimeEventIds,
     state: {},
     signal: new AbortController().signal,
     streaming: false,

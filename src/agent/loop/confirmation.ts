@@ -2,19 +2,11 @@ import { getFunctionResponses, type FunctionResponse, type JsonObject } from '..
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { Confirmation } from '../definition/tool.ts';
 import type { OpenCall } from './call-ledger.ts';
-import type { TaskAnswers } from './run.ts';
+import type { ConfirmedCalls, TaskAnswers } from './run.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { listConfirmationRequests } from './script.ts';
 import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { cloneJson, parseExactJson } from '../../core/exact-json.ts';
-
-/** Tool calls on which a person has decided, and the agent that made them. */
-export interface ConfirmedCalls {
-  agentName: string;
-  branch: string | undefined;
-  calls: OpenCall[];
-  decisions: Map<string, boolean>;
-}
 
 /** Makes one long-running function call per tool call that needs a confirmation; `undefined` if none does. */
 export function toConfirmationRequest(

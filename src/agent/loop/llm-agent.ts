@@ -1,5 +1,5 @@
 import { runInTrace } from '../../platform/context.ts';
-import type { ObservedStep } from './run.ts';
+import type { ConfirmedCalls, ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
@@ -8,7 +8,7 @@ import { beginRemoteCall, type RemoteCall, beginWith, findTool, noteWaits, toOpe
 import { callWithFallbacks, type ModelNotes, noteTry, withNotes } from './call-model.ts';
 import type { Decisions, OpenCall } from './call-ledger.ts';
 import { callTools, withError } from './call-tools.ts';
-import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
+import { toConfirmationRequest } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { guardRequest } from './guard.ts';
 import { type InstructionPiece, renderPieces } from './instruction.ts';

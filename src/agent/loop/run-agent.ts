@@ -7,7 +7,6 @@ import type { OpenCall } from './call-ledger.ts';
 import { mergeActions, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
 import { hookAgent, isAnswer } from './hooks.ts';
-import { type ConfirmedCalls, findConfirmations } from './confirmation.ts';
 import {
   type AgentTurn,
   deriveId,
@@ -19,7 +18,7 @@ import {
   type Steps,
 } from './invocation-state.ts';
 import { runLlmAgent } from './llm-agent.ts';
-import type { ParentCall, RunEnd, RunInput } from './run.ts';
+import type { ConfirmedCalls, ParentCall, RunEnd, RunInput } from './run.ts';
 
 /**
  * Runs one invocation. The consumer stores each complete event before it requests the next one; therefore a function
@@ -45,8 +44,7 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, script, runtimeEventIds, taskAnswers, signal } = invocation.input;
-  const confirmed = findConfirmations(history, runtimeEventIds, taskAnswers);
+  const { agent: root, history, script, confirmed, signal } = invocation.input;
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };

@@ -7,7 +7,7 @@ import type { PreparedAgent } from '../definition/agent.ts';
 import type { AgentNode } from '../definition/tool.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/services.ts';
-import type { CallLedger, Transact } from './call-ledger.ts';
+import type { CallLedger, OpenCall, Transact } from './call-ledger.ts';
 import type { Script } from './script.ts';
 
 export interface RunInput {
@@ -28,8 +28,8 @@ export interface RunInput {
   used?: UsedSoFar;
   /** Ids of the events that the runtime made. A confirmation request counts only in such an event. */
   runtimeEventIds: ReadonlySet<string>;
-  /** People's replies that closed the tasks to which the last event responds. Only such a reply approves a call. */
-  taskAnswers: TaskAnswers;
+  /** Tool calls on which the last event decides (`findConfirmations`): they are run or refused before all else. */
+  confirmed: ConfirmedCalls[];
   /** State of the session, the user and the application, merged, at the invocation's start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason: cancelled, interrupted, or over the time limit. */
@@ -68,6 +68,14 @@ export interface ParentCall {
   /** Stored data by the operation id of the remote agent's call. */
   kept: JsonObject;
   keep(kept: JsonObject): Promise<void>;
+}
+
+/** Tool calls on which a person has decided, and the agent that made them. */
+export interface ConfirmedCalls {
+  agentName: string;
+  branch: string | undefined;
+  calls: OpenCall[];
+  decisions: Map<string, boolean>;
 }
 
 /** A person's reply that closed a task in an inbox (`tasks`); the person was allowed to reply. */

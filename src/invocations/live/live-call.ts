@@ -89,7 +89,7 @@ export class LiveCall {
       const input = { agent: prepared, session: key, invocationId: newInvocationId(context), runtimeEventIds, state };
       const { newId, log } = context;
       // No tool call of the history runs again, so people's confirmations of such calls are not needed.
-      const further = { history: events, taskAnswers: new Map(), signal, streaming: false, services, newId, log };
+      const further = { history: events, confirmed: [], signal, streaming: false, services, newId, log };
       const request = await toLiveRequest({ ...input, ...further });
       const flags = { modality, proactiveAudio, affectiveDialog, signal };
       const connection = await prepared.model.live?.connect({ ...request, ...flags });

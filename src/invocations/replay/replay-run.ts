@@ -2,7 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/services.ts';
-import type { TaskAnswers } from '../../agent/loop/run.ts';
+import type { ConfirmedCalls } from '../../agent/loop/run.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
@@ -43,7 +43,7 @@ interface Replayed {
   runtimeEventIds: ReadonlySet<string>;
   /** Ids of the calls that people confirmed or responded to. */
   attendedCalls: ReadonlySet<string>;
-  taskAnswers: TaskAnswers;
+  confirmed: ConfirmedCalls[];
 }
 
 /** Number of live model calls that are allowed in addition to twice the number of stored replies. */
@@ -138,7 +138,7 @@ interface Playing {
 /** Replays the loop as an invocation does, with its limit of tool calls, but compares events, not stores them. */
 async function playLoop(
   { newId, limits }: ReplayContext,
-  { run, key, invocationId, state, runtimeEventIds, taskAnswers }: Replayed,
+  { run, key, invocationId, state, runtimeEventIds, confirmed }: Replayed,
   { player, prepared, services, signal, take }: Playing,
 ): Promise<void> {
   const tooManyCalls = new AbortController();
@@ -153,7 +153,7 @@ async function playLoop(
     invocationId,
     history: run.history,
     runtimeEventIds,
-    taskAnswers,
+    confirmed,
     state,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,

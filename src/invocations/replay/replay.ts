@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
+import { findConfirmations, listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
 import { listSteps } from '../../agent/loop/script.ts';
 import { findHistory, type SessionHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
@@ -82,7 +82,8 @@ async function replayRuns(
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
     const taskAnswers = await listTaskAnswers(reads, key, listAnsweredQuestions(run.history));
-    const replayed = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, taskAnswers };
+    const confirmed = findConfirmations(run.history, runtimeEventIds, taskAnswers);
+    const replayed = { run, key, invocationId, agent, state, runtimeEventIds, attendedCalls, confirmed };
     const player = await replayRun(context, replayed, options, signal);
     addRun(result, player, run);
     for (const reason of player.notCompared) omissions.notCompared.add(reason);

@@ -27,7 +27,7 @@ import {
   userDataRefusal,
 } from '../../core/errors.ts';
 import { toLogFields } from '../log.ts';
-import type { ToRefusal } from './operation/operation.ts';
+import type { Noted, ToRefusal } from './operation/operation.ts';
 import {
   type ValidationDetail,
   type RefusalReason,
@@ -66,11 +66,9 @@ export function errorHandler(options: {
 }): ErrorRequestHandler {
   return (error: unknown, request, response, _next) => {
     const failure = toFailure(error, options.maxBodyBytes);
-    const { metadataUrl, toRefusal } = response.locals as { metadataUrl?: string; toRefusal?: ToRefusal };
+    const { metadataUrl, toRefusal, route = 'unknown', requestId } = response.locals as Noted;
     if (options.hasIssuer && metadataUrl !== undefined) addChallenge(failure, error, metadataUrl);
     if (failure.isUnexpected || response.headersSent) {
-      const route = (response.locals.route as string | undefined) ?? 'unknown';
-      const requestId = response.locals.requestId as string | undefined;
       options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
     }
     if (response.headersSent) response.destroy();

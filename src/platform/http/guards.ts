@@ -7,6 +7,7 @@ import { runWith } from '../context.ts';
 import { toNetwork } from '../net/network.ts';
 import { getBodyBytes } from './limits/caller-limits.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
+import type { Noted } from './operation/operation.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
 /** The allowed browser origins, and the host names of the service. */
@@ -70,9 +71,10 @@ export function createGuards(options: GuardOptions): RequestHandler {
   const headers = securityHeaders();
   const names = artifactNamePatterns(options.paths);
   return (request, response, next) => {
-    response.locals.requestId = setRequestId(request, response);
+    const noted = response.locals as Noted;
+    noted.requestId = setRequestId(request, response);
     if (listeners.length > 0) countAnswer(response, listeners);
-    response.locals.network = toNetwork(request.ip);
+    noted.network = toNetwork(request.ip);
     for (const [name, value] of headers) response.setHeader(name, value);
     if (proxies.refusesOthers) requireNoProxy(request);
     if (origins.ownNamesOnly) requireOwnHost(request, hosts);
@@ -104,7 +106,7 @@ function setRequestId(request: Request, response: Response): string {
 function countAnswer(response: Response, listeners: ResponseListener[]): void {
   const startedAt = performance.now();
   response.once('close', () => {
-    const { operationId = 'unknown', requestId } = response.locals as { operationId?: string; requestId: string };
+    const { operationId = 'unknown', requestId } = response.locals as Noted;
     const status = response.headersSent ? response.statusCode : CLIENT_CLOSED_REQUEST;
     const seconds = (performance.now() - startedAt) / 1000;
     runWith({ requestId }, () => listeners.forEach((tell) => tell(operationId, status, seconds)));

@@ -1,4 +1,4 @@
-import express, { type Express, type RequestHandler } from 'express';
+import express, { type ErrorRequestHandler, type Express } from 'express';
 import type { Metrics } from '../metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
@@ -6,7 +6,7 @@ import { checkOperations, type Components, openApiDocument } from './openapi/doc
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { createGuards, type OriginOptions, type ProxyOptions, type ResponseListener } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
-import type { Operation } from './operation/operation.ts';
+import type { Noted, Operation } from './operation/operation.ts';
 import { listRoutes } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { Pages } from './operation/pages.ts';
@@ -48,7 +48,6 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.set('trust proxy', proxies.trusted.length > 0 ? proxies.trusted : false);
   const listeners = [measured(metrics), logged(log)].filter((each) => each !== undefined);
   app.use(createGuards({ origins, proxies, paths: listRoutes(operations).map(({ path }) => path), listeners }));
-  app.use(inWordsOf(operations));
   app.use(
     operationRouter(operations, {
       ...options,
@@ -66,20 +65,22 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });
+  app.use(inWordsOf(operations));
   app.use(auditErrors(options.audit, log));
   app.use(errorHandler({ log, maxBodyBytes, hasIssuer: auth.mode === 'jwt' }));
   return app;
 }
 
-/** Answers a request that matches no operation. The first path segment selects the protocol of the error response. */
-function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[]): RequestHandler {
+/** A request that matches no operation is refused in the protocol of the operations with its first path segment. */
+function inWordsOf(operations: readonly Pick<Operation, 'path' | 'toRefusal'>[]): ErrorRequestHandler {
   const first = (path: string) => path.split('/', 2)[1] ?? '';
   // `/.well-known/…` paths belong to no single protocol.
   const below = operations.filter(({ path }) => !path.startsWith('/.'));
   const refusals = new Map(below.map(({ path, toRefusal }) => [first(path), toRefusal]));
-  return (request, response, next) => {
-    response.locals.toRefusal = refusals.get(first(request.path));
-    next();
+  return (error, request, response, next) => {
+    if (error instanceof RequestRefusedError && error.isUnmatched)
+      (response.locals as Noted).toRefusal = refusals.get(first(request.path));
+    next(error);
   };
 }
 

@@ -5,6 +5,7 @@ import { isExpired } from './access/bearer.ts';
 import type { Audit } from './audit/audit.ts';
 import type { AuditEntry } from './audit/audit-store.ts';
 import { camelCase } from './operation/paths.ts';
+import type { Noted } from './operation/operation.ts';
 import type { Principal } from './operation/principal.ts';
 import { type RefusalReason, RequestRefusedError } from './operation/request-errors.ts';
 import type { EdgeLog } from './error-handler.ts';
@@ -14,22 +15,6 @@ const MAX_NAME = 256;
 /** Reasons of early refusals that are stored: a foreign web page, an unknown proxy, a repeated credential. */
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
-
-/** Facts that the steps of a request leave in `response.locals` for later steps. */
-export interface Noted {
-  requestId: string;
-  /** The client's IPv4 address, or the /64 network of its IPv6 address. */
-  network: string;
-  /** The path's template. It and `params` are copied, because Express removes them before an error handler runs. */
-  route?: string;
-  operationId?: string;
-  params?: Request['params'];
-  principal?: Principal;
-  /** The name under which limits count the caller. */
-  caller?: string;
-  /** True for a 404 about another user's or application's resource; the audit stores it. */
-  isForeign?: boolean;
-}
 
 /** Returns a request's audit entry. @param resource present after the content was validated */
 export function toAuditEntry(

@@ -9,7 +9,7 @@ import type { Authenticate } from './access/bearer.ts';
 import type { Audit } from './audit/audit.ts';
 import { requireDeliberate } from './guards.ts';
 import type { RequestLimits } from './limits/caller-limits.ts';
-import { type Answer, type Load, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
+import { type Answer, type Load, loadFor, needsHostedApp, type Noted, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
   camelCase,
@@ -21,7 +21,7 @@ import {
 import { ANONYMOUS, NOT_VALID_ANY_MORE, type Principal, whenEnded } from './operation/principal.ts';
 import { toBase } from './operation/public-base.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
+import { auditDenied, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
@@ -128,16 +128,16 @@ function requireHosted(apps: { has(appName: string): boolean }, appName: unknown
   if (typeof appName === 'string' && !apps.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
 }
 
-/** Records the operation for the log, metrics and the audit. */
 function noteOperation(
   { operationId, path, isStream, success, resourceMetadata, toRefusal }: Operation,
   { metrics, publicUrl }: Pick<Steps, 'metrics' | 'publicUrl'>,
   request: Request,
   response: Response,
 ): void {
-  Object.assign(response.locals, { route: path, operationId, params: request.params, toRefusal });
+  const noted = response.locals as Noted;
+  Object.assign(noted, { route: path, operationId, params: request.params, toRefusal } satisfies Partial<Noted>);
   if (resourceMetadata !== undefined)
-    response.locals.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
+    noted.metadataUrl = `${toBase({ PUBLIC_URL: publicUrl }, request)}${resourceMetadata}`;
   // A WebSocket does not end with its response; the server counts WebSockets.
   if (isStream && success?.status !== 101 && metrics)
     response.once('close', metrics.raise('agent_runtime_streams', { operation: operationId }));

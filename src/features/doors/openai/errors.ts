@@ -46,7 +46,7 @@ export const toRefusal: ToRefusal = (
   error,
   { method, path },
 ) => {
-  const isUnknown = error instanceof RequestRefusedError && /^(?:unknown_path|method_not_allowed)$/.test(error.reason);
+  const isUnknown = error instanceof RequestRefusedError && error.isUnmatched;
   const detail = isUnknown ? `There is no ${method} ${path} here.` : originalDetail;
   const reason: Reason = error instanceof RequestError ? error.reason : {};
   const status = reason.status ?? (originalStatus === 422 ? 400 : originalStatus);

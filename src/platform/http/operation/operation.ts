@@ -126,6 +126,26 @@ export type ToRefusal = (
   request: Pick<Request, 'method' | 'path'> & Partial<Pick<Request, 'headers' | 'query'>>,
 ) => { status: number; body: object; headers?: Record<string, string> };
 
+/** Facts that the steps of a request leave in `response.locals` for later steps. */
+export interface Noted {
+  requestId: string;
+  /** The client's IPv4 address, or the /64 network of its IPv6 address. */
+  network: string;
+  /** The path's template. It and `params` are copied, because Express removes them before an error handler runs. */
+  route?: string;
+  operationId?: string;
+  params?: Request['params'];
+  principal?: Principal;
+  /** The name under which limits count the caller. */
+  caller?: string;
+  /** True for a 404 about another user's or application's resource; the audit stores it. */
+  isForeign?: boolean;
+  /** How the operation's protocol formats an error. */
+  toRefusal?: ToRefusal | undefined;
+  /** Address of the OAuth resource metadata (RFC 9728). */
+  metadataUrl?: string;
+}
+
 /**
  * Third-party protocols. Their operations accept unknown names and list them in a response header, because clients may
  * send members of later versions. `probes`: health checks of load balancers. `OAuth`: redirects from issuers.

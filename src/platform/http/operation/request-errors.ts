@@ -63,6 +63,11 @@ export class RequestRefusedError extends Error {
     this.reason = reason;
     this.headers = headers;
   }
+
+  /** True if no operation has the path and method of the request. */
+  get isUnmatched(): boolean {
+    return this.reason === 'unknown_path' || this.reason === 'method_not_allowed';
+  }
 }
 
 /** A violation of a rule of the runtime itself, in the JSON format that pydantic uses for custom validators. */

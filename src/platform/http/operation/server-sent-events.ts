@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
-import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
+import type { Noted } from './operation.ts';
+import { NOT_VALID_ANY_MORE, whenEnded } from './principal.ts';
 
 /** Interval of comments that keep an idle stream open through proxies, in milliseconds. */
 const KEEP_ALIVE_MS = 15_000;
@@ -43,7 +44,7 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
     clearInterval(timer);
     gone.abort();
   };
-  const cancel = whenEnded((response.locals.principal ?? {}) as Partial<Principal>, () => {
+  const cancel = whenEnded((response.locals as Noted).principal ?? {}, () => {
     stop();
     response.end(expired);
   });

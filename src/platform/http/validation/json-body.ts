@@ -5,6 +5,7 @@ import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-json.ts';
 import { ownTurn } from '../../work/loop-turns.ts';
 import { getBodyBytes } from '../limits/caller-limits.ts';
+import type { Noted } from '../operation/operation.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
 /** Reads the body of a request. @throws the error for its response */
@@ -31,7 +32,7 @@ function readBody(
     await runHandler(toBytes, request, response);
     const sent: unknown = request.body;
     const bytes = Buffer.isBuffer(sent) && sent.length > 0 ? sent : undefined;
-    const { caller = '' } = response.locals as { caller?: string };
+    const { caller = '' } = response.locals as Noted;
     if (bytes && bytes.length > LARGE_BYTES) await ownTurn(caller);
     request.body = bytes && parseBytes(bytes);
   };
