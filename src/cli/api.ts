@@ -157,17 +157,16 @@ export function toReason(error: unknown): string {
   return cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || message : message;
 }
 
-export async function listPages<Item>(api: Api, path: string): Promise<Item[]> {
-  const items: Item[] = [];
-  for (let cursor: string | undefined = ''; cursor !== undefined; ) {
-    const page: { items: Item[]; nextCursor?: string } = await api.send(
-      'GET',
-      `${path}${cursor && `&cursor=${cursor}`}`,
-    );
-    items.push(...page.items);
-    cursor = page.nextCursor;
-  }
-  return items;
+/** Yields the items of all pages of a list. The cursor of the next page is in the body, or beside an array in a header. */
+export async function* listItems<Item>(api: Api, path: string): AsyncGenerator<Item, void, void> {
+  let cursor: string | null | undefined;
+  do {
+    const place = cursor ? `${path.includes('?') ? '&' : '?'}cursor=${encodeURIComponent(cursor)}` : '';
+    const response = await api.open('GET', path + place);
+    const page = parseExactJson(await response.text()) as Item[] | { items: Item[]; nextCursor?: string };
+    yield* Array.isArray(page) ? page : page.items;
+    cursor = Array.isArray(page) ? response.headers.get('x-next-cursor') : page.nextCursor;
+  } while (cursor);
 }
 
 /** Yields the `data` of each server-sent event, parsed as JSON. */

@@ -1,26 +1,11 @@
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
 import type { Command } from 'commander';
-import { printCompletion } from './completion.ts';
+import type { CommandRow, OperationRow } from './command-row.ts';
+import { toLine, toTime } from './output.ts';
 import type { GateOptions } from './replay-gate.ts';
 import type { ReplayOptions } from './replay.ts';
-
-/** A command of the command line. */
-export interface CommandRow {
-  /** Its words and arguments in commander's notation, such as `sessions label <id> [name=value...]`. */
-  usage: string;
-  about: string;
-  /** Command line at the end of its help. */
-  example: string;
-  /** Descriptions of arguments, in order. */
-  args?: { about?: string; default?: string; choices?: string[] }[];
-  options?: [flags: string, about: string, more?: { default?: string; choices?: string[]; isHidden?: boolean }][];
-  /** Text after the example. */
-  more?: string;
-  /**
-   * Imports what it needs on demand, so that `start` loads only the service. The arguments follow the command.
-   * @returns the exit code; nothing: 0
-   */
-  run: (command: Command, ...args: never[]) => unknown;
-}
+import type { SessionDiff } from './sessions.ts';
 
 /** First words that several commands have, with the descriptions of these families. */
 export const FAMILIES: Record<string, string> = {
@@ -33,10 +18,24 @@ export const FAMILIES: Record<string, string> = {
   users: 'the users of --app, and all data of one',
 };
 
+interface PutOptions {
+  file: string;
+  name?: string;
+  type: string;
+}
+
+interface AddOptions {
+  app: string;
+  where?: string;
+  error?: boolean;
+  limit: string;
+}
+
 /** Where a replay or an evaluation run takes answers of models or tools from: the recording, or live calls. */
 const MODES = ['stored', 'live'];
 
-const SERVICE: CommandRow[] = [
+/** What needs no service. */
+export const ALONE: readonly CommandRow[] = [
   {
     usage: 'start',
     about: 'start the service, also without a command',
@@ -96,7 +95,8 @@ const SERVICE: CommandRow[] = [
     about: 'print a script that completes commands and options',
     example: 'source <(agent-runtime completion bash)',
     args: [{ choices: ['bash', 'zsh', 'fish'] }],
-    run: (command, shell: 'bash' | 'zsh' | 'fish') => printCompletion(command.parent as Command, shell),
+    run: async (command, shell: 'bash' | 'zsh' | 'fish') =>
+      (await import('./completion.ts')).printCompletion(command.parent as Command, shell),
   },
   {
     usage: 'keys create',
@@ -130,26 +130,39 @@ const CONVERSATION: CommandRow[] = [
   },
 ];
 
-const SESSIONS: CommandRow[] = [
+/** Maximum number of characters of a session's first text that a list prints. */
+const TEXT_SHOWN = 60;
+
+const SESSIONS: (CommandRow | OperationRow)[] = [
   {
     usage: 'sessions list',
     about: 'the newest first',
     example: 'agent-runtime sessions list --label env=prod --text refund --limit 10',
-    options: [
-      ['--limit <n>', 'maximum number', { default: '50' }],
-      ['--label <name=value...>', 'only those with these labels; a name alone: whatever its value'],
-      ['--text <words>', 'only those whose first text has this in it'],
-      ['--sort <time>', 'updated or created'],
-      ['--order <order>', 'desc, the newest first, or asc'],
-    ],
-    run: async (command) => (await import('./sessions.ts')).listSessions(command.optsWithGlobals()),
+    operation: 'listSessions',
+    fills: { label: 'label', text: 'text', sort: 'sort', order: 'order' },
+    options: [['--limit <n>', 'maximum number', { default: '50' }]],
+    values: () => ({ withDetails: true }),
+    columns: {
+      session: 'id',
+      'last update': ['lastUpdateTime', toTime],
+      labels: [
+        'labels',
+        (labels: Record<string, string> = {}) =>
+          Object.entries(labels)
+            .map((each) => each.join('='))
+            .join(' '),
+      ],
+      'first text': ['firstText', (text = '') => toLine(text, TEXT_SHOWN)],
+    },
+    empty: ({ user, app }) => `${user} has no such sessions with ${app}.`,
   },
   {
     usage: 'sessions show <id>',
     about: 'the conversation',
     example: 'agent-runtime sessions show s1 --at 4',
-    options: [['--at <n>', 'as it was after this event']],
-    run: async (command, id: string) => (await import('./sessions.ts')).showSession(id, command.optsWithGlobals()),
+    operation: 'getSession',
+    fills: { id: 'session_id', at: 'atSequence' },
+    lines: async (session) => (await import('./sessions.ts')).toConversation(session),
   },
   {
     usage: 'sessions export [id...]',
@@ -160,26 +173,21 @@ const SESSIONS: CommandRow[] = [
       (await import('./sessions.ts')).exportSessions(ids, command.optsWithGlobals()),
   },
   {
-    usage: 'sessions fork <id>',
+    usage: 'sessions fork <session>',
     about: 'a new session with the first events of this one, the state and the artifacts of then',
     example: 'agent-runtime sessions fork s1 --at 4 --id s2',
-    options: [
-      ['--at <n>', 'number of events [all]'],
-      ['--id <id>', 'id of the new session'],
-      ['--label <name=value...>', 'its labels'],
-    ],
-    run: async (command, id: string) => (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals()),
+    operation: 'forkSession',
+    fills: { session: 'session_id', at: 'atSequence', id: 'sessionId', label: 'labels' },
+    text: ({ id }: { id: string }) => id,
   },
   {
     usage: 'sessions diff <id> <other>',
     about: 'how two sessions differ; exit code 0 they do not, 1 they do',
     example: 'agent-runtime sessions diff s1 s2',
-    options: [
-      ['--at <n>', 'the first as it was after this event'],
-      ['--other-at <n>', 'the other as it was after this event'],
-    ],
-    run: async (command, id: string, other: string) =>
-      (await import('./session-data.ts')).diffSessions(id, other, command.optsWithGlobals()),
+    operation: 'diffSessions',
+    fills: { id: 'session_id', other: 'other', at: 'atSequence', otherAt: 'otherAtSequence' },
+    lines: async (diff) => (await import('./sessions.ts')).toDiffLines(diff),
+    exitCode: ({ differingEvents, differingKeys }: SessionDiff) => Number(differingEvents + differingKeys > 0),
   },
   {
     usage: 'sessions label <id> [name=value...]',
@@ -187,40 +195,48 @@ const SESSIONS: CommandRow[] = [
     example: 'agent-runtime sessions label s1 env=prod --remove draft',
     options: [['--remove <name...>', 'labels to remove']],
     run: async (command, id: string, labels: string[]) =>
-      (await import('./session-data.ts')).labelSession(id, labels, command.optsWithGlobals()),
+      (await import('./sessions.ts')).labelSession(id, labels, command.optsWithGlobals()),
   },
 ];
 
-const ARTIFACTS: CommandRow[] = [
+const ARTIFACTS: OperationRow[] = [
   {
     usage: 'artifacts list <session>',
     about: '',
     example: 'agent-runtime artifacts list s1',
-    run: async (command, session: string) =>
-      (await import('./artifacts.ts')).listArtifacts(session, command.optsWithGlobals()),
+    operation: 'listArtifacts',
+    fills: { session: 'session_id' },
+    text: (names: string[]) => names.join('\n'),
   },
   {
     usage: 'artifacts get <session> <name>',
     about: 'the bytes of an artifact, on the output',
     example: 'agent-runtime artifacts get s1 report.pdf --version 0 > report.pdf',
-    options: [['--version <n>', 'from 0 [the latest]']],
-    run: async (command, session: string, name: string) =>
-      (await import('./artifacts.ts')).getArtifact(session, name, command.optsWithGlobals()),
+    operation: 'loadArtifact',
+    fills: { session: 'session_id', name: 'artifact_name', version: 'version' },
+    values: () => ({ alt: 'media' }),
+    isRaw: true,
   },
   {
     usage: 'artifacts put <session> <file>',
     about: 'save a file as the next version',
     example: 'agent-runtime artifacts put s1 report.pdf --type application/pdf',
+    operation: 'saveArtifact',
+    fills: { session: 'session_id' },
     options: [
       ['--name <name>', 'name of the artifact [that of the file]'],
       ['--type <mime>', 'media type', { default: 'application/octet-stream' }],
     ],
-    run: async (command, session: string, file: string) =>
-      (await import('./artifacts.ts')).putArtifact(session, file, command.optsWithGlobals()),
+    values: async ({ file, name = basename(file), type: mimeType }: PutOptions) => ({
+      filename: name,
+      artifact: { inlineData: { mimeType, data: (await readFile(file)).toString('base64') } },
+    }),
+    text: ({ version }: { version: number }, { file, name = basename(file) }: PutOptions) =>
+      `${name}, version ${version}`,
   },
 ];
 
-const EVALUATION: CommandRow[] = [
+const EVALUATION: (CommandRow | OperationRow)[] = [
   {
     usage: 'eval run <set...>',
     about:
@@ -245,16 +261,21 @@ const EVALUATION: CommandRow[] = [
     about: 'make cases of stored sessions: those that all options choose',
     example: 'agent-runtime eval add smoke --label env=prod --error --limit 20',
     args: [{ about: 'made if it is absent' }],
+    operation: 'addSessionsToEvalSet',
+    fills: { set: 'eval_set_id', tool: 'tool', label: 'labels', limit: 'limit' },
     options: [
       ['--where <sql>', 'a condition on the row s of sessions, in the database of the settings'],
-      ['--tool <name>', 'an agent called this tool'],
-      ['--label <label...>', 'with this label: name=value, or name'],
       ['--error', 'with an event of an error'],
       ['--no-error', 'without one'],
       ['--limit <n>', 'at most so many, last updated first', { default: '50' }],
     ],
-    run: async (command, set: string) =>
-      (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals()),
+    values: async ({ where, app, error: hasError, limit }: AddOptions) => ({
+      hasError,
+      ...(where !== undefined && {
+        sessions: await (await import('./sessions-where.ts')).chooseSessions(where, app, Number(limit)),
+      }),
+    }),
+    text: ({ evalIds }: { evalIds: string[] }) => evalIds.join('\n') || 'No session was chosen.',
   },
   {
     usage: 'eval export <set>',
@@ -267,8 +288,16 @@ const EVALUATION: CommandRow[] = [
     usage: 'eval list [set]',
     about: 'the latest runs',
     example: 'agent-runtime eval list smoke',
-    run: async (command, set: string | undefined) =>
-      (await import('./eval.ts')).listRuns(set, command.optsWithGlobals()),
+    operation: 'listEvalRuns',
+    fills: { set: 'evalSetId' },
+    values: () => ({ limit: 50 }),
+    columns: {
+      run: 'runId',
+      set: 'evalSetId',
+      status: 'status',
+      passed: ['counts', ({ passed, total }: Record<string, number>) => `${passed}/${total}`],
+    },
+    empty: () => 'There are no runs.',
   },
   {
     usage: 'eval compare <run> <baseline>',
@@ -279,44 +308,74 @@ const EVALUATION: CommandRow[] = [
   },
 ];
 
-const WORK: CommandRow[] = [
+const TASKS = {
+  operation: 'listTasks',
+  all: 'listTasks',
+  needsRunning: true,
+  columns: {
+    task: 'id',
+    kind: 'kind',
+    user: 'requestedBy',
+    until: ['expireTime', (seconds?: number) => (seconds === undefined ? '–' : new Date(seconds * 1000).toISOString())],
+    tool: 'form.tool',
+    asked: ['form.hint', (hint = '') => hint],
+  },
+  empty: ({ all, user }) =>
+    all ? 'There are no open tasks.' : `No open tasks for \`${user}\`; --all lists those of all.`,
+} satisfies Partial<OperationRow>;
+
+const WORK: (CommandRow | OperationRow)[] = [
   {
     usage: 'cron list',
     about: 'those of --user',
     example: 'agent-runtime cron list --all',
-    options: [['--all', 'of all users']],
-    run: async (command) => (await import('./cron.ts')).listCronjobs(command.optsWithGlobals()),
+    operation: 'listCronjobs',
+    all: 'listAllCronjobs',
+    needsRunning: true,
+    columns: {
+      cronjob: 'jobId',
+      user: 'ownerId',
+      enabled: 'enabled',
+      next: 'nextRunAt',
+      latest: 'latestRun.status',
+      name: 'name',
+    },
+    empty: () => 'There are no cronjobs.',
   },
   {
     usage: 'cron run <id>',
     about: 'fire one now',
     example: 'agent-runtime cron run 7d0c…',
-    run: async (command, id: string) => (await import('./cron.ts')).runCronjob(id, command.optsWithGlobals()),
+    operation: 'runCronjob',
+    fills: { id: 'job_id' },
+    needsRunning: true,
+    text: ({ runId, status }: { runId: string; status: string }) => `run ${runId}: ${status}`,
   },
   {
+    ...TASKS,
     usage: 'tasks list',
     about: 'those of --user',
     example: 'agent-runtime tasks list --all',
-    options: [['--all', 'of all users']],
-    run: async (command) => (await import('./tasks.ts')).listOpenTasks(command.optsWithGlobals()),
   },
   {
+    ...TASKS,
     usage: 'tasks watch',
     about: 'those of --user, each as it comes',
     example: 'agent-runtime tasks watch --all',
-    options: [['--all', 'of all users']],
-    run: async (command) => (await import('./tasks.ts')).watchTasks(command.optsWithGlobals()),
+    watchMs: 2_000,
   },
   {
     usage: 'tasks answer <id>',
     about: 'say yes, or give an answer',
     example: 'agent-runtime tasks answer 0b7f… --by ann',
-    options: [
-      ['--answer <json>', 'an object that fits what is asked'],
-      ['--reject', 'say no'],
-      ['--by <user>', 'who answers, if a key does for a person'],
-    ],
-    run: async (command, id: string) => (await import('./tasks.ts')).answerTask(id, command.optsWithGlobals()),
+    operation: 'changeTask',
+    fills: { id: 'task_id', answer: 'answer', by: 'by' },
+    options: [['--reject', 'say no']],
+    values: ({ reject }: { reject?: boolean }) =>
+      reject ? { action: 'reject', answer: undefined } : { action: 'answer' },
+    // The invocation goes on only in a service that keeps running.
+    needsRunning: true,
+    text: ({ id, state }: { id: string; state: string }) => `task ${id}: ${state}`,
   },
   {
     usage: 'replay [session] [invocation]',
@@ -364,19 +423,23 @@ const WORK: CommandRow[] = [
   },
 ];
 
-const USERS: CommandRow[] = [
+const USERS: (CommandRow | OperationRow)[] = [
   {
     usage: 'retention',
     about: 'what the settings of retention would delete now; a dry run, the service deletes by itself',
     example: 'agent-runtime retention',
     options: [['--dry-run', 'the only thing that it does']],
-    run: async (command) => (await import('./users.ts')).showRetention(command.optsWithGlobals()),
+    operation: 'countUnretained',
+    text: ({ sessions, artifactVersions }: Record<string, number>) =>
+      `${sessions} sessions, ${artifactVersions} versions of artifacts would be deleted`,
   },
   {
     usage: 'users list',
     about: 'those of whom --app holds anything',
     example: 'agent-runtime users list --app weather',
-    run: async (command) => (await import('./users.ts')).listUsers(command.optsWithGlobals()),
+    operation: 'listUsers',
+    columns: { user: 'userId' },
+    empty: () => 'There are no users.',
   },
   {
     usage: 'users erase <user>',
@@ -392,13 +455,15 @@ const USERS: CommandRow[] = [
     usage: 'users export <user>',
     about: 'all that --app holds of a user as JSON Lines, on the output; `import` takes them',
     example: 'agent-runtime users export ann > ann.jsonl',
-    run: async (command, user: string) => (await import('./users.ts')).exportUser(user, command.optsWithGlobals()),
+    operation: 'exportUser',
+    fills: { user: 'user_id' },
+    isRaw: true,
   },
 ];
 
 /** All commands, in the order of the help. */
-export const COMMANDS: readonly CommandRow[] = [
-  ...SERVICE,
+export const COMMANDS: readonly (CommandRow | OperationRow)[] = [
+  ...ALONE,
   ...CONVERSATION,
   ...SESSIONS,
   ...ARTIFACTS,

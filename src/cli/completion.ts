@@ -5,7 +5,7 @@ const toPath = (command: Command): string =>
   command.parent ? `${toPath(command.parent)} ${command.name()}`.trim() : '';
 
 /** A command with all commands below it. */
-export const withSubcommands = (command: Command): Command[] => [command, ...command.commands.flatMap(withSubcommands)];
+const withSubcommands = (command: Command): Command[] => [command, ...command.commands.flatMap(withSubcommands)];
 
 /** Returns a completion script for fish, which completes by conditions on the words that are typed already. */
 function toFish(program: Command): string {

@@ -11,7 +11,7 @@ import {
 } from './eval-report.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from './test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
-import { cannotRun, CommandError, print, printList, readJsonFile, toBar } from './output.ts';
+import { cannotRun, CommandError, print, readJsonFile, toBar } from './output.ts';
 
 interface EvalOptions extends GlobalOptions {
   config?: string;
@@ -96,18 +96,6 @@ const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: 
   const query = baseline ? `?baseline=${encodeURIComponent(baseline)}` : '';
   return api.send<Summary>('GET', `${runsPath(options)}/${encodeURIComponent(runId)}/summary${query}`);
 };
-
-/** Prints the latest runs of an evaluation set. Default: of all sets. */
-export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
-    printList(await api.send<EvalRun[]>('GET', `${runsPath(options)}?limit=50${query}`), {
-      ...options,
-      head: ['run', 'set', 'status', 'passed'],
-      toRow: ({ runId, evalSetId, status, counts }) => [runId, evalSetId, status, `${counts.passed}/${counts.total}`],
-      empty: 'There are no runs.',
-    });
-  });
 
 /** Exports a set in ADK's file format. Standard error names members left out because an ADK version refuses them. */
 export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>

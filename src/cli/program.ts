@@ -2,8 +2,8 @@ import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { DEFAULT_USER } from './api.ts';
-import { type CommandRow, COMMANDS, FAMILIES } from './commands.ts';
-import { withSubcommands } from './completion.ts';
+import { type CommandRow, toCommandRow } from './command-row.ts';
+import { ALONE, COMMANDS, FAMILIES } from './commands.ts';
 import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../platform/version.ts';
 
@@ -27,7 +27,7 @@ export async function runProgram(args: string[]): Promise<number> {
   const isService = ['start', 'dev'].includes(args[0] ?? 'start');
   // Standard output that closes early, as by `head`, is no failure. The service keeps running without its logs.
   if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
-  const program = createProgram((code) => (exit.code = code));
+  const program = createProgram((code) => (exit.code = code), isService ? ALONE : COMMANDS);
   try {
     await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });
     return exit.code;
@@ -48,8 +48,8 @@ function toUrl(text: string): string {
   throw new InvalidArgumentError('It begins with http:// or https://.');
 }
 
-/** Defines all commands. @param end is called with the exit code of the command that ran */
-export function createProgram(end: (code: number) => void): Command {
+/** Defines commands. @param end is called with the exit code of the command that ran */
+export function createProgram(end: (code: number) => void, rows = COMMANDS): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')
     .version(VERSION)
@@ -59,13 +59,13 @@ export function createProgram(end: (code: number) => void): Command {
     .option('--json', 'print JSON, one document, or one a line where it streams')
     .addHelpText('after', SETTINGS)
     .showHelpAfterError('--help says what there is.')
+    // Commands below inherit this: an error is thrown instead of ending the process.
+    .exitOverride()
     .configureOutput({
       outputError: (text, write) => write(text.replace(/^error: unknown command '(.*)'/, 'There is no command $1.')),
     });
   addExample(program, 'agent-runtime --url https://agents.example.com sessions list --json | jq .');
-  for (const row of COMMANDS) addCommand(program, row, end);
-  // Throw instead of ending the process.
-  for (const command of withSubcommands(program)) command.exitOverride();
+  for (const row of rows.flatMap(toCommandRow)) addCommand(program, row, end);
   return program;
 }
 

@@ -1,6 +1,40 @@
 import { sql } from 'drizzle-orm';
-import type { Database, DatabasePool } from '../platform/db/database.ts';
+import { processEnvironment } from '../config/environment.ts';
 import { type ChosenSession, listChosenSessions } from '../conversation/sessions/choose-sessions.ts';
+import type { Database, DatabasePool } from '../platform/db/database.ts';
+import { createLog } from '../platform/log.ts';
+import { readConfig } from '../process/config.ts';
+import { findDatabase, migrate, openPool } from '../process/open-database.ts';
+import { CommandError } from './output.ts';
+
+/**
+ * Chooses sessions by a predicate in SQL. The database is that of the settings, which must be the service's.
+ * @throws {CommandError} with exit code 2 if the predicate fails
+ */
+export async function chooseSessions(predicate: string, appName: string, limit: number) {
+  const config = readConfig(processEnvironment());
+  const source = await findDatabase(config);
+  try {
+    await migrate(source.access, 'check');
+    const database = await openPool(config, source.access.serving, createLog('silent'));
+    try {
+      const chosen = await listSessionsWhere(database, { appName, predicate, limit });
+      return chosen.map(({ userId, sessionId }) => ({ userId, sessionId }));
+    } catch (error) {
+      throw new CommandError(`--where: ${toReason(error)}.`, 2);
+    } finally {
+      await database.close();
+    }
+  } finally {
+    await source.stop();
+  }
+}
+
+/** Returns PostgreSQL's error message, which the query builder's error has as its cause. */
+function toReason(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? toReason(error.cause) : error.message;
+}
 
 /** Time limit of a query with an operator's predicate, because the predicate may read every event. */
 const TIMEOUT_MS = 10_000;

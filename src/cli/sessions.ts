@@ -1,99 +1,66 @@
 import type { Event } from '../core/event.ts';
-import { type Api, type GlobalOptions, sessionPath, sessionsPath, withApi } from './api.ts';
-import { CommandError, print, printList, toLine, toTime } from './output.ts';
+import { type Api, type GlobalOptions, listItems, sessionPath, sessionsPath, withApi } from './api.ts';
+import { toPairs } from './command-row.ts';
 import { toLines } from './conversation.ts';
-import { toSequence } from './session-data.ts';
+import { print, style, toLine } from './output.ts';
 
-interface SessionBody {
-  id: string;
-  state: object;
-  events: Event[];
-  lastUpdateTime: number;
-  labels?: Record<string, string>;
-  firstText?: string;
-}
+export const toConversation = ({ events }: { events: Event[] }): string[] => events.flatMap(toLines);
 
-interface ListOptions extends GlobalOptions {
-  limit: string;
-  label?: string[];
-  text?: string;
-  sort?: string;
-  order?: string;
-}
-
-/** Maximum number of characters of a session's first text that a list prints. */
-const TEXT_SHOWN = 60;
-
+/** Maximum number of sessions of a page. */
 const PAGE = 200;
 
-/** Prints the user's sessions, at most `--limit`. Default order: the latest update first. */
-export async function listSessions(options: ListOptions): Promise<void> {
-  const limit = Number(options.limit);
-  if (!Number.isSafeInteger(limit) || limit < 1) throw new CommandError('--limit is a whole number from 1.', 2);
-  await withApi(options, async (api) => {
-    const sessions: SessionBody[] = [];
-    const { label = [], text, sort, order } = options;
-    const chosen = Object.entries({ text, sort, order }).filter(([, value]) => value !== undefined) as [
-      string,
-      string,
-    ][];
-    const labelFilters = label.map((each): [string, string] => ['label', each]);
-    const filter: [string, string][] = [['withDetails', 'true'], ...labelFilters, ...chosen];
-    for await (const session of allSessions(api, options, filter)) {
-      sessions.push(session);
-      if (sessions.length === limit) break;
-    }
-    printList(sessions, {
-      ...options,
-      head: ['session', 'last update', 'labels', 'first text'],
-      toRow: ({ id, lastUpdateTime, labels, firstText }) => [
-        id,
-        toTime(lastUpdateTime),
-        Object.entries(labels ?? {})
-          .map((each) => each.join('='))
-          .join(' '),
-        toLine(firstText ?? '', TEXT_SHOWN),
-      ],
-      empty: `${options.user} has no such sessions with ${options.app}.`,
-    });
-  });
-}
-
-/** Prints the conversation of a session, or with `--json` the session as the service returned it. */
-export async function showSession(id: string, options: GlobalOptions & { at?: string }): Promise<void> {
-  const at = toSequence('--at', options.at);
-  await withApi(options, async (api) => {
-    const session = await getSession(api, options, id, at);
-    if (options.json) return print(JSON.stringify(session));
-    console.log(session.events.flatMap(toLines).join('\n'));
-  });
-}
-
-/** Writes sessions with their events to standard output, one JSON object per line. */
+/** Writes sessions with their events to standard output, one JSON object per line. Default: all sessions. */
 export const exportSessions = (ids: string[], options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
-    const chosen = ids.length > 0 ? ids : allIds(api, options);
-    for await (const id of chosen) print(JSON.stringify(await getSession(api, options, id)));
+    for await (const id of ids.length > 0 ? ids : allIds(api, options))
+      print(JSON.stringify(await api.send('GET', sessionPath(options, id))));
   });
 
-const getSession = (api: Api, options: GlobalOptions, id: string, at?: number) =>
-  api.send<SessionBody>('GET', `${sessionPath(options, id)}${at === undefined ? '' : `?atSequence=${at}`}`);
-
 async function* allIds(api: Api, options: GlobalOptions): AsyncGenerator<string, void, void> {
-  for await (const { id } of allSessions(api, options)) yield id;
+  for await (const { id } of listItems<{ id: string }>(api, `${sessionsPath(options)}?limit=${PAGE}`)) yield id;
 }
 
-async function* allSessions(
-  api: Api,
-  options: GlobalOptions,
-  filter: [string, string][] = [],
-): AsyncGenerator<SessionBody, void, void> {
-  let cursor: string | null = '';
-  while (cursor !== null) {
-    const place: [string, string][] = cursor === '' ? [] : [['cursor', cursor]];
-    const query = new URLSearchParams([['limit', String(PAGE)], ...filter, ...place]);
-    const response = await api.open('GET', `${sessionsPath(options)}?${query.toString()}`);
-    yield* (await response.json()) as SessionBody[];
-    cursor = response.headers.get('x-next-cursor');
-  }
+export async function labelSession(
+  session: string,
+  labels: string[],
+  options: GlobalOptions & { remove?: string[] },
+): Promise<void> {
+  const removed = Object.fromEntries((options.remove ?? []).map((name) => [name, null]));
+  const changes = { ...toPairs(labels), ...removed };
+  await withApi(options, async (api) => {
+    const path = `${sessionPath(options, session)}/labels`;
+    const all = await (Object.keys(changes).length === 0
+      ? api.send<Record<string, string>>('GET', path)
+      : api.send<Record<string, string>>('PATCH', path, changes));
+    if (options.json) return print(JSON.stringify(all));
+    for (const [name, value] of Object.entries(all)) print(`${name}=${value}`);
+  });
+}
+
+/** Maximum number of characters that are printed of a value that differs. */
+const SHOWN = 300;
+
+interface Side {
+  value: unknown;
+  other: unknown;
+}
+export interface SessionDiff {
+  sameEvents: number;
+  differingEvents: number;
+  events: ({ sequence: number; path: string } & Side)[];
+  differingKeys: number;
+  state: ({ key: string } & Side)[];
+}
+
+export function toDiffLines({ sameEvents, differingEvents, events, differingKeys, state }: SessionDiff): string[] {
+  const shown = (value: unknown) => toLine(JSON.stringify(value), SHOWN);
+  const sides = ({ value, other }: Side) => [style('red', `- ${shown(value)}`), style('green', `+ ${shown(other)}`)];
+  const rest = (listed: number, all: number) => (all > listed ? [`… and ${all - listed} more`] : []);
+  return [
+    `${sameEvents} events are the same, then ${differingEvents} differ; ${differingKeys} keys of the state differ.`,
+    ...events.flatMap((each) => [style('bold', `event ${each.sequence} ${each.path}`.trimEnd()), ...sides(each)]),
+    ...rest(events.length, differingEvents),
+    ...state.flatMap((each) => [style('bold', `state ${each.key}`), ...sides(each)]),
+    ...rest(state.length, differingKeys),
+  ];
 }

@@ -1,8 +1,7 @@
-import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { CommandError, print, printList } from './output.ts';
-import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
+import { CommandError, print } from './output.ts';
+import { type Api, type GlobalOptions, withApi } from './api.ts';
 
 interface UserOptions extends GlobalOptions {
   allApps?: boolean;
@@ -36,26 +35,6 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       if (options.json) print(JSON.stringify({ app, ...erasure }));
       else print(toText(app, erasure));
     }
-  });
-
-export const listUsers = (options: GlobalOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const path = `/apps/${encodeURIComponent(options.app)}/users?limit=1000`;
-    const toRow = ({ userId }: { userId: string }) => [userId];
-    printList(await listPages<{ userId: string }>(api, path), {
-      ...options,
-      head: ['user'],
-      toRow,
-      empty: 'There are no users.',
-    });
-  });
-
-/** Writes all data of a user to standard output, one row per line. */
-export const exportUser = (user: string, options: UserOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const response = await api.open('GET', `${userPath(options.app, user)}/export`);
-    for await (const chunk of response.body ?? [])
-      if (!process.stdout.write(chunk)) await once(process.stdout, 'drain');
   });
 
 /** The text with which every file of `users export` begins. */
@@ -107,10 +86,3 @@ function toText(app: string, erasure: ErasureBody): string {
   const lines = Object.entries(erasure.counts).toSorted(([one], [other]) => (one < other ? -1 : 1));
   return [`${app}: ${countRows(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
 }
-
-export const showRetention = (options: GlobalOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const counts = await api.send<{ sessions: number; artifactVersions: number }>('GET', '/retention');
-    if (options.json) return print(JSON.stringify(counts));
-    console.log(`${counts.sessions} sessions, ${counts.artifactVersions} versions of artifacts would be deleted`);
-  });
