@@ -13,6 +13,7 @@ import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';
+import type { UserMemory } from './memory.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { InvocationRequest } from './request.ts';
 import type { WaitQueue } from './wait-queue.ts';
@@ -56,6 +57,8 @@ export interface InvocationContext {
   metrics?: Metrics | undefined;
   /** Database connections under the role of transactional tools. Absent if the service has no transactional tools. */
   tools?: ToolDatabase | undefined;
+  /** Absent if the service has no memory. */
+  memory?: UserMemory | undefined;
   /** Encrypts credentials in stored requests. */
   secrets: Secrets;
   /** Returns false for an API key that is revoked, expired or unknown. */

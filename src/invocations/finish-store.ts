@@ -11,7 +11,7 @@ import {
 } from '../conversation/sessions/append-store.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
-import { rememberAfterEnd } from '../conversation/memory/memory-store.ts';
+import { rememberAfterEnd } from './memory.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeJson, escapeList, escapeText } from '../platform/db/json-escape.ts';

@@ -8,7 +8,7 @@ import { isRefusal } from '../core/error-codes.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
 import { listSteps, Script, type Step } from '../agent/loop/script.ts';
-import { MEMORY_TOPIC } from '../conversation/memory/embed-memories.ts';
+import { MEMORY_TOPIC } from './memory.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
@@ -312,6 +312,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused, value };
   const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
+  const remembers = context.memory !== undefined && agent.remember !== undefined;
   await running.deltas?.end();
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
@@ -321,14 +322,14 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     uses: usage.take(),
     // A process that died may have left deltas, which are deleted here too.
     hasDeltas: running.deltas !== undefined || request.recovery !== undefined,
-    remembers: agent.remember !== undefined && !error && !paused,
+    remembers: remembers && !error && !paused,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),
     // A run whose user event is not stored cannot be replayed, so its tape (data for a replay) is not stored.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
-  if (agent.remember) context.notifications.publish(MEMORY_TOPIC);
+  if (remembers) context.notifications.publish(MEMORY_TOPIC);
   notifyListener(request.onPrompt, stored, userEvents);
   notifyListener(listener, stored.slice(userEvents.length), events);
   return end;

@@ -6,16 +6,11 @@ import { AgentError, AppError, InvalidError, isPassingFailure, sizeRefusal } fro
 import type { InvocationContext } from './context.ts';
 import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
-import { findVector } from '../conversation/memory/embed-memories.ts';
-import { memoryQuerySchema } from '../conversation/memory/memory-query.ts';
-import { searchMemories } from '../conversation/memory/memory-store.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
-/** Maximum number of memories that one search returns to the model. */
-const MEMORY_LIMIT = 20;
 /** Milliseconds of retrying a tool's read while the database is not available. Saves may have succeeded: no retry. */
 const READ_PATIENCE_MS = 2_000;
 
@@ -24,7 +19,7 @@ const NO_NAME =
 
 /** Returns the services that tools may use on behalf of the invocation's user. Writes require the session's lease. */
 export function newToolServices(
-  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
+  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'memory'>,
   { key, token }: { key: SessionKey; token: string },
 ): ToolServices {
   const { contentStore, log } = context;
@@ -41,11 +36,8 @@ export function newToolServices(
       (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version, maxBytes)))?.part,
     listArtifacts: () => read(() => listArtifactNames(db, key)),
     searchMemory: async (query) => {
-      const { error } = memoryQuerySchema.safeParse(query);
-      if (error) throw new InvalidError(`The words cannot be looked for: ${error.issues[0]?.message}.`);
-      const embedder = context.agents.get(key.appName)?.embedder;
-      const near = embedder && (await findVector(context, embedder, key, query));
-      const texts = await read(() => searchMemories(db, key, query, MEMORY_LIMIT, near));
+      const found = context.memory?.search(key, query).catch((error: unknown) => fail(error, log));
+      const texts = (await found) ?? [];
       return texts.map((text) => parseExactJson(text) as Memory);
     },
   };

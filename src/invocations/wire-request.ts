@@ -11,7 +11,7 @@ import { type Demand, overrideDemands, sharedStateDemands } from '../platform/ht
 import { type InvocationRequest, newInvocationId } from './request.ts';
 import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
-import { webhookUrlSchema } from './webhooks/webhook.ts';
+import { webhookUrlSchema } from '../invocations/webhooks/address.ts';
 
 /** Maximum characters of `customMetadata`: few, because every event and every streamed delta has a copy. */
 const MAX_NOTES = 16_384;

@@ -2,8 +2,8 @@ import type { CredentialContext } from '../conversation/credentials/credentials.
 import { copyArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
 import type { SessionContext } from '../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../invocations/context.ts';
-import type { LiveLimits } from '../invocations/live/live-socket.ts';
-import type { Feature, UserCopies, UserTable } from '../platform/feature/feature.ts';
+import type { Feature, User, UserCopies, UserTable } from '../platform/feature/feature.ts';
+import type { Database } from '../platform/db/database.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
 import type { Config } from './config.ts';
@@ -23,7 +23,6 @@ export interface Context extends InvocationContext {
   /** Records the decision on each request; `undefined` if the audit is off. */
   audit?: Audit | undefined;
   sockets: Sockets;
-  liveLimits: LiveLimits;
 }
 
 /** What features use: the context, and what all features together do, because none may import another. */
@@ -33,6 +32,7 @@ export interface FeatureContext extends Context {
   /** Deletes what features store about deleted sessions, in the same transaction. */
   forgetSessions: SessionContext['forgetSessions'];
   copyArtifacts: SessionContext['copyArtifacts'];
+  afterImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   userTables: readonly UserTable[];
   /** In the order in which an erasure deletes them. */
   userCopies: readonly UserCopies<FeatureContext>[];
@@ -48,19 +48,28 @@ export const USER_DATA: Pick<FeatureContext, 'userTables' | 'userCopies'> = {
   userCopies: FEATURES.toReversed().flatMap((feature) => feature.userCopies ?? []),
 };
 
+type All = Omit<FeatureContext, 'forgetSessions' | 'afterImport'>;
+
 export const createForgetSessions =
-  (context: Omit<FeatureContext, 'forgetSessions'>): FeatureContext['forgetSessions'] =>
+  (context: All): FeatureContext['forgetSessions'] =>
   async (tx, keys, options) => {
     for (const feature of FEATURES) await feature.forgetSessions?.(context as FeatureContext, tx, keys, options);
   };
 
 export function toFeatureContext(context: Context): FeatureContext {
   const { config, contentStore, database } = context;
-  const all: Omit<FeatureContext, 'forgetSessions'> = {
+  const all: All = {
     ...context,
     ...USER_DATA,
     served: new Set(FEATURES.filter((feature) => isServed(feature, config)).map(({ name }) => name)),
     copyArtifacts: (source, point, write) => copyArtifacts({ db: database.db, contentStore }, source, point, write),
   };
-  return { ...all, forgetSessions: createForgetSessions(all) };
+  const whole: FeatureContext = {
+    ...all,
+    forgetSessions: createForgetSessions(all),
+    afterImport: async (tx, user, tables) => {
+      for (const feature of FEATURES) await feature.afterImport?.(whole, tx, user, tables);
+    },
+  };
+  return Object.assign(whole, ...FEATURES.map(({ provides }) => provides?.(whole))) as FeatureContext;
 }

@@ -1,10 +1,11 @@
 import { versionFeature } from '../conversation/apps/version-routes.ts';
 import { artifactFeature } from '../conversation/artifacts/routes.ts';
-import { budgetFeature } from '../conversation/budgets/routes.ts';
+import { budgetFeature } from '../features/budgets/routes.ts';
+import { usageFeature } from '../conversation/budgets/budget-store.ts';
 import { credentialFeature } from '../conversation/credentials/routes.ts';
 import { holdFeature } from '../conversation/holds/routes.ts';
 import { idempotencyFeature } from '../conversation/idempotency/operations.ts';
-import { memoryFeature } from '../conversation/memory/routes.ts';
+import { memoryFeature } from '../features/memory/routes.ts';
 import { sessionFeature } from '../conversation/sessions/routes.ts';
 import { storageFeature } from '../conversation/storage/routes.ts';
 import { consoleFeature } from '../features/console/routes.ts';
@@ -17,12 +18,13 @@ import { durableStreamDoor } from '../features/doors/durable-streams/routes.ts';
 import { mcpDoor } from '../features/doors/mcp/routes.ts';
 import { openAiDoor } from '../features/doors/openai/routes.ts';
 import { evalFeature } from '../features/evals/feature.ts';
+import { liveFeature } from '../features/live/run-live.ts';
 import { serviceFeature } from '../features/service/routes.ts';
 import { userFeature } from '../features/users/feature.ts';
 import { replayFeature } from '../invocations/replay/routes.ts';
 import { invocationFeature } from '../invocations/routes/feature.ts';
 import { waitFeature } from '../invocations/waits/feature.ts';
-import { webhookFeature } from '../invocations/webhooks/feature.ts';
+import { webhookFeature } from '../features/webhooks/feature.ts';
 import { traceFeature } from '../observability/traces/span-store.ts';
 import { auditFeature } from '../platform/http/audit/audit-store.ts';
 
@@ -33,6 +35,7 @@ import { auditFeature } from '../platform/http/audit/audit-store.ts';
 export const features = [
   auditFeature,
   versionFeature,
+  usageFeature,
   budgetFeature,
   credentialFeature,
   holdFeature,
@@ -52,6 +55,7 @@ export const features = [
   evalFeature,
   consoleFeature,
   adkFeature,
+  liveFeature,
   a2aDoor,
   agUiDoor,
   aiSdkDoor,

@@ -1,10 +1,9 @@
-import { MAX_PENDING_DELIVERIES } from '../invocations/webhooks/delivery.ts';
+import { MAX_PENDING_DELIVERIES } from '../invocations/webhooks/delivery-store.ts';
 import { readFileSync } from 'node:fs';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from './config.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
-import { REFUSED_ON_CLUSTER } from '../platform/db/cluster.ts';
 import { type DatabaseAddress, listServers, shownAddress } from '../platform/db/connection.ts';
 import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
@@ -153,10 +152,7 @@ export async function checkTools({
  */
 export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
 
-/**
- * Finds the role for statements of one user. Warns if row-level security has no effect.
- * @throws {ConfigError} if webhooks are enabled on a cluster
- */
+/** Finds the role for statements of one user. Warns if row-level security has no effect. */
 async function findRowSecurity(
   config: Config,
   address: DatabaseAddress,
@@ -171,7 +167,6 @@ async function findRowSecurity(
     application_name: 'agent-runtime roles',
     ...connecting,
   });
-  if (isOnCluster && config.WEBHOOKS) throw new ConfigError(REFUSED_ON_CLUSTER.webhooks);
   if (isOnCluster) log.warn('row-level security is void: the database is a cluster, whose other nodes know no user');
   else if (isVoid) {
     log.warn(

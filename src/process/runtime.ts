@@ -22,8 +22,6 @@ import { createKeyCheck } from '../platform/http/access/key-ring.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { renewPlaces } from '../invocations/queue-store.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
-import { LIVE_LIMITS } from '../invocations/live/live-socket.ts';
-import { openEmbedders } from '../conversation/memory/embed-memories.ts';
 import {
   type DatabaseAccess,
   type DatabaseSource,
@@ -108,6 +106,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = toFeatureContext(await toContext(options, resources, stops));
+    await Promise.all(FEATURES.map((feature) => feature.open?.(context)));
     observeServices(context);
     const app = createApp(context);
     const background = startBackground(context, resources.source.access, stops.draining.signal);
@@ -217,7 +216,7 @@ async function toContext(
   const { open, ...access } = openAccess(config, database);
   const renewalMs = config.SESSION_LEASE_MS / 3;
   const agents = overrides?.agents ?? (await hostAgents(config, (text) => log.warn(text), sources, open));
-  await Promise.all([keepVersions(database.db, agents), openEmbedders(database, agents, log)]);
+  await keepVersions(database.db, agents);
   return {
     config,
     log,
@@ -243,7 +242,6 @@ async function toContext(
     newId: randomUUID,
     now: () => Date.now() / 1000,
     replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),
-    liveLimits: LIVE_LIMITS,
     leaseTimes: { durationMs: config.SESSION_LEASE_MS, renewalMs, waitMs: config.SESSION_WAIT_MS },
     sweepIntervalMs: renewalMs,
     limits: {

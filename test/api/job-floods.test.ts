@@ -1,7 +1,6 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MEMORY_TOPIC } from '../../src/conversation/memory/embed-memories.ts';
-import { MEMORY_JOB } from '../../src/conversation/memory/memory-store.ts';
+import { MEMORY_JOB, MEMORY_TOPIC } from '../../src/invocations/memory.ts';
 import { SCORE_JOB } from '../../src/features/evals/online/rule-store.ts';
 import { RULES_TOPIC } from '../../src/features/evals/online/score-worker.ts';
 import { EVALUATION_JOB } from '../../src/core/names.ts';

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { searchMemories } from '../../src/features/memory/memory-store.ts';
 import { openPool } from '../support/store.ts';
 import { installVectors } from '../support/vectors.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';

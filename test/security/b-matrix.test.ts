@@ -7,7 +7,7 @@ import { listAllOperations } from '../../src/process/app.ts';
 import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { camelCase, pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
-import { runLive } from '../../src/features/doors/adk/run-live.ts';
+import { runLive } from '../../src/features/live/run-live.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { client, startOn } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';

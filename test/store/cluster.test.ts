@@ -15,7 +15,7 @@ import { findDead } from '../../src/invocations/take-over.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendOnce, finishOnce, newUsage } from '../../src/invocations/persist.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';
-import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { searchMemories } from '../../src/features/memory/memory-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { listEvents, listEventsAfter } from '../../src/conversation/sessions/event-store.ts';

@@ -1,13 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { listUnembedded, saveVectors } from '../../src/conversation/memory/embedding-store.ts';
-import {
-  addToMemory,
-  MEMORY_JOB,
-  type VectorQuery,
-  searchMemories,
-} from '../../src/conversation/memory/memory-store.ts';
+import { listUnembedded, saveVectors } from '../../src/features/memory/embedding-store.ts';
+import { addToMemory, type VectorQuery, searchMemories } from '../../src/features/memory/memory-store.ts';
+import { MEMORY_JOB } from '../../src/invocations/memory.ts';
 import { findUserStorage } from '../../src/conversation/storage/storage-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';

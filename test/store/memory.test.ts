@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, inject, test } from 'vitest';
 import type { Database } from '../../src/platform/db/database.ts';
-import { addToMemory, deleteMemories, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { addToMemory, deleteMemories, searchMemories } from '../../src/features/memory/memory-store.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 

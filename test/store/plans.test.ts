@@ -11,7 +11,7 @@ import { claimSession, type Lease, renewLease } from '../../src/invocations/lock
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { listEvents, listEventsAfter } from '../../src/conversation/sessions/event-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { searchMemories } from '../../src/features/memory/memory-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
 import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';

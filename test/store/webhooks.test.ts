@@ -18,7 +18,7 @@ import {
   postponeDelivery,
   replayDelivery,
 } from '../../src/invocations/webhooks/delivery-store.ts';
-import { newSecret } from '../../src/invocations/webhooks/webhook.ts';
+import { newSecret } from '../../src/invocations/webhooks/address.ts';
 import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
 import { beginRuns, endRun, fireAll } from '../support/cronjobs.ts';
 import { claimDeliveries } from '../support/jobs.ts';
@@ -312,11 +312,11 @@ describe('a delivery', () => {
     const [oldest, ...others] = await claim(webhook);
     for (const each of others) await endDelivery(store.pool.db, each, 'delivered', [answer]);
     const left = async () => (await deliveriesLeft(webhook)).toSorted();
-    await deleteOldDeliveries(store.pool.db, 7, 5, 1_000);
+    await deleteOldDeliveries(store.pool.db, 7, 5);
     expect(await left()).toEqual(['delivered', 'delivered', 'delivered', 'delivered', 'delivered', 'pending']);
     await store.pool.db.execute(sql`
       update webhook_deliveries set end_time = end_time - interval '8 days' where webhook_id = ${webhook.id}`);
-    await deleteOldDeliveries(store.pool.db, 7, 5, 1_000);
+    await deleteOldDeliveries(store.pool.db, 7, 5);
     expect([await left(), oldest?.delivery.status]).toEqual([['pending'], 'pending']);
   });
   const deliveriesLeft = async ({ id }: WebhookRow) => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll } from 'vitest';
+import type { LiveLimits } from '../../src/features/live/live-socket.ts';
 import type { Context } from '../../src/process/context.ts';
 import { readConfig } from '../../src/process/config.ts';
 import { createLog } from '../../src/platform/log.ts';
@@ -24,11 +25,11 @@ export interface TestApp {
   close(): Promise<void>;
 }
 
+/** What a test replaces in the context of its runtime. */
+type Overrides = Partial<Context> & { liveLimits?: LiveLimits };
+
 /** Starts the whole runtime as `npm start` does, with these settings. The caller closes it. */
-export async function startApp(
-  environment: Record<string, string> = {},
-  overrides: Partial<Context> = {},
-): Promise<TestApp> {
+export async function startApp(environment: Record<string, string> = {}, overrides: Overrides = {}): Promise<TestApp> {
   const database = await createTestDatabase();
   const runtime = await startOn(database.url, environment, overrides).catch(async (error: unknown) => {
     await database.drop();
@@ -55,7 +56,7 @@ const PATIENT_MCP = { timeouts: { connectMs: 120_000, listMs: 120_000, callMs: 1
 export function startOn(
   databaseUrl: string,
   environment: Record<string, string> = {},
-  overrides: Partial<Context> = {},
+  overrides: Overrides = {},
 ): Promise<Runtime> {
   const pooled = throughPooler(databaseUrl);
   const settings = {
@@ -104,7 +105,7 @@ function toJson(text: string): unknown {
 }
 
 /** One runtime for the tests of the calling file or `describe`; it is there from `beforeAll` on. */
-export function testApp(environment: Record<string, string> = {}, overrides: Partial<Context> = {}): TestApp {
+export function testApp(environment: Record<string, string> = {}, overrides: Overrides = {}): TestApp {
   let app: TestApp | undefined;
   beforeAll(async () => {
     app = await startApp(environment, overrides);

@@ -27,7 +27,7 @@ const OWNERS: Record<string, string> = {
   tasks: 'invocations/waits',
   artifacts: 'conversation/artifacts',
   artifactVersions: 'conversation/artifacts',
-  memories: 'conversation/memory',
+  memories: 'features/memory',
   idempotencyKeys: 'conversation/idempotency',
   spans: 'observability/traces',
   evalSets: 'features/evals',

@@ -3,7 +3,8 @@ import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeList } from '../../platform/db/json-escape.ts';
-import { budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
+import { budgetAlerts, budgetReservations, budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
@@ -95,3 +96,9 @@ export async function saveModelPrice(db: Database, { model, promptPrice, outputP
       set: { promptPrice, outputPrice, updateTime: excluded(modelPrices.updateTime) },
     });
 }
+
+/** Counts what users use, with or without budgets. `src/features/budgets` lets operators set them. */
+export const usageFeature = {
+  name: 'usage',
+  userTables: [budgets, budgetUses, budgetReservations, budgetAlerts].map((table) => ({ table, isOperators: true })),
+} satisfies Feature;

@@ -1,4 +1,4 @@
-import type { WebhookSettings } from '../../invocations/webhooks/settings.ts';
+import type { WebhookSettings } from '../../invocations/webhooks/address.ts';
 import type { CronjobSettings } from './settings.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
@@ -78,7 +78,7 @@ export interface CronjobContext {
   database: DatabasePool;
   notifications: Pick<Notifications, 'publish'>;
   newId: () => string;
-  config: CronjobSettings & Pick<WebhookSettings, 'WEBHOOKS'>;
+  config: CronjobSettings & WebhookSettings;
 }
 
 /** The 404 is also thrown for a cronjob of another user, to hide that it exists. */

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { harnessOverridesSchema } from '../../agent/definition/overrides.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { textFormat } from '../../core/text-format.ts';
-import { webhookUrlSchema } from '../../invocations/webhooks/webhook.ts';
+import { webhookUrlSchema } from '../../invocations/webhooks/address.ts';
 import { dateTimeSchema, scheduleSchema } from './schedule.ts';
 import { looseObject, strictObject } from '../../core/members.ts';
 

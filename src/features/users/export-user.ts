@@ -5,8 +5,6 @@ import type { ContentStore } from '../../conversation/artifacts/content-store.ts
 import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
-import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
-import { embedLater } from '../../conversation/memory/memory-store.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { UNREAD_TIME } from '../../invocations/invocation-store.ts';
@@ -24,7 +22,7 @@ import type { User, UserTable } from '../../platform/feature/feature.ts';
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
-  agents: ReadonlyMap<string, HostedAgent>;
+  afterImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   userTables: readonly UserTable[];
 }
 
@@ -86,7 +84,7 @@ interface Batch {
  * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
-  { database, contentStore, agents, userTables }: ExportContext,
+  { database, contentStore, afterImport, userTables }: ExportContext,
   user: User,
   text: string,
   mayOverride: boolean,
@@ -98,8 +96,7 @@ export async function importLines(
     for (const [index, line] of lines.entries())
       addBatch(batches, await toBatch(contentStore, tables, line, index + 1, mayOverride));
     return database.transaction(async (tx) => {
-      const hasMemories = batches.some(({ table }) => table.name === 'memories');
-      if (hasMemories && agents.get(user.appName)?.embedder) await embedLater(tx, user);
+      await afterImport(tx, user, new Set(batches.map(({ table }) => table.name)));
       return insertBatches(tx, user, batches);
     });
   };

@@ -31,7 +31,7 @@ async function findUsers(
   return rows.map(({ id }) => id);
 }
 
-interface ListContext {
+export interface ListContext {
   database: DatabasePool;
   agents: ReadonlyMap<string, HostedAgent>;
   userTables: readonly UserTable[];

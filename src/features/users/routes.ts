@@ -10,10 +10,10 @@ import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
 import { countExpired, type RetentionSettings, toRetention } from './retention.ts';
 import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
-import { listUsers } from './list-users.ts';
+import { type ListContext, listUsers } from './list-users.ts';
 import { listUserApps } from './user-tables.ts';
 
-export interface UserContext extends EraseContext, ExportContext {
+export interface UserContext extends EraseContext, ExportContext, ListContext {
   config: RetentionSettings;
 }
 

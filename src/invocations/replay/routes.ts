@@ -1,3 +1,4 @@
+import type { WebhookSettings } from '../webhooks/address.ts';
 import { z } from 'zod';
 import { looseObject } from '../../core/members.ts';
 import { currentContext } from '../../platform/context.ts';
@@ -5,7 +6,6 @@ import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { type Demand, overrideDemands, writtenCallDemands } from '../../platform/http/operation/demands.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
-import type { WebhookSettings } from '../webhooks/settings.ts';
 import type { Operation } from '../../platform/http/operation/operation.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocation } from '../routes/invocations.ts';
@@ -131,7 +131,7 @@ const replayInvocation = invocation.action('replay')({
   },
 });
 
-type ReplayContext = InvocationContext & { config: Pick<WebhookSettings, 'WEBHOOKS'> };
+type ReplayContext = InvocationContext & { config: WebhookSettings };
 const operations: Operation<ReplayContext>[] = [sampleInvocations, replayInvocation];
 
 export const replayFeature = {

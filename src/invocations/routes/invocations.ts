@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import type { WebhookSettings } from '../webhooks/settings.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
@@ -20,7 +19,7 @@ import {
   toInvocation,
   toInvocationOptions,
 } from '../wire-request.ts';
-import { requireWebhook } from '../webhooks/address.ts';
+import { requireWebhook, type WebhookSettings } from '../webhooks/address.ts';
 
 const DEFAULT_PAGE_SIZE = 100;
 
@@ -40,7 +39,7 @@ const exampleInvocation = {
 } satisfies z.input<typeof invocationSchema>;
 
 export interface BackgroundContext extends InvocationContext {
-  config: Pick<WebhookSettings, 'WEBHOOKS'>;
+  config: WebhookSettings;
 }
 
 const room = area<BackgroundContext>('Agent execution', { read: 'read', write: 'invoke', owner: 'path' });

@@ -1,11 +1,26 @@
-import type { WebhookSettings } from './settings.ts';
+import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
 import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 
+/** The settings that the feature `webhooks` declares. Without it there are none, and no address is taken. */
+export interface WebhookSettings {
+  WEBHOOKS?: boolean;
+  WEBHOOKS_ALLOWED_HOSTS?: string[];
+}
+
+const MAX_URL_LENGTH = 1_024;
+export const webhookUrlSchema = z.string().min(1).max(MAX_URL_LENGTH);
+
+const SECRET_BYTES = 32;
+
+/** Returns a new secret in the format of the specification Standard Webhooks. */
+export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
+
 /** Returns the egress policy of webhook deliveries: public https addresses, and the hosts that the operator allows. */
-export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<WebhookSettings, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
+export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts = [] }: WebhookSettings) =>
   ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
 
 const refused = (place: string, message: string, input: unknown) =>
@@ -25,7 +40,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
 /** @throws {ValidationFailedError} if the user has not registered the address */
 export async function requireWebhook(
   db: Database,
-  { WEBHOOKS }: Pick<WebhookSettings, 'WEBHOOKS'>,
+  { WEBHOOKS }: WebhookSettings,
   owner: Pick<WebhookKey, 'appName' | 'userId'>,
   address: string | null | undefined,
 ): Promise<string | undefined> {

@@ -11,8 +11,23 @@ import { endsJob, type Job, type JobLimits, jobOf, putsBackJob } from '../../pla
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
-import type { DeliveryAnswer } from './webhook.ts';
 import { DELIVERY_JOB, type WebhookKey, type WebhookRow } from './webhook-store.ts';
+
+/**
+ * Maximum waiting deliveries per user and application; further ones are dropped. It is reached if a receiver is down
+ * for a day, during which deliveries are retried, and there is one each 86 seconds.
+ */
+export const MAX_PENDING_DELIVERIES = 1_000;
+
+/** The result of an attempt to deliver. */
+export interface DeliveryAnswer {
+  at: string;
+  attempt?: number | undefined;
+  status?: number | undefined;
+  body?: string | undefined;
+  error?: string | undefined;
+  durationMs?: number | undefined;
+}
 
 /** Channel that is notified when a delivery is due. The triggers that fill the outbox use the same name. */
 export const WEBHOOKS_TOPIC = 'webhooks';
@@ -193,8 +208,16 @@ export async function deleteSessionDeliveries(tx: Database, keys: readonly Sessi
   await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }
 
-/** Deletes at most `limit` deliveries that ended more than `days` ago, or are beyond a webhook's newest `count`. */
-export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
+/** Number of deliveries that one statement deletes. */
+const BATCH = 10_000;
+
+/** Deletes deliveries that ended more than `days` ago, or are beyond a webhook's newest `count`, in batches. */
+export async function deleteOldDeliveries(
+  db: Database,
+  days: number,
+  count: number,
+  signal?: AbortSignal,
+): Promise<void> {
   const old = sql`
     select app_name, user_id, id from (
       select ${d.appName}, ${d.userId}, ${d.id}, ${d.endTime},
@@ -203,6 +226,7 @@ export async function deleteOldDeliveries(db: Database, days: number, count: num
       from ${d} where ${d.endTime} is not null) ended
     where (end_time < ${now} - ${days} * interval '1 day' or place > ${count})
       and not ${isOnHold({ appName: sql`ended.app_name`, userId: sql`ended.user_id` })}
-    limit ${limit}`;
-  await db.delete(d).where(sql`(${d.appName}, ${d.userId}, ${d.id}) in (${old})`);
+    limit ${BATCH}`;
+  const isOld = sql`(${d.appName}, ${d.userId}, ${d.id}) in (${old})`;
+  while (!signal?.aborted && (await db.delete(d).where(isOld)).rowCount === BATCH);
 }

@@ -42,11 +42,17 @@ export interface Feature<Context = never> {
   devPages?: (context: Context) => Pages;
   /** Limits of invocations that the feature's settings determine. */
   limits?: (config: Member<Context, 'config'>) => Partial<Member<Context, 'limits'>>;
+  /** Adds to the context of all features and of invocations, before anything runs. */
+  provides?: (context: Context) => Partial<Context>;
+  /** Awaited at the start, before operations are served. @throws {ConfigError} */
+  open?: (context: Context) => Promise<void>;
   /** Started once. Each runs until the process drains; one that the settings switch off returns at once. */
   workers?: readonly ((context: Context) => Promise<unknown> | undefined)[];
   sweeps?: readonly Sweep<Context>[];
   userTables?: readonly UserTable[];
   userCopies?: readonly UserCopies<Context>[];
+  /** Called before rows of these tables are imported for a user, in the same transaction. */
+  afterImport?: (context: Context, tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   /**
    * Deletes what quotes deleted sessions but is not part of them, in the transaction that deletes them. With `copiesToo`
    * also deliberate copies.

@@ -25,8 +25,7 @@ const MAX_REST_MS = 1_000;
 export type JobEnd = 'done' | { againInMs: number } | 'stored';
 
 /** A kind of job of the table `jobs`. `Work` is a claimed job with the rows that it is about. */
-export interface JobKind<Work extends { job: Job }>
-  extends Pick<LeasedQueue<Work>, 'name' | 'topic' | 'maxJobs' | 'deleteOld'> {
+export interface JobKind<Work extends { job: Job }> extends Pick<LeasedQueue<Work>, 'name' | 'topic' | 'maxJobs'> {
   kind: string;
   /** Applications that this process serves. Default: all. */
   appNames?: readonly string[];

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError, isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../log.ts';
-import { FAILURE_PAUSE_MS, hourly, runPollLoop } from './poll-loop.ts';
+import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
 
 /**
  * Pause in milliseconds while limits across processes block due jobs, because no notification tells when a job ends.
@@ -77,8 +77,6 @@ export interface LeasedQueue<Job> {
   /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */
   run: (job: Job, signal: AbortSignal) => Promise<void>;
   toLogFields: (job: Job) => object;
-  /** Deletes ended jobs; called about once an hour while the queue is idle. */
-  deleteOld?: () => Promise<unknown>;
 }
 
 export interface QueueContext {
@@ -100,8 +98,6 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
-  // The first clean-up runs at a random time within the hour, because replicas start together.
-  const clean = queue.deleteOld && hourly(queue.deleteOld, Math.random());
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
     if (!losses || !holder || holder.lives) return;
@@ -136,7 +132,6 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
     const slots = Math.max(0, queue.maxJobs - active.size);
     const { jobs, pauseMs } = await queue.claim({ slots, held: [...active.keys()], wake });
     for (const job of jobs) start(job, wake);
-    if (pauseMs > 0) await clean?.();
     return pauseMs;
   };
   const stopRenewing = lease && keepRenewing(context, name, lease, active, takeBack);

@@ -60,13 +60,3 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
 }
 
 export const HOUR_MS = 3_600_000;
-
-/** Returns a function that runs `work` at most once an hour. @param wait - hours until the first run */
-export function hourly(work: () => Promise<unknown>, wait = 0): () => Promise<void> {
-  let next = performance.now() + wait * HOUR_MS;
-  return async () => {
-    if (performance.now() < next) return;
-    next = performance.now() + HOUR_MS;
-    await work();
-  };
-}

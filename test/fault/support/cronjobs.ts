@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import { newSecret } from '../../../src/invocations/webhooks/webhook.ts';
+import { newSecret } from '../../../src/invocations/webhooks/address.ts';
 import { type Received, type Receiver, verifies } from '../../support/webhook-receiver.ts';
 import { APP, eventually } from './faults.ts';
 

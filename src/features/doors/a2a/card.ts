@@ -51,7 +51,7 @@ export async function toCard(
       { url, protocolBinding: 'HTTP+JSON', protocolVersion: VERSION },
       { url, protocolBinding: 'JSONRPC', protocolVersion: OLD_VERSION },
     ],
-    capabilities: { streaming: true, pushNotifications: config.WEBHOOKS, extendedAgentCard: true },
+    capabilities: { streaming: true, pushNotifications: config.WEBHOOKS === true, extendedAgentCard: true },
     defaultInputModes: [...MODES, 'image/*', 'audio/*', 'video/*', 'application/pdf'],
     defaultOutputModes: MODES,
     skills: [

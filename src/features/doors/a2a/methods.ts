@@ -6,10 +6,8 @@ import { type JsonObject, toMembers } from '../../../core/content.ts';
 import { cancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { enableOutbox, listInvocationsOfUser } from '../../../invocations/invocation-store.ts';
-import { toAddress, toEgressPolicy } from '../../../invocations/webhooks/address.ts';
+import { newSecret, toAddress, toEgressPolicy, type WebhookSettings } from '../../../invocations/webhooks/address.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
-import type { WebhookSettings } from '../../../invocations/webhooks/settings.ts';
-import { newSecret } from '../../../invocations/webhooks/webhook.ts';
 import {
   deleteWebhook,
   listPushes,
@@ -52,7 +50,7 @@ import {
 const MAX_PAGE = 4_194_304;
 
 export interface A2aContext extends InvocationContext {
-  config: Pick<Config, 'auth' | 'PUBLIC_URL'> & A2aSettings & Omit<WebhookSettings, 'WEBHOOKS_MAX_PER_USER'>;
+  config: Pick<Config, 'auth' | 'PUBLIC_URL'> & A2aSettings & WebhookSettings;
   version: string;
 }
 

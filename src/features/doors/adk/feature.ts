@@ -5,20 +5,19 @@ import { appOperations } from './app-routes.ts';
 import { debugOperations } from './debug-routes.ts';
 import { structureNodeSchema } from './graph.ts';
 import { legacyOperations } from './legacy-routes.ts';
-import { type LiveContext, runLive } from './run-live.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
 import { runOperations } from './run-routes.ts';
 import { devUiPages } from './web-ui.ts';
 
-export interface Context extends LiveContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
+export interface Context extends InvocationContext, Pick<SessionContext, 'forgetSessions' | 'copyArtifacts'> {
   config: Pick<Config, 'DEV_UI' | 'PUBLIC_URL'>;
 }
 
 /** What exists only for ADK's clients and the ADK Web UI. DOORS does not name it, because it is always served. */
 export const adkFeature = {
   name: 'adk',
-  operations: [...appOperations, ...runOperations, runLive, ...legacyOperations],
+  operations: [...appOperations, ...runOperations, ...legacyOperations],
   devOperations: debugOperations,
-  sockets: [runLive.path],
   schemas: { StructureNode: structureNodeSchema },
   devPages: ({ config }) => devUiPages(config.PUBLIC_URL),
 } satisfies Feature<Context>;

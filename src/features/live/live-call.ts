@@ -8,10 +8,10 @@ import type { Content } from '../../core/content.ts';
 import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
-import type { InvocationContext } from '../context.ts';
-import { type EventFrame, newInvocationId } from '../request.ts';
-import { invoke } from '../invoke.ts';
-import { newToolServices } from '../tool-services.ts';
+import type { InvocationContext } from '../../invocations/context.ts';
+import { type EventFrame, newInvocationId } from '../../invocations/request.ts';
+import { invoke } from '../../invocations/invoke.ts';
+import { newToolServices } from '../../invocations/tool-services.ts';
 import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 

@@ -2,9 +2,9 @@ import { orAborted } from '../../core/abort.ts';
 import { type Content, getAnswerText } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import type { Remember } from '../apps/hosted-agent.ts';
-import { spendWith } from '../budgets/reserve-call.ts';
-import { listInvocationEvents } from '../sessions/event-store.ts';
+import type { Remember } from '../../conversation/apps/hosted-agent.ts';
+import { spendWith } from '../../conversation/budgets/reserve-call.ts';
+import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
 import { addToMemory } from './memory-store.ts';
 
 /** Maximum number of texts that a model judges in a call, newest first, and maximum characters of each text. */

@@ -1,14 +1,11 @@
-import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { identifierSchema } from '../../core/session.ts';
 import { looseObject, strictObject } from '../../core/members.ts';
+import { webhookUrlSchema } from '../../invocations/webhooks/address.ts';
 
-const MAX_URL_LENGTH = 1_024;
 /** Time in seconds for which a replaced secret stays valid: the maximum (a week) and the default (a day). */
 const MAX_GRACE_SECONDS = 604_800;
 export const DEFAULT_GRACE_SECONDS = 86_400;
-
-export const webhookUrlSchema = z.string().min(1).max(MAX_URL_LENGTH);
 
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
 
@@ -60,8 +57,6 @@ const answerSchema = looseObject('What an attempt came to.', {
   durationMs: z.int().optional().describe('How long it took, milliseconds.'),
 });
 
-export type DeliveryAnswer = z.infer<typeof answerSchema>;
-
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const;
 
 export const deliverySchema = looseObject('What is sent to a webhook, and how that went.', {
@@ -82,11 +77,6 @@ export const deliveryPageSchema = looseObject('A page of deliveries, newest firs
   items: z.array(deliverySchema).describe('Those of this page.'),
   nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
 });
-
-const SECRET_BYTES = 32;
-
-/** Returns a new secret in the format of the specification Standard Webhooks. */
-export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
 
 export const WEBHOOK_EXAMPLE = {
   webhookId: '2f1c5b9e-6a7d-4c3e-9b0a-1d2e3f405162',

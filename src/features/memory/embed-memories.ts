@@ -5,15 +5,15 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Job } from '../../platform/jobs/job-store.ts';
 import { type JobContext, type JobEnd, runJobs } from '../../platform/jobs/run-jobs.ts';
-import type { Embedder, HostedAgent } from '../apps/hosted-agent.ts';
-import { spend } from '../budgets/budget-store.ts';
-import { OverBudgetError } from '../budgets/budget.ts';
-import { reserveCall } from '../budgets/reserve-call.ts';
+import type { Embedder, HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import { spend } from '../../conversation/budgets/budget-store.ts';
+import { OverBudgetError } from '../../conversation/budgets/budget.ts';
+import { reserveCall } from '../../conversation/budgets/reserve-call.ts';
 import * as store from './embedding-store.ts';
-import { EMBEDS_USER, MEMORY_JOB, type VectorQuery } from './memory-store.ts';
+import { MEMORY_JOB, MEMORY_TOPIC } from '../../invocations/memory.ts';
+import { EMBEDS_USER, type VectorQuery } from './memory-store.ts';
 import { rememberInvocation } from './remember.ts';
 
-export const MEMORY_TOPIC = 'memory';
 const MAX_JOBS = 4;
 const MAX_BATCH = 16;
 /** Maximum duration of a job. */

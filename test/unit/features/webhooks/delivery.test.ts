@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { retryPauseMs } from '../../../../src/invocations/webhooks/delivery.ts';
+import { retryPauseMs } from '../../../../src/features/webhooks/delivery.ts';
 
 const DAY_MS = 86_400_000;
 /** How many attempts come within a day, when every pause is as long, or as short, as chance can make it. */

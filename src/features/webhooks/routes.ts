@@ -7,9 +7,15 @@ import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { deliveryPath, ownerQuery, webhookPath } from '../../platform/http/operation/parameters.ts';
 import { requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
-import { toAddress, toEgressPolicy } from './address.ts';
-import { MAX_PENDING_DELIVERIES, toDeliveryWire, toWebhookWire } from './delivery.ts';
-import { countPending, findDelivery, listDeliveries, replayDelivery } from './delivery-store.ts';
+import { newSecret, toAddress, toEgressPolicy } from '../../invocations/webhooks/address.ts';
+import { toDeliveryWire, toWebhookWire } from './delivery.ts';
+import {
+  countPending,
+  findDelivery,
+  listDeliveries,
+  MAX_PENDING_DELIVERIES,
+  replayDelivery,
+} from '../../invocations/webhooks/delivery-store.ts';
 import {
   createWebhookSchema,
   DEFAULT_GRACE_SECONDS,
@@ -17,13 +23,18 @@ import {
   DELIVERY_STATUSES,
   deliveryPageSchema,
   deliverySchema,
-  newSecret,
   rotateSecretSchema,
   WEBHOOK_EXAMPLE,
   webhookListSchema,
   webhookSchema,
 } from './webhook.ts';
-import { deleteWebhook, findWebhook, insertWebhook, listWebhooks, replaceSecret } from './webhook-store.ts';
+import {
+  deleteWebhook,
+  findWebhook,
+  insertWebhook,
+  listWebhooks,
+  replaceSecret,
+} from '../../invocations/webhooks/webhook-store.ts';
 
 export interface WebhookContext {
   database: DatabasePool;

@@ -2,7 +2,7 @@ import { and, desc, eq, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
-import { limitedBytes } from '../storage/storage-store.ts';
+import { limitedBytes } from '../../conversation/storage/storage-store.ts';
 
 /** Maximum number of a memory's characters that are embedded, because models accept a few thousand tokens. */
 const MAX_CHARACTERS = 4_000;

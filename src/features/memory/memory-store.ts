@@ -5,11 +5,12 @@ import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import { addsJob } from '../../platform/jobs/job-store.ts';
-import { sessionWords } from '../sessions/event-store.ts';
-import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-row.ts';
-import { limitedBytes } from '../storage/storage-store.ts';
+import { sessionWords } from '../../conversation/sessions/event-store.ts';
+import { isSession } from '../../conversation/sessions/session-key.ts';
+import { sessionLock } from '../../conversation/sessions/session-row.ts';
+import { limitedBytes } from '../../conversation/storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { MEMORY_JOB } from '../../invocations/memory.ts';
 
 /** Maximum bytes of an event that memory stores whole. Of a larger event it stores this many characters of text. */
 export const MAX_MEMORY = 65_536;
@@ -36,9 +37,7 @@ const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** Kind of the jobs of memory. The id is a JSON array of a session and its invocation to remember, or as below. */
-export const MEMORY_JOB = 'memory';
-/** Id of the job that embeds all memories of its user. */
+/** Id of the job of memory that embeds all memories of its user. */
 export const EMBEDS_USER = '';
 
 const addsEmbedding = ({ appName, userId }: User) => addsJob(MEMORY_JOB, { appName, userId, id: EMBEDS_USER });
@@ -86,19 +85,6 @@ export async function addToMemory(
 
 export async function embedLater(db: Database, user: User): Promise<void> {
   await db.execute(sql`select ${addsEmbedding(user)}`);
-}
-
-/**
- * Adds the job that remembers an invocation of a distributed database: the worker that ends the invocation cannot write
- * the coordinator's jobs. It is added before that end, because a crash would lose it afterwards, and due a minute later.
- */
-export async function rememberAfterEnd(
-  db: Database,
-  { appName, userId, sessionId }: SessionKey,
-  invocationId: string,
-): Promise<void> {
-  const job = { appName, userId, id: JSON.stringify([sessionId, invocationId]) };
-  await db.execute(sql`select ${addsJob(MEMORY_JOB, job, sql`clock_timestamp() + interval '1 minute'`)}`);
 }
 
 export async function deleteMemories(db: Database, key: SessionKey): Promise<void> {

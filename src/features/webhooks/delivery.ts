@@ -1,15 +1,9 @@
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { z } from 'zod';
-import type { DeliveryRow } from './delivery-store.ts';
-import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
-import type { WebhookRow } from './webhook-store.ts';
+import type { DeliveryAnswer, DeliveryRow } from '../../invocations/webhooks/delivery-store.ts';
+import type { deliverySchema, webhookSchema } from './webhook.ts';
+import type { WebhookRow } from '../../invocations/webhooks/webhook-store.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
-
-/**
- * Maximum waiting deliveries per user and application; further ones are dropped. It is reached if a receiver is down
- * for a day, during which deliveries are retried, and there is one each 86 seconds.
- */
-export const MAX_PENDING_DELIVERIES = 1_000;
 
 const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;

@@ -1,17 +1,19 @@
 import { z } from 'zod';
-import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../../core/session.ts';
-import { HARNESS_APP } from '../../../core/names.ts';
-import { eventSchema } from '../../../core/event.ts';
-import type { Sockets } from '../../../platform/http/operation/sockets.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
-import { exampleAnswer } from '../../../conversation/sessions/examples.ts';
-import type { InvocationContext } from '../../../invocations/context.ts';
-import { converse } from '../../../invocations/live/converse.ts';
-import type { LiveLimits } from '../../../invocations/live/live-socket.ts';
+import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../core/session.ts';
+import { HARNESS_APP } from '../../core/names.ts';
+import { eventSchema } from '../../core/event.ts';
+import type { Sockets } from '../../platform/http/operation/sockets.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { exampleAnswer } from '../../conversation/sessions/examples.ts';
+import type { InvocationContext } from '../../invocations/context.ts';
+import { converse } from './converse.ts';
+import { LIVE_LIMITS, type LiveLimits } from './live-socket.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 
-export interface LiveContext extends InvocationContext {
+interface LiveContext extends InvocationContext {
   sockets: Sockets;
-  liveLimits: LiveLimits;
+  /** Tests set others. */
+  liveLimits?: LiveLimits;
 }
 
 const flag = (meaning: string) => z.boolean().optional().describe(`${meaning} Of no effect without a live API.`);
@@ -92,7 +94,7 @@ export const runLive = operation({
     void converse(context, socket, {
       key,
       modalities: query.modalities,
-      limits: context.liveLimits,
+      limits: context.liveLimits ?? LIVE_LIMITS,
       principal,
       countTurn: countAgain,
       proactiveAudio: query.proactive_audio === true,
@@ -102,3 +104,9 @@ export const runLive = operation({
     return { kind: 'sent' };
   },
 });
+
+export const liveFeature = {
+  name: 'live',
+  operations: [runLive],
+  sockets: [runLive.path],
+} satisfies Feature<LiveContext>;

@@ -1,19 +1,22 @@
 import { z } from 'zod';
 import { contentSchema } from '../../core/content.ts';
-import { NotFoundError } from '../../core/errors.ts';
+import { InvalidError, NotFoundError } from '../../core/errors.ts';
 import { identifierSchema, sessionNotFound } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
-import type { HostedAgent } from '../apps/hosted-agent.ts';
-import { idempotencyHeaders, once } from '../idempotency/operations.ts';
-import { MEMORY_TOPIC, findVector, type MemoryJobContext, runMemoryJobs } from './embed-memories.ts';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import { idempotencyHeaders, once } from '../../conversation/idempotency/operations.ts';
+import { MEMORY_TOPIC, type UserMemory } from '../../invocations/memory.ts';
+import { findVector, type MemoryJobContext, openEmbedders, runMemoryJobs } from './embed-memories.ts';
+import { persist } from '../../invocations/persist.ts';
 import { memoryQuerySchema } from './memory-query.ts';
 import {
   addToMemory,
   deleteMemories,
+  embedLater,
   MAX_FOUND_BYTES,
   MAX_MEMORY,
   MAX_RANKED,
@@ -48,6 +51,7 @@ export interface MemoryContext {
   notifications: Notifications;
   agents: ReadonlyMap<string, HostedAgent>;
   log: Log;
+  memory?: UserMemory | undefined;
 }
 
 const room = area<MemoryContext>('Memory', { read: 'read', write: 'write', owner: 'path' });
@@ -123,11 +127,26 @@ const searchMemory = room.operation({
   },
 });
 
-const operations = [addSession, searchMemory];
+/** Maximum number of memories that one search returns to a model. */
+const TOOL_LIMIT = 20;
+/** Milliseconds of retrying a tool's search while the database is not available. */
+const PATIENCE_MS = 2_000;
+
+const toUserMemory = (context: Pick<MemoryContext, 'database' | 'agents' | 'log'>): UserMemory => ({
+  search: async (user, query) => {
+    const { error } = memoryQuerySchema.safeParse(query);
+    if (error) throw new InvalidError(`The words cannot be looked for: ${error.issues[0]?.message}.`);
+    const embedder = context.agents.get(user.appName)?.embedder;
+    const near = embedder && (await findVector(context, embedder, user, query));
+    return persist(() => searchMemories(context.database.db, user, query, TOOL_LIMIT, near), PATIENCE_MS);
+  },
+});
 
 export const memoryFeature = {
   name: 'memory',
-  operations,
+  operations: [addSession, searchMemory],
+  provides: (context) => ({ memory: toUserMemory(context) }),
+  open: ({ database, agents, log }) => openEmbedders(database, agents, log),
   workers: [runMemoryJobs],
   userTables: [
     {
@@ -136,6 +155,9 @@ export const memoryFeature = {
       setByRuntime: { embedding: 'null', embedding_model: 'null' },
     },
   ],
+  afterImport: async ({ agents }, tx, user, tables) => {
+    if (tables.has('memories') && agents.get(user.appName)?.embedder) await embedLater(tx, user);
+  },
   forgetSessions: async (_context, tx, keys, { copiesToo }) => {
     if (copiesToo) for (const key of keys) await deleteMemories(tx, key);
   },

@@ -4,23 +4,21 @@ import { createEgress, type Egress, type EgressPolicy } from '../../platform/net
 import { retryPauseMs, withAnswer } from './delivery.ts';
 import {
   type ClaimedDelivery,
-  deleteOldDeliveries,
+  type DeliveryAnswer,
   endDelivery,
   loadDeliveries,
   postponeDelivery,
   toJobLimits,
   WEBHOOKS_TOPIC,
-} from './delivery-store.ts';
-import { DELIVERY_JOB, setSilent } from './webhook-store.ts';
+} from '../../invocations/webhooks/delivery-store.ts';
+import { DELIVERY_JOB, setSilent } from '../../invocations/webhooks/webhook-store.ts';
 import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
-import type { DeliveryAnswer } from './webhook.ts';
 
 /** Maximum milliseconds between polls of deliveries: notifications may be lost, as behind a pooler without LISTEN. */
 const MAX_PAUSE_MS = 60_000;
 /** Milliseconds that the lease adds for the database work before and after an attempt. */
 const LEASE_SLACK_MS = 10_000;
-const CLEANING_BATCH = 10_000;
 /** HTTP status with which a receiver refuses all further deliveries, by the specification Standard Webhooks. */
 const GONE = 410;
 
@@ -31,9 +29,6 @@ export interface SenderSettings {
   perHost: number;
   perUser: number;
   timeoutMs: number;
-  /** Number of days for which ended deliveries are kept, and maximum number of them per webhook. */
-  retentionDays: number;
-  retentionCount: number;
 }
 
 export interface SenderContext extends JobContext {
@@ -63,7 +58,6 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
       await endDelivery(database.db, claimed, 'failed', answers);
       context.metrics?.count('agent_runtime_webhook_attempts_total', { outcome: 'failed' });
     },
-    deleteOld: () => deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
   });
   await egress.close();
 }

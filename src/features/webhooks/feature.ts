@@ -1,10 +1,11 @@
 import type { Config } from '../../config/config.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
+import { ConfigError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { webhookPath } from '../../platform/http/operation/parameters.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
-import { toEgressPolicy } from './address.ts';
-import { deleteSessionDeliveries } from './delivery-store.ts';
+import { toEgressPolicy } from '../../invocations/webhooks/address.ts';
+import { deleteOldDeliveries, deleteSessionDeliveries } from '../../invocations/webhooks/delivery-store.ts';
 import { type WebhookContext, webhookOperations } from './routes.ts';
 import { type SenderContext, sendDeliveries } from './sender.ts';
 import { WEBHOOK_SETTINGS, type WebhookSettings } from './settings.ts';
@@ -31,8 +32,6 @@ const runSender = (context: Context): Promise<void> | undefined => {
     perHost: 4,
     perUser: 4,
     timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),
-    retentionDays: DELIVERY_DAYS,
-    retentionCount: MAX_KEPT,
   });
 };
 
@@ -43,7 +42,20 @@ export const webhookFeature = {
   operations: webhookOperations,
   schemas: { Webhook: webhookSchema, WebhookDelivery: deliverySchema },
   parameters: { WebhookId: webhookPath.shape.webhookId },
+  open: async ({ config, database }) => {
+    if (config.WEBHOOKS && database.db.isOnCluster)
+      throw new ConfigError(
+        'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
+      );
+  },
   workers: [runSender],
+  sweeps: [
+    {
+      group: 'retention',
+      name: 'old deliveries of webhooks',
+      run: ({ database, signal }) => deleteOldDeliveries(database.db, DELIVERY_DAYS, MAX_KEPT, signal),
+    },
+  ],
   // Exported last, because an import would otherwise notify the imported webhooks of the imported runs.
   userTables: [
     {

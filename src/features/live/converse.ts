@@ -10,10 +10,10 @@ import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
 import { currentContext } from '../../platform/context.ts';
-import type { InvocationContext } from '../context.ts';
-import { type EventFrame, newInvocationId } from '../request.ts';
-import { toAgentError, turnEnd } from '../invocation.ts';
-import { invoke } from '../invoke.ts';
+import type { InvocationContext } from '../../invocations/context.ts';
+import { type EventFrame, newInvocationId } from '../../invocations/request.ts';
+import { toAgentError, turnEnd } from '../../invocations/invocation.ts';
+import { invoke } from '../../invocations/invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 

@@ -4,10 +4,15 @@ import { runAsSystem } from '../../platform/context.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
-import { type Budget, budgetKey, budgetSchema, modelPriceSchema } from './budget.ts';
-import { deleteBudget, listBudgets, listModelPrices, saveBudget, saveModelPrice } from './budget-store.ts';
+import { type Budget, budgetKey, budgetSchema, modelPriceSchema } from '../../conversation/budgets/budget.ts';
+import {
+  deleteBudget,
+  listBudgets,
+  listModelPrices,
+  saveBudget,
+  saveModelPrice,
+} from '../../conversation/budgets/budget-store.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
-import { budgetAlerts, budgetReservations, budgets, budgetUses } from '../../platform/db/schema/schema.ts';
 
 export interface BudgetContext {
   database: DatabasePool;
@@ -82,5 +87,4 @@ export const budgetFeature = {
   name: 'budgets',
   operations,
   schemas: { Budget: budgetSchema, ModelPrice: modelPriceSchema },
-  userTables: [budgets, budgetUses, budgetReservations, budgetAlerts].map((table) => ({ table, isOperators: true })),
 } satisfies Feature<BudgetContext>;
