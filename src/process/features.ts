@@ -25,6 +25,7 @@ import { replayFeature } from '../invocations/replay/routes.ts';
 import { invocationFeature } from '../invocations/routes/feature.ts';
 import { waitFeature } from '../invocations/waits/feature.ts';
 import { webhookFeature } from '../features/webhooks/feature.ts';
+import { outboxFeature } from '../invocations/webhooks/delivery-store.ts';
 import { traceFeature } from '../observability/traces/span-store.ts';
 import { auditFeature } from '../platform/http/audit/audit-store.ts';
 
@@ -47,6 +48,7 @@ export const features = [
   memoryFeature,
   invocationFeature,
   waitFeature,
+  outboxFeature,
   webhookFeature,
   replayFeature,
   serviceFeature,

@@ -1,11 +1,8 @@
 import type { Config } from '../../config/config.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { identifierSchema } from '../../core/session.ts';
 import { webhookPath } from '../../platform/http/operation/parameters.ts';
-import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
 import { toEgressPolicy } from '../../invocations/webhooks/address.ts';
-import { deleteOldDeliveries, deleteSessionDeliveries } from '../../invocations/webhooks/delivery-store.ts';
 import { type WebhookContext, webhookOperations } from './routes.ts';
 import { type SenderContext, sendDeliveries } from './sender.ts';
 import { WEBHOOK_SETTINGS, type WebhookSettings } from './settings.ts';
@@ -13,10 +10,6 @@ import { deliverySchema, webhookSchema } from './webhook.ts';
 
 /** Time-out of one attempt to deliver a webhook, in milliseconds; `REQUEST_TIMEOUT_MS` if that is shorter. */
 const DELIVERY_MS = 15_000;
-/** Number of days for which an ended delivery is stored, so that its owner can see why it failed. */
-const DELIVERY_DAYS = 7;
-/** Maximum number of stored ended deliveries of a webhook. */
-const MAX_KEPT = 1_000;
 
 export interface Context extends WebhookContext, SenderContext {
   config: WebhookSettings & Pick<Config, 'REQUEST_TIMEOUT_MS'>;
@@ -49,30 +42,4 @@ export const webhookFeature = {
       );
   },
   workers: [runSender],
-  sweeps: [
-    {
-      group: 'retention',
-      name: 'old deliveries of webhooks',
-      run: ({ database, signal }) => deleteOldDeliveries(database.db, DELIVERY_DAYS, MAX_KEPT, signal),
-    },
-  ],
-  // Exported last, because an import would otherwise notify the imported webhooks of the imported runs.
-  userTables: [
-    {
-      table: webhooks,
-      exported: 'last',
-      cascades: true,
-      imported: { id: identifierSchema },
-      setByRuntime: { host: `substring(r.url from '^https?://([^/?#@]+)(?:[/?#]|$)')`, is_silent: 'true' },
-    },
-    {
-      table: webhookDeliveries,
-      exported: 'last',
-      setByRuntime: {
-        status: `case when r.status = 'pending' then 'failed' else r.status end`,
-        end_time: 'coalesce(r.end_time, clock_timestamp())',
-      },
-    },
-  ],
-  forgetSessions: (_context, tx, keys) => deleteSessionDeliveries(tx, keys),
 } satisfies Feature<Context>;

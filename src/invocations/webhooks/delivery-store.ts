@@ -1,8 +1,9 @@
 import { and, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import { LeaseLostError } from '../../core/errors.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
-import type { SessionKey } from '../../core/session.ts';
-import type { Database } from '../../platform/db/database.ts';
+import { identifierSchema, type SessionKey } from '../../core/session.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
@@ -230,3 +231,39 @@ export async function deleteOldDeliveries(
   const isOld = sql`(${d.appName}, ${d.userId}, ${d.id}) in (${old})`;
   while (!signal?.aborted && (await db.delete(d).where(isOld)).rowCount === BATCH);
 }
+
+/** Number of days for which an ended delivery is stored, so that its owner can see why it failed. */
+const DELIVERY_DAYS = 7;
+/** Maximum number of stored ended deliveries of a webhook. */
+const MAX_KEPT = 1_000;
+
+/** What the database sends to webhooks. `src/features/webhooks` lets users register them, and sends. */
+export const outboxFeature = {
+  name: 'outbox',
+  sweeps: [
+    {
+      group: 'retention',
+      name: 'old deliveries of webhooks',
+      run: ({ database, signal }) => deleteOldDeliveries(database.db, DELIVERY_DAYS, MAX_KEPT, signal),
+    },
+  ],
+  // Exported last, because an import would otherwise notify the imported webhooks of the imported runs.
+  userTables: [
+    {
+      table: webhooks,
+      exported: 'last',
+      cascades: true,
+      imported: { id: identifierSchema },
+      setByRuntime: { host: `substring(r.url from '^https?://([^/?#@]+)(?:[/?#]|$)')`, is_silent: 'true' },
+    },
+    {
+      table: webhookDeliveries,
+      exported: 'last',
+      setByRuntime: {
+        status: `case when r.status = 'pending' then 'failed' else r.status end`,
+        end_time: 'coalesce(r.end_time, clock_timestamp())',
+      },
+    },
+  ],
+  forgetSessions: (_context, tx, keys) => deleteSessionDeliveries(tx, keys),
+} satisfies Feature<{ database: DatabasePool }>;
