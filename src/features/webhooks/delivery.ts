@@ -23,7 +23,7 @@ export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema>
   status: row.status,
   attempt: row.attempt,
   payload: parseExactJson(row.payload) as Record<string, unknown>,
-  answers: row.answers as DeliveryAnswer[],
+  answers: row.answers as z.infer<typeof deliverySchema>['answers'],
   createdAt: row.createTime.toISOString(),
   ...(row.nextAttemptTime ? { nextAttemptAt: row.nextAttemptTime.toISOString() } : {}),
   ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),
