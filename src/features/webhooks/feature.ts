@@ -1,6 +1,7 @@
 import type { Config } from '../../config/config.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { ConfigError } from '../../core/errors.ts';
+import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import { webhookPath } from '../../platform/http/operation/parameters.ts';
 import { toEgressPolicy } from '../../invocations/webhooks/address.ts';
 import { type WebhookContext, webhookOperations } from './routes.ts';
@@ -36,10 +37,7 @@ export const webhookFeature = {
   schemas: { Webhook: webhookSchema, WebhookDelivery: deliverySchema },
   parameters: { WebhookId: webhookPath.shape.webhookId },
   open: async ({ config, database }) => {
-    if (config.WEBHOOKS && database.db.isOnCluster)
-      throw new ConfigError(
-        'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
-      );
+    if (config.WEBHOOKS && database.db.isOnCluster) throw new ConfigError(REFUSED_ON_CLUSTER.webhooks);
   },
   workers: [runSender],
 } satisfies Feature<Context>;
