@@ -380,6 +380,7 @@ CREATE TABLE "invocations" (
 	"due_time" timestamp (6) with time zone,
 	"is_manual" boolean,
 	"try" smallint,
+	"is_retried" boolean DEFAULT false NOT NULL,
 	"first_end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
 	CONSTRAINT "invocations_status_check" CHECK (status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')),
@@ -748,6 +749,7 @@ CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX "invocations_run_key" ON "invocations" USING btree ("app_name","user_id","cronjob_id","due_time","try") WHERE cronjob_id is not null;--> statement-breakpoint
 CREATE INDEX "invocations_open_runs_idx" ON "invocations" USING btree ("user_id","app_name","cronjob_id") WHERE cronjob_id is not null and first_end_time is null and status in ('queued', 'running');--> statement-breakpoint
+CREATE INDEX "invocations_begun_runs_idx" ON "invocations" USING btree ("user_id","app_name","cronjob_id") WHERE cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null;--> statement-breakpoint
 CREATE INDEX "job_lanes_turn_idx" ON "job_lanes" USING btree ("kind","app_name","turn_time") WHERE blocked_by is null;--> statement-breakpoint
 CREATE INDEX "job_lanes_blocked_idx" ON "job_lanes" USING btree ("kind","blocked_by","turn_time") WHERE blocked_by is not null;--> statement-breakpoint
 CREATE INDEX "jobs_lane_idx" ON "jobs" USING btree ("kind","app_name","user_id","lane","due_time","id") WHERE lease_token is null;--> statement-breakpoint

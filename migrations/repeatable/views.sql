@@ -6,7 +6,8 @@ comment on column agent_runtime_migrations.id is 'Order of application.';
 comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
 comment on column agent_runtime_migrations.created_at is 'When the file was generated, Unix time in milliseconds: its entry in migrations/meta/_journal.json.';
 --> statement-breakpoint
--- Runs of cronjobs. A run is its last try, an invocation; what that try has not yet comes from the try before. The
+-- Runs of cronjobs. A run is its last try, an invocation; what that try has not yet comes from the try before. A run
+-- whose last try has ended goes with the session of that try. The
 -- tables' policies hold for the view's owner; here they are repeated for the role that reads the view.
 create or replace view cronjob_runs as
 select i.app_name, i.user_id, i.cronjob_id, i.run_id as id, i.due_time, i.is_manual,
@@ -26,10 +27,8 @@ left join invocations b
 where i.cronjob_id is not null
   and (i.user_id = current_setting('agent_runtime.user', true) or current_setting('agent_runtime.all_users', true) = 'on'
        or not row_security_active('invocations'::regclass))
-  -- Values, not `exists`, which would be a join that reads all runs of a cronjob for each of them.
-  and i.try = (
-    select max(n.try) from invocations n where n.app_name = i.app_name and n.user_id = i.user_id
-      and n.cronjob_id = i.cronjob_id and n.due_time = i.due_time)
+  and not i.is_retried
+  -- A value, not `exists`, which would be a join that reads all runs of a cronjob for each of them.
   and (select s.id from skipped_runs s where s.app_name = i.app_name and s.user_id = i.user_id
          and s.cronjob_id = i.cronjob_id and s.due_time = i.due_time) is null
 union all

@@ -6,9 +6,11 @@ import { forgetRuns, listRuns, queueManualRun, requeueRuns, skipRuns } from '../
 import {
   type NewCronjob,
   deleteCronjob,
+  findCronjob,
   insertCronjob,
   type CronjobRow,
 } from '../../src/features/cronjobs/cronjob-store.ts';
+import { changeCronjob } from '../../src/features/cronjobs/change-cronjob.ts';
 import { listNextCronjobs } from '../../src/features/cronjobs/due-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
@@ -76,6 +78,12 @@ const queueManual = async (job: CronjobRow, due = new Date()) => {
   expect(rows).toEqual([{ queued: true }]);
   return id;
 };
+/** The number of connections that wait for a lock. */
+const countWaiting = async () => {
+  const { rows } = await store.pool.db.execute(sql`
+    select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`);
+  return rows.length;
+};
 const rowOf = async (cronjob: CronjobRow) => {
   const { rows } = await store.pool.db.execute<{ enabled: boolean; disabled_reason: string | null; run_count: number }>(
     sql`select enabled, disabled_reason, run_count from cronjobs where id = ${cronjob.id}`,
@@ -122,6 +130,73 @@ describe('a due cronjob', () => {
     );
     await fire();
     expect(await statusesOf(job)).toEqual(statuses);
+  });
+
+  test('with a schedule that cannot be read is disabled and says so; the others fire', async () => {
+    const [wrong, sound] = [await newCronjob(2), await newCronjob(1)];
+    await store.pool.db.execute(sql`
+      update cronjobs set schedule = '{"type": "cron", "cron": "every day", "timezone": "Mars/Base"}'
+      where id = ${wrong.id}`);
+    await fire();
+    expect([await statusesOf(wrong), await statusesOf(sound)]).toEqual([[], ['queued']]);
+    expect(await rowOf(wrong)).toEqual({
+      enabled: false,
+      disabled_reason: expect.stringMatching(/^Its schedule is wrong: .*5 fields/),
+      run_count: 0,
+    });
+  });
+
+  test('is left out if a manual run was queued since the scheduler looked', async () => {
+    const job = await newCronjob(1);
+    // The scheduler's transaction waits until the manual run is there.
+    const transaction: typeof store.pool.transaction = async (work) => {
+      await queueManual(job);
+      return store.pool.transaction(work);
+    };
+    await fireDueCronjobs({
+      database: { ...store.pool, db: store.pool.db, transaction },
+      newId: randomUUID,
+      notifications,
+    });
+    expect((await statusesOf(job)).toSorted()).toEqual(['queued', 'skipped']);
+  });
+
+  test('is fired for its due time though its end is changed before the scheduler looks', async () => {
+    const job = await newCronjob(1);
+    const limits = { CRONJOBS_MIN_INTERVAL_SECONDS: 30 };
+    await store.pool.transaction((tx) => changeCronjob(tx, job, { until: '2999-01-01T00:00:00Z' }, limits));
+    await fire();
+    expect((await runsOf(job)).map(({ dueTime }) => dueTime)).toEqual([job.nextRunTime]);
+  });
+
+  test('locks the sessions of all runs before the lanes of deliveries about those that are left out', async () => {
+    const userId = `user-${randomUUID()}`;
+    const url = 'https://hooks.example/runs';
+    await store.pool.db.execute(sql`
+      insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
+      values ('harness_agent', ${userId}, ${randomUUID()}, ${url}, 'hooks.example', false, 'whsec_AAAA')`);
+    await store.pool.db.execute(sql`
+      select add_job_lane('delivery', 'harness_agent', ${userId}, 'hooks.example', now() + interval '1 hour', false)`);
+    const skips = await newCronjob(2, { webhookUrl: url }, userId);
+    await queueManual(skips);
+    const queues = await newCronjob(1, { sessionPolicy: 'fixed', sessionId: 'deleted' }, userId);
+    await store.pool.db.execute(sql`
+      insert into sessions (app_name, user_id, id) values ('harness_agent', ${userId}, 'deleted')`);
+    const deletion = new Client({ connectionString: store.url });
+    await deletion.connect();
+    await deletion.query('begin');
+    await deletion.query(`delete from sessions where user_id = $1 and id = 'deleted'`, [userId]);
+    const firing = fire();
+    await expect.poll(countWaiting).toBe(1);
+    const lane = `select from job_lanes where user_id = $1 and kind = 'delivery' for update nowait`;
+    expect((await deletion.query(lane, [userId])).rowCount).toBe(1);
+    await deletion.query('commit');
+    await deletion.end();
+    await firing;
+    expect([(await statusesOf(skips)).toSorted(), await statusesOf(queues)]).toEqual([
+      ['queued', 'skipped'],
+      ['queued'],
+    ]);
   });
 
   test('of the last time is disabled and says why', async () => {
@@ -188,6 +263,15 @@ describe('a waiting run', () => {
     expect((await run('somebody')).refusal).toBe('absent');
     await store.pool.db.execute(sql`update cronjobs set enabled = false, next_run_time = null where id = ${job.id}`);
     expect((await run()).refusal).toBe('disabled');
+  });
+
+  test('of a request never takes a due time of the schedule', async () => {
+    const job = await newCronjob(-100);
+    for (let n = 0; n < 20; n++) await queueManualRun(store.pool.db, job.id, undefined, randomUUID(), 100);
+    const { rows } = await store.pool.db.execute<{ due_time: Date; n: number }>(sql`
+      select count(*)::int as n, count(*) filter (where date_trunc('milliseconds', due_time) = due_time)::int as whole
+      from invocations where cronjob_id = ${job.id}`);
+    expect(rows).toEqual([{ n: 20, whole: 0 }]);
   });
 
   test('holds no place in the queue of its session', async () => {
@@ -420,6 +504,48 @@ describe('a running run', () => {
     expect(await ofCronjob(job, await begin())).toHaveLength(1);
   });
 
+  test('goes with the session of its last try, whatever tries it had before', async () => {
+    const { job, lease } = await started({ maxAttempts: 2 });
+    await endRun(store.pool, lease, { status: 'failed', error: { code: 'model_timeout', message: 'slow' } });
+    await store.pool.db.execute(
+      sql`update invocations set not_before = clock_timestamp() where cronjob_id = ${job.id} and try = 2`,
+    );
+    const [second] = await ofCronjob(job, await begin());
+    if (!second) throw new Error('the run was not begun');
+    await endRun(store.pool, second, { status: 'succeeded', answer: 'done' });
+    expect(await statusesOf(job)).toEqual(['success']);
+    await deleteSession(store.pool.db, second.key);
+    expect(await runsOf(job)).toEqual([]);
+    expect((await findCronjob(store.pool.db, job.id, undefined))?.latestRun).toBe(null);
+  });
+
+  test('locks the sessions of runs that it leaves out before the lane of its delivery', async () => {
+    const userId = `user-${randomUUID()}`;
+    const url = 'https://hooks.example/ends';
+    await store.pool.db.execute(sql`
+      insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
+      values ('harness_agent', ${userId}, ${randomUUID()}, ${url}, 'hooks.example', false, 'whsec_AAAA')`);
+    const job = await newCronjob(65, { webhookUrl: url, maxFailures: 1, missedRuns: 'all', overlap: 'queue' }, userId);
+    await fire();
+    await store.pool.db.execute(sql`
+      select add_job_lane('delivery', 'harness_agent', ${userId}, 'hooks.example', now() + interval '1 hour', false)`);
+    const [lease] = await ofCronjob(job, await begin());
+    if (!lease) throw new Error('the run was not begun');
+    const deletion = new Client({ connectionString: store.url });
+    await deletion.connect();
+    await deletion.query('begin');
+    const waiting = `select from sessions where user_id = $1 and id <> $2 for update`;
+    expect((await deletion.query(waiting, [userId, lease.key.sessionId])).rowCount).toBe(1);
+    const ending = endRun(store.pool, lease, failed);
+    await expect.poll(countWaiting).toBe(1);
+    const lane = `select from job_lanes where user_id = $1 and kind = 'delivery' for update nowait`;
+    expect((await deletion.query(lane, [userId])).rowCount).toBe(1);
+    await deletion.query('commit');
+    await deletion.end();
+    await ending;
+    expect(await statusesOf(job)).toEqual(['skipped', 'failed']);
+  });
+
   test('that waits to be tried again is left out with the session of its last try', async () => {
     const { job, lease } = await started({ maxAttempts: 2 });
     await endRun(store.pool, lease, { status: 'failed', error: { code: 'model_timeout', message: 'slow' } });
@@ -501,6 +627,33 @@ test('what is forgotten is found in indexes: runs that are kept are not read', a
   );
   expect(rows).toEqual([{ n: 2975 }]);
   expect(read).toBeLessThan(300);
+});
+
+test('the runs of a user that go on are counted without reading those that wait', async () => {
+  const job = await newCronjob(-100);
+  await store.pool.db.execute(sql`
+    insert into sessions (app_name, user_id, id) values (${job.appName}, ${job.userId}, 'all')`);
+  await store.pool.db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, not_before,
+                             start_time, request, cronjob_id, run_id, due_time, is_manual, try)
+    select ${job.appName}, ${job.userId}, 'all', 'e' || n, 'queued', gen_random_uuid(), now(),
+           case when n > 3 then now() + interval '1 day' end, case when n <= 3 then now() end, '{}',
+           ${job.id}, 'r' || n, now() + n * interval '1 second', false, 1
+    from generate_series(1, 3000) n`);
+  await store.pool.db.execute(sql`analyze invocations`);
+  const [count, read] = await store.pool.transaction(async (tx) => {
+    const readSoFar = async () => {
+      const { rows } = await tx.execute<{ n: number }>(sql`
+        select (pg_stat_get_xact_tuples_fetched('invocations'::regclass)
+                + pg_stat_get_xact_tuples_returned('invocations'::regclass))::int as n`);
+      return rows[0]?.n ?? 0;
+    };
+    const before = await readSoFar();
+    const { rows } = await tx.execute<{ n: number }>(sql`select begun_runs(${job.userId}) as n`);
+    return [rows[0]?.n, (await readSoFar()) - before];
+  });
+  expect(count).toBe(3);
+  expect(read).toBeLessThan(50);
 });
 
 test('a user has so many cronjobs at most, also of requests at once', async () => {

@@ -4,7 +4,7 @@
 --      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
 --      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
 --   2. If the invocation is queued (p_is_queued), lock its row, so that a cancellation comes either before or after the
---      claim. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
+--      claim; before it the session against deletion, because a deletion locks the session before its invocations. If the row stores the request, take the row by compare-and-set on the lease token that the polling worker
 --      read (p_read). So the first worker wins, and a worker that read an older token cannot store the prompt twice.
 --      A cronjob's run begins only while no other one of the cronjob goes on, and fewer than p_places of its user. If its
 --      session is busy or others wait for it, the run takes its place in the queue of the session, which counts as one
@@ -33,7 +33,7 @@
 --
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
 -- then already has this lease token (renew_claim).
--- Locks: the row of the queued invocation, then in the order of append_events: sessions, user_storage, invocations,
+-- Locks: of a queued invocation its session against deletion and its row, then in the order of append_events: sessions, user_storage, invocations,
 -- tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
 -- session. This function never waits for a busy session to become idle.
 -- Errors: those of append_events and answer_calls; 40001: see step 4; AR419: another process has claimed the job; 23505 on
@@ -102,6 +102,7 @@ begin
   end if;
   -- 2
   if p_is_queued then
+    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for key share;
     select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null,
            i.cronjob_id
     into v_queued_since, v_goes_on, v_was_woken, v_is_new_run, v_cronjob from invocations i

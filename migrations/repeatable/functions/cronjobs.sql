@@ -69,9 +69,20 @@ begin
 end $$;
 comment on function lock_open_runs is 'Locks the open runs of a cronjob; false if another transaction has locked one.';
 
+-- count_open_runs: the runs of a cronjob that have not ended.
+create or replace function count_open_runs(p_app text, p_user text, p_cronjob text) returns integer language sql stable as $$
+  select count(*)::integer from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.first_end_time is null
+    and i.status in ('queued', 'running')
+$$;
+comment on function count_open_runs is 'Returns the number of runs of a cronjob that have not ended.';
+
 -- fire_cronjobs: queues the runs of due cronjobs, and stores their next due times by compare-and-set on the due time and
 -- the revision that the scheduler read. A cronjob whose row is locked stays due, and one that replaces its open runs,
--- which the caller stops in the same transaction, also if one of these is locked.
+-- which the caller stops in the same transaction, also if one of these is locked. `overlap` is applied to the runs that
+-- are open now, because a manual run may have been queued since the scheduler looked. Runs that are planned together do
+-- not skip one another. Runs that are left out are inserted last, by host: their deliveries lock lanes of jobs, and a
+-- deletion of a session locks its lanes behind the session.
 -- p_firings: [{"app", "owner", "id", "due", "revision", "next", "reason", "runs": [{"id", "due", "skipped"}]}]. next is
 -- null if the cronjob never fires again; reason says why. skipped: why the run is left out.
 -- Returns the ids of the cronjobs that fired.
@@ -81,6 +92,10 @@ declare
   r record;
   v_overlap text;
   v_now timestamptz;
+  v_open integer;
+  v_queued integer;
+  v_skipped skipped_runs;
+  v_all_skipped skipped_runs[] := '{}';
   v_fired text[] := '{}';
 begin
   for f in
@@ -93,36 +108,44 @@ begin
     for no key update skip locked;
     continue when not found or v_overlap = 'replace' and not lock_open_runs(f.app, f.owner, f.id);
     v_now := clock_timestamp();
+    v_open := count_open_runs(f.app, f.owner, f.id);
+    v_queued := 0;
     for r in select * from jsonb_to_recordset(f.runs) as each(id text, due timestamptz, skipped text) loop
-      if r.skipped is null then
+      v_skipped.reason := case
+        when r.skipped is not null then r.skipped
+        when v_overlap = 'skip' and v_open > 0 then 'The previous run was still going.'
+        when v_queued + case v_overlap when 'replace' then 0 else v_open end >= 100 then '100 runs wait already.'
+      end;
+      if v_skipped.reason is null then
         perform queue_run(f.app, f.owner, f.id, r.id, r.due, false, 1, v_now, r.due);
+        v_queued := v_queued + 1;
       else
-        insert into skipped_runs (app_name, user_id, cronjob_id, id, due_time, reason, create_time, end_time)
-        values (f.app, f.owner, f.id, r.id, r.due, r.skipped, v_now, v_now) on conflict do nothing;
+        v_skipped.app_name := f.app; v_skipped.user_id := f.owner; v_skipped.cronjob_id := f.id;
+        v_skipped.id := r.id; v_skipped.due_time := r.due; v_skipped.tries := 0;
+        v_skipped.create_time := v_now; v_skipped.end_time := v_now;
+        v_all_skipped := v_all_skipped || v_skipped;
       end if;
     end loop;
     update cronjobs c set
-      next_run_time = f.next, enabled = f.next is not null, disabled_reason = f.reason,
-      run_count = c.run_count + (select count(*) from jsonb_array_elements(f.runs) run where not run ? 'skipped')
+      next_run_time = f.next, enabled = f.next is not null, disabled_reason = f.reason, run_count = c.run_count + v_queued
     where c.app_name = f.app and c.user_id = f.owner and c.id = f.id;
     v_fired := v_fired || f.id;
   end loop;
+  insert into skipped_runs
+  select s.* from unnest(v_all_skipped) s
+  join cronjobs c on c.app_name = s.app_name and c.user_id = s.user_id and c.id = s.cronjob_id
+  order by s.app_name, s.user_id, (
+    select min(w.host) from webhooks w
+    where w.app_name = c.app_name and w.user_id = c.user_id and w.url = c.webhook_url and w.push is null)
+  on conflict do nothing;
   return v_fired;
 end $$;
 comment on function fire_cronjobs is 'Queues the runs of due cronjobs and stores their next due times.';
 
--- count_open_runs: the runs of a cronjob that have not ended.
-create or replace function count_open_runs(p_app text, p_user text, p_cronjob text) returns integer language sql stable as $$
-  select count(*)::integer from invocations i
-  where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and i.first_end_time is null
-    and i.status in ('queued', 'running')
-$$;
-comment on function count_open_runs is 'Returns the number of runs of a cronjob that have not ended.';
-
 -- queue_manual_run: queues a run that is due now.
 -- p_user: the owner; null: the cronjob may be anybody's. run: the row of the view cronjob_runs. refusal: why there is none:
 -- 'absent' (no such cronjob), 'disabled', 'full' (p_most runs of the cronjob are open), 'taken' (a run was requested in
--- this very millisecond).
+-- this very moment).
 create or replace function queue_manual_run(
   p_user text, p_cronjob text, p_run text, p_most integer, out refusal text, out run jsonb)
 language plpgsql as $$
@@ -135,7 +158,9 @@ begin
   refusal := case when not found then 'absent' when not c.enabled then 'disabled'
                   when count_open_runs(c.app_name, c.user_id, p_cronjob) >= p_most then 'full' end;
   if refusal is not null then return; end if;
-  v_due := date_trunc('milliseconds', clock_timestamp());
+  -- Never a whole millisecond, as the times of schedules are: a due time is one run.
+  v_due := clock_timestamp();
+  v_due := v_due + (date_trunc('milliseconds', v_due) = v_due)::int * interval '1 microsecond';
   if not queue_run(c.app_name, c.user_id, p_cronjob, p_run, v_due, true, 1, clock_timestamp(), v_due) then
     refusal := 'taken';
     return;
@@ -298,6 +323,9 @@ begin
       * (0.5 + random() / 2) * interval '1 second';
     if queue_run(ended.app_name, ended.user_id, ended.cronjob_id, ended.run_id, ended.due_time, ended.is_manual,
                  ended.try + 1, ended.create_time, v_earliest) then
+      update invocations i set is_retried = true
+      where i.app_name = ended.app_name and i.user_id = ended.user_id and i.session_id = ended.session_id
+        and i.id = ended.id;
       return;
     end if;
   end if;
@@ -398,7 +426,7 @@ comment on function forget_runs is 'Forgets old runs of cronjobs, in a batch; re
 create or replace function latest_run_time(p_app text, p_user text, p_cronjob text) returns timestamptz language sql stable as $$
   select greatest(
     (select max(i.due_time) from invocations i
-     where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob),
+     where i.app_name = p_app and i.user_id = p_user and i.cronjob_id = p_cronjob and not i.is_retried),
     (select max(s.due_time) from skipped_runs s
      where s.app_name = p_app and s.user_id = p_user and s.cronjob_id = p_cronjob))
 $$;

@@ -122,6 +122,8 @@ async function newTimes(
   const schedule = body.schedule ? withAnchor(body.schedule, now) : requireSound(cronjob);
   const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
   const [nextRunTime = null] = requireTimes(schedule, now, until, limits);
+  // Without another schedule the next time stays, because it may have come since the schedulers looked.
+  if (!body.schedule) return { until };
   return { schedule, until, nextRunTime: cronjob.enabled ? nextRunTime : null };
 }
 

@@ -15,16 +15,13 @@ export interface NextCronjob {
   now: Date;
   /** Milliseconds until the cronjob is due; not positive if it is due. */
   dueMs: number;
-  /** Number of runs of a due cronjob that have not ended. */
-  openRuns: number;
 }
 
 /** Lists the cronjobs that are due first, from the start of an index. */
 export function listNextCronjobs(db: Database, limit: number): Promise<NextCronjob[]> {
   const dueMs = sql`ceil(extract(epoch from ${nextRunTime} - ${now}) * 1000)`;
-  const openRuns = sql<number>`case when ${nextRunTime} <= ${now} then count_open_runs(${appName}, ${userId}, ${id}) else 0 end`;
   return db
-    .select({ cronjob: COLUMNS, now: sql`${now}`.mapWith(nextRunTime), dueMs: dueMs.mapWith(Number), openRuns })
+    .select({ cronjob: COLUMNS, now: sql`${now}`.mapWith(nextRunTime), dueMs: dueMs.mapWith(Number) })
     .from(cronjobs)
     .where(sql`${cronjobs.enabled}`)
     .orderBy(nextRunTime)
@@ -34,7 +31,7 @@ export function listNextCronjobs(db: Database, limit: number): Promise<NextCronj
 export interface PlannedRun {
   id: string;
   due: Date;
-  /** Why the run is left out; `undefined` if it is queued. */
+  /** Why the run is left out. Without it the run is queued, unless `overlap` leaves it out. */
   skipped?: string;
 }
 

@@ -6,7 +6,7 @@ import type { Metrics } from '../../platform/metrics.ts';
 import type { CronjobRow } from './cronjob-store.ts';
 import { toSchedule } from './cronjob-view.ts';
 import { type Firing, fireCronjobs, listNextCronjobs, type NextCronjob, type PlannedRun } from './due-store.ts';
-import { getNextTime, getTimesBetween } from './schedule.ts';
+import { getNextTime, getTimesBetween, scheduleSchema } from './schedule.ts';
 
 /** Maximum cronjobs per statement. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
@@ -59,20 +59,17 @@ async function fireAndReplace(tx: Database, due: (NextCronjob & { firing: Firing
 const MISSED_AFTER_MS = 60_000;
 /** Maximum number of missed due times for which runs are queued afterwards. */
 const MAX_MADE_UP = 100;
-/** Maximum number of waiting runs per cronjob; further ones are skipped. */
-const MAX_WAITING = 100;
 
-function planFiring({ cronjob, now, openRuns }: NextCronjob, newId: () => string): Firing {
-  const schedule = toSchedule(cronjob);
+function planFiring({ cronjob, now }: NextCronjob, newId: () => string): Firing {
+  const { data: schedule, error } = scheduleSchema.safeParse(toSchedule(cronjob));
+  // Disabled, because otherwise it would stop the cronjobs that are due with it. SQL may have stored anything.
+  if (!schedule) return { runs: [], next: undefined, reason: `Its schedule is wrong: ${error.issues[0]?.message}.` };
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
   const times = getTimesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
   const remaining = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);
   const planned = planMissedRuns(times, now, cronjob.missedRuns).map((run) => ({ ...run, id: newId() }));
   const fired = planned.filter(({ skipped }) => skipped === undefined).slice(0, remaining);
-  const runs = [
-    ...planned.filter(({ skipped }) => skipped !== undefined),
-    ...applyOverlapPolicy(fired, cronjob, openRuns),
-  ];
+  const runs = [...planned.filter(({ skipped }) => skipped !== undefined), ...fired];
   const isLast = fired.length >= remaining;
   const next = isLast ? undefined : getNextTime(schedule, now);
   if (next && !(cronjob.until && next >= cronjob.until)) return { runs, next };
@@ -92,19 +89,4 @@ function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns
   if (policy === 'once') return [{ due: newest }, ...onTime];
   const count = late.length >= MAX_MADE_UP ? `${MAX_MADE_UP} or more` : String(late.length);
   return [{ due: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
-}
-
-/** Marks as skipped those planned runs that the cronjob's overlap policy forbids. */
-function applyOverlapPolicy(
-  runs: PlannedRun[],
-  { overlap }: Pick<CronjobRow, 'overlap'>,
-  openRuns: number,
-): PlannedRun[] {
-  return runs.map((run, position) => {
-    const before = overlap === 'replace' ? position : openRuns + position;
-    // Runs that are planned together for missed due times do not skip one another, but run one after another.
-    if (overlap === 'skip' && openRuns > 0) return { ...run, skipped: 'The previous run was still going.' };
-    if (before >= MAX_WAITING) return { ...run, skipped: `${MAX_WAITING} runs wait already.` };
-    return run;
-  });
 }

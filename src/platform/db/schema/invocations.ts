@@ -90,6 +90,11 @@ export const invocations = table(
       .comment(
         'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.',
       ),
+    isRetried: c
+      .boolean('is_retried')
+      .notNull()
+      .default(false)
+      .comment('True for a try of a run that failed and was followed by another one.'),
     firstEndTime: time('first_end_time').comment(
       'When the run ended or paused first. Only this end counts for its cronjob.',
     ),
@@ -131,6 +136,12 @@ export const invocations = table(
     index('invocations_open_runs_idx')
       .on(t.userId, t.appName, t.cronjobId)
       .where(sql`cronjob_id is not null and first_end_time is null and status in ('queued', 'running')`),
+    // Those of them that have begun, which the limit per user counts at each claim, however many wait.
+    index('invocations_begun_runs_idx')
+      .on(t.userId, t.appName, t.cronjobId)
+      .where(
+        sql`cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null`,
+      ),
     sessionKey('invocations_session_fkey', t),
     ofUserPolicy(),
   ],
