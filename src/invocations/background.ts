@@ -152,7 +152,7 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
     maxJobs: limits.backgroundRuns,
     minPauseMs: MIN_PAUSE_MS,
     claim: async ({ held, slots }) => {
-      if (slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS };
+      if (slots === 0) return { jobs: [], pauseMs: MAX_PAUSE_MS, mayMore: true };
       const without = [...passed.list(), ...held.map(({ invocationId }) => invocationId)];
       const runs = limits.runs - held.filter(({ isRun }) => isRun).length;
       const { runsPerUser } = limits;
@@ -161,7 +161,9 @@ export function runBackgroundQueue(context: InvocationContext): Promise<void> {
         const { begun, waiting, nextMs } = await listHeads(database.db, choice, limits.attempts);
         const next = limitLastAttempts(begun, held, limits.attempts);
         const jobs = [...next, ...waiting.slice(0, slots - next.length)];
-        return { jobs, pauseMs: passed.pauseMs(Math.min(MAX_PAUSE_MS, nextMs)) };
+        const isFull = jobs.length >= slots || jobs.filter(({ isRun }) => isRun).length >= runs;
+        const mayMore = isFull || next.length < begun.length;
+        return { jobs, pauseMs: passed.pauseMs(Math.min(MAX_PAUSE_MS, nextMs)), mayMore };
       });
     },
     run: (head) => takeTurn(context, head, passed),
@@ -228,7 +230,7 @@ class PassedTurns {
 }
 
 /** Runs the first invocation of a session's queue. If the invocation cannot begin, this process backs off from it. */
-async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<void> {
+async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<'over' | 'waits'> {
   const { key, invocationId } = head;
   const turn = { isLetIn: false, isUsed: false };
   try {
@@ -243,6 +245,7 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
       },
       head.bytes,
     );
+    return turn.isUsed ? 'over' : 'waits';
   } catch (error) {
     if (!turn.isUsed) {
       const passes = isPassingFailure(error);
@@ -272,10 +275,10 @@ const REVOKED = 'the key that requested it is not valid any more';
  */
 async function runQueued(
   context: InvocationContext,
-  { key, invocationId, waitSeconds, isRun }: QueueHead,
+  { key, invocationId, waitSeconds, isRun, queued: listed }: QueueHead,
   onUsed: () => void,
 ): Promise<boolean> {
-  const queued = await findQueued(context.database.db, { key, invocationId });
+  const queued = listed ?? (await findQueued(context.database.db, { key, invocationId }));
   if (!queued) return false;
   const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
   const { requestContext, began } = read;

@@ -1,5 +1,5 @@
 import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
-import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
+import { alias } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
@@ -257,25 +257,6 @@ export function requestStopOfUser(
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
     .returning(stoppingFields);
 }
-
-/** For statements about jobs: the join with the invocations of a session that are steps of a job. */
-export const stepsOfJob = (
-  kind: string,
-  id: string,
-  session: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>,
-) => ({
-  table: invocations,
-  on: and(
-    eq(invocations.appName, session.appName),
-    eq(invocations.userId, session.userId),
-    eq(invocations.sessionId, session.sessionId),
-    sql`${invocations.job} @> ${JSON.stringify({ kind, id })}::jsonb`,
-  ),
-  step: sql<number>`(${invocations.job} ->> 'step')::int`,
-  status: invocations.status,
-  attempt: invocations.attempt,
-  error: invocations.errorMessage,
-});
 
 /** Cancels the active invocations that are steps of these jobs, as {@link requestStop} does. @returns their ids */
 export async function requestStopOfSteps(

@@ -74,6 +74,8 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   bytes: number;
   /** True for a run of a cronjob. */
   isRun: boolean;
+  /** The row of an invocation that has not begun and whose request is small; {@link findQueued} reads others. */
+  queued: Queued | undefined;
 }
 
 export interface HeadChoice {
@@ -181,9 +183,12 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
 
 const isNotIn = (column: AnyPgColumn, texts: readonly string[]) => sql`${column} <> all(${sql.param(texts)}::text[])`;
 
+/** Maximum bytes of a stored request that is read with its row, because it is in the row itself. */
+const INLINE_BYTES = 2_000;
+
 /**
- * Selects invocations that can begin. Does not read the stored requests, which may be megabytes; {@link findQueued} reads
- * the request of one invocation when its turn has come.
+ * Selects invocations that can begin. Reads only small requests: others may be megabytes, and {@link findQueued} reads one
+ * when its turn has come. So it does for those that have begun, because they may have been asked to stop since.
  */
 function selectHeads(
   db: Database,
@@ -192,7 +197,7 @@ function selectHeads(
   order: SQL,
   limit: number,
 ) {
-  const { appName, userId, sessionId, id, createTime, endTime, notBefore } = invocations;
+  const { appName, userId, sessionId, id, request, createTime, endTime, notBefore } = invocations;
   return db
     .select({
       appName,
@@ -205,7 +210,13 @@ function selectHeads(
         .mapWith(Number)
         .as('age'),
       wasPaused: sql<boolean>`${endTime} is not null`.as('was_paused'),
-      bytes: estimatedBytes(invocations.request).mapWith(Number).as('bytes'),
+      bytes: estimatedBytes(request).mapWith(Number).as('bytes'),
+      request: sql<unknown>`case when not ${hasBegun} and pg_column_size(${request}) <= ${INLINE_BYTES}
+        then ${request} end`.as('request'),
+      token: invocations.leaseToken,
+      stopAs: invocations.stopRequestedAs,
+      llmCalls: invocations.llmCalls,
+      toolCalls: invocations.toolCalls,
       isRun: sql<boolean>`${invocations.runId} is not null and ${invocations.firstEndTime} is null`.as('is_run'),
       /** Milliseconds until the invocation may begin, if that is later than now. */
       waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`
@@ -235,25 +246,19 @@ function selectHeads(
 
 type HeadRow = Awaited<ReturnType<typeof selectHeads>>[number];
 
-const toHead = ({
-  appName,
-  userId,
-  sessionId,
-  id,
-  attempts,
-  ageSeconds,
-  wasPaused,
-  bytes,
-  isRun,
-}: HeadRow): QueueHead => ({
-  key: { appName, userId, sessionId },
-  invocationId: id,
-  attempts,
-  ageSeconds,
-  waitSeconds: wasPaused ? 0 : ageSeconds,
-  bytes,
-  isRun,
-});
+function toHead(row: HeadRow): QueueHead {
+  const { appName, userId, sessionId, id, attempts, ageSeconds, wasPaused, bytes, isRun, ...queued } = row;
+  return {
+    key: { appName, userId, sessionId },
+    invocationId: id,
+    attempts,
+    ageSeconds,
+    waitSeconds: wasPaused ? 0 : ageSeconds,
+    bytes,
+    isRun,
+    queued: queued.request === null ? undefined : queued,
+  };
+}
 
 /** A background invocation of an application that no process serves. */
 export type Unserved = Pick<Lease, 'key' | 'invocationId'>;

@@ -3,7 +3,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
-import { appEvalOperations, evalOperations } from '../../src/features/evals/routes.ts';
+import { appEvalOperations, evalOperations } from '../../src/features/evals/feature.ts';
 import { client, startApp, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 

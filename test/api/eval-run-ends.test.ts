@@ -1,6 +1,6 @@
 import { SignJWT } from 'jose';
 import { Client } from 'pg';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { startApp, startOn, client, type TestApp } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type FakeAnswer, startFakeProvider } from '../support/fake-provider.ts';
@@ -204,6 +204,38 @@ test('cases of more runs than a process has places for leave room for a user, an
     const end = JSON.parse(frames.at(-1)?.replace('data: ', '') ?? '') as object;
     expect(end).toMatchObject({ status: 'done', counts: { total: PLACES, passed: PLACES } });
   }
+});
+
+test('a case that has held its place for a minute gives it to another one between two turns, and goes on', async () => {
+  const provider = await startHeldProvider();
+  closing.push(() => provider.close());
+  const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'fake', MODEL_BASE_URL: provider.baseUrl };
+  const app = await startApp(model);
+  closing.push(() => app.close());
+  const sql = new Client({ connectionString: app.databaseUrl });
+  await sql.connect();
+  closing.push(() => sql.end());
+  await sql.query(`
+    create table taken (id text, token uuid);
+    create function note_taken() returns trigger language plpgsql security definer as $$
+      begin insert into taken values (new.id, new.lease_token); return null; end $$;
+    create trigger taken after update of lease_token on jobs for each row
+      when (new.lease_token is not null and new.kind = 'evaluation') execute function note_taken()`);
+  await set(app, 's', [{ evalId: 'a', conversation: [turn('a', 'At last.'), turn('b', 'At last.')] }]);
+  const { body } = await app.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });
+  await provider.requested;
+  const now = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 61_000);
+  try {
+    provider.release();
+    const path = `${D}/eval-runs/${(body as { runId: string }).runId}`;
+    const ended = { status: 'done', counts: { total: 1, passed: 1 } };
+    await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
+  } finally {
+    clock.mockRestore();
+  }
+  const { rows } = await sql.query('select count(distinct token)::int as n from taken');
+  expect(rows).toEqual([{ n: 2 }]);
 });
 
 test('a process that stops gives its case back; the next one goes on with its turn', async () => {

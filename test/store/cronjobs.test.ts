@@ -11,7 +11,7 @@ import {
   type CronjobRow,
 } from '../../src/features/cronjobs/cronjob-store.ts';
 import { changeCronjob } from '../../src/features/cronjobs/change-cronjob.ts';
-import { listNextCronjobs } from '../../src/features/cronjobs/due-store.ts';
+import { listNextCronjobs } from '../../src/features/cronjobs/cronjob-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import { requestCancelOfRun } from '../../src/invocations/cancel.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';

@@ -4,7 +4,7 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test, vi } from 'vitest';
 import { ConflictError, LeaseLostError } from '../../src/core/errors.ts';
 import { deleteRunCases } from '../../src/features/evals/erase-store.ts';
-import { endCase, findRunningCase, restartCase, type RunningCase } from '../../src/features/evals/runs/case-store.ts';
+import { endCase, restartCase, type RunningCase, toRunningCase } from '../../src/features/evals/runs/case-store.ts';
 import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, findRunnableSet } from '../../src/features/evals/cases/eval-case-store.ts';
@@ -68,7 +68,15 @@ const claimSteps = async (appName: string, slots = 100, leaseMs = HOUR_MS) =>
 const places = (jobs: Job[]) => jobs.map(({ id }) => id.split('.').slice(1).join('.')).toSorted();
 const outcome = { lastSequence: 2, error: { message: 'no', failedTurn: 1 } };
 const end = (job: Job | undefined) => endCase(store.pool.db, job as Job, outcome);
-const find = async (job: Job | undefined) => (await findRunningCase(store.pool.db, job as Job)) as RunningCase;
+/** Reads the case of a job anew. */
+async function find(claimed: Job | undefined): Promise<RunningCase> {
+  const job = claimed as Job;
+  const { rows } = await store.pool.db.execute<{ work: unknown }>(
+    sql`select evaluation_work(${job.appName}, ${job.userId}, ${job.id}) as work`,
+  );
+  const work = rows[0]?.work ?? undefined;
+  return (work && { ...toRunningCase({ ...job, work }), job }) as RunningCase;
+}
 const runOf = async ({ appName, runId }: { appName: string; runId: string }) =>
   (await listEvalRuns(store.pool.db, { appName, runId, requestedBy: undefined }))[0];
 const newLease = (current: RunningCase, more: Partial<Lease> = {}): Lease => ({
@@ -104,7 +112,7 @@ describe('cases', () => {
       sessionCount: 1,
       metrics: [],
       userSimulator: null,
-      caseText: expect.stringContaining('"hi"'),
+      evalCase: expect.objectContaining({ evalId: 'b' }),
       isJudging: false,
       lastSequence: null,
       lastTurn: undefined,
@@ -328,8 +336,8 @@ describe('runs', () => {
     await replaceEvalCase(store.pool.db, key, evalCase('a', 'edited'));
     await deleteEvalSet(store.pool.db, key);
     const [job] = await claimSteps(run.appName);
-    const { caseText } = await find(job);
-    expect(JSON.parse(caseText)).toEqual({ ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) });
+    const found = await find(job);
+    expect(found.evalCase).toEqual({ ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) });
     await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase('a', 'new')] });
     expect((await findRunnableSet(store.pool.db, key))?.cases).toEqual([
       { evalId: 'a', version: 3, appName: 'a', userId: 'u-a', writesSharedState: false },

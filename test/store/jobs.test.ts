@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
@@ -154,7 +155,7 @@ test('a job whose lease has expired goes to another process, and the first one c
   expect(taken.map(({ id }) => id).toSorted()).toEqual(lost.map(({ id }) => id).toSorted());
   const [first] = lost;
   if (!first) throw new Error('nothing was claimed');
-  expect([await end(first), await putBack(first, 0)]).toEqual([false, false]);
+  expect([await end(first), await putBack(first, 0)]).toEqual([null, false]);
   for (const job of lost) await takeBackLoss(store.pool.db, kind, job);
   expect((await rowsOf()).map(({ losses, running }) => [losses, running])).toEqual(lost.map(() => [0, true]));
 });
@@ -242,7 +243,7 @@ test('a job that is added while it runs comes once more, with its attempts anew;
   await addOne();
   await addOne();
   expect(await claim(1)).toEqual([]);
-  expect(first && (await end(first))).toBe(true);
+  expect(first && (await end(first))).toBe(false);
   const [second] = await claim(1);
   expect(second).toMatchObject({ id: 'one', attempt: 1 });
   expect(second && (await putBack(second, HOUR_MS))).toBe(true);
@@ -267,7 +268,7 @@ test('a job that is moved is due later, and the process that runs it loses it', 
   await move(3_600);
   const moved = held.find(({ id }) => id === 'one');
   expect(await renewJobs(store.pool.db, kind, held, HOUR_MS)).toEqual([moved]);
-  expect(moved && (await end(moved))).toBe(false);
+  expect(moved && (await end(moved))).toBe(null);
   expect(await claim(2)).toEqual([]);
   await move(0);
   expect(await claim(2)).toMatchObject([{ id: 'one', attempt: 1 }]);
@@ -292,6 +293,14 @@ test('lanes of one name are deleted with what waits and runs in them, and with w
 function runLoop(more: Pick<JobKind<{ job: Job }>, 'run'> & Partial<JobKind<{ job: Job }>>) {
   const draining = new AbortController();
   const listeners = new Set<() => void>();
+  const published: string[] = [];
+  const logged: { jobId?: string }[] = [];
+  const lines = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      logged.push(JSON.parse(chunk.toString()) as { jobId?: string });
+      done();
+    },
+  });
   const stopped = runJobs<{ job: Job }>(
     {
       database: store.pool,
@@ -300,9 +309,12 @@ function runLoop(more: Pick<JobKind<{ job: Job }>, 'run'> & Partial<JobKind<{ jo
           listeners.add(listener);
           return () => listeners.delete(listener);
         },
-        publish: () => listeners.forEach((wake) => wake()),
+        publish: (topic) => {
+          published.push(topic);
+          for (const wake of listeners) wake();
+        },
       },
-      log: pino({ level: 'silent' }),
+      log: pino({ base: null }, lines),
       leaseTimes: { durationMs: HOUR_MS, renewalMs: HOUR_MS },
       draining: draining.signal,
     },
@@ -312,14 +324,13 @@ function runLoop(more: Pick<JobKind<{ job: Job }>, 'run'> & Partial<JobKind<{ jo
       topic: 'jobs',
       maxJobs: 2,
       maxPauseMs: HOUR_MS,
-      load: (_, jobs) => jobs.map((job) => ({ job })),
       ...more,
     },
   );
   const notify = () => {
     for (const listener of listeners) listener();
   };
-  return { draining, notify, stop: () => (draining.abort(), stopped), stopped };
+  return { draining, notify, stop: () => (draining.abort(), stopped), stopped, published, logged };
 }
 
 test('the loop retries a job that fails and gives it up after its attempts; one that takes another turn begins anew', async () => {
@@ -359,17 +370,56 @@ test('a run whose job is lost is told so at the next renewal, and a job that sto
       started.resolve(job);
       await new Promise((resolve) => signal.addEventListener('abort', resolve));
       aborted.resolve(signal.reason);
-      return 'stored';
+      return 'ended';
     },
   });
   const { id } = await started.promise;
   await store.pool.db.execute(sql`select move_job(${kind}, 'a', 'u', ${id}, 'lost', now() + interval '1 hour')`);
   loop.notify();
   expect(await aborted.promise).toBeInstanceOf(LeaseLostError);
+  const told = loop.published.length;
   loop.draining.abort();
   stopping.resolve();
   await loop.stopped;
+  expect(loop.published.slice(told)).toEqual(['jobs']);
   expect((await claim(2)).map((job) => lanes.get(job.id))).toEqual(['kept']);
+});
+
+test('a run that fails because its job is gone, as one that was cancelled, is no failure; another one is', async () => {
+  await add('u', 'gone');
+  await add('v', 'fails');
+  const loop = runLoop({
+    retry: { attempts: 2, firstMs: HOUR_MS, maxMs: HOUR_MS },
+    run: async ({ job }) => {
+      if (job.userId === 'u') await end(job);
+      throw new Error('in vain');
+    },
+  });
+  await expect.poll(rowsOf).toMatchObject([{ user_id: 'v', running: false }]);
+  await loop.stop();
+  expect(loop.logged.map(({ jobId }) => jobId)).toEqual((await jobLanesOf()).map(({ id }) => id));
+});
+
+test('the end of a step leaves a lease that another process has just taken, though it waited for the claim', async () => {
+  await add('u', '');
+  const [job] = await claim(1, {}, 0);
+  if (!job) throw new Error('nothing was claimed');
+  await sleep(2);
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  await client.query('begin');
+  const claiming = 'select claimed from claim_jobs($1, null, 1, $2, $3)';
+  const { rows } = await client.query<{ claimed: Job[] }>(claiming, [kind, HOUR_MS, '{}']);
+  const [again] = rows[0]?.claimed ?? [];
+  const stepEnds = sql`select end_step(${kind}, 'a', 'u', ${job.id}) as due`;
+  const step = store.pool.db.execute<{ due: boolean }>(stepEnds).then(({ rows: ended }) => ended);
+  const waiting = sql`select from pg_locks where not granted and pid in (
+                        select pid from pg_stat_activity where datname = current_database())`;
+  await expect.poll(async () => (await store.pool.db.execute(waiting)).rows.length).toBe(1);
+  await client.query('commit');
+  await client.end();
+  expect(await step).toEqual([{ due: false }]);
+  expect(await renewJobs(store.pool.db, kind, [again as Job], HOUR_MS)).toEqual([]);
 });
 
 test('the loop runs jobs, gives a poison job up, ends one about nothing, and leaves to others what it claims while it stops', async () => {
@@ -380,12 +430,17 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
   }
   await add('good', 'l', 3);
   await add('nothing', 'l');
+  await store.pool.db.execute(sql`
+    create function work_of_test(p_app text, p_user text, p_id text) returns jsonb language sql as $$
+      select to_jsonb('work of ' || p_user) where p_user <> 'nothing' $$`);
   const done: string[] = [];
   const loop = runLoop({
     leaseMs: HOUR_MS,
-    load: async (_, jobs) => {
+    work: 'work_of_test',
+    toWork: (job) => {
       if (done.length === 4) loop.draining.abort();
-      return jobs.filter(({ userId }) => userId !== 'nothing').map((job) => ({ job }));
+      expect(job.work).toBe(`work of ${job.userId}`);
+      return { job };
     },
     run: async ({ job }) => {
       done.push(`ran ${job.userId}`);

@@ -97,7 +97,7 @@ function startWorker(name: string, maxJobs: number, more: Partial<LeasedQueue<Jo
       maxJobs,
       claim: async ({ slots }) => {
         const jobs = await claimJobs(slots);
-        return { jobs, pauseMs: jobs.length > 0 ? 0 : HOUR_MS };
+        return { jobs, pauseMs: jobs.length > 0 ? 0 : HOUR_MS, mayMore: jobs.length === slots };
       },
       lease: {
         renewalMs: HOUR_MS,
@@ -117,6 +117,7 @@ function startWorker(name: string, maxJobs: number, more: Partial<LeasedQueue<Jo
         running.set(job.id, { signal, end: gate.resolve, fail: gate.reject });
         await gate.promise.finally(() => running.delete(job.id));
         await finishJob(job, name);
+        return 'over';
       },
       toLogFields: ({ id }) => ({ id }),
       ...more,
@@ -245,7 +246,7 @@ test('a drained worker claims nothing more and stops when its last job has ended
 
 test('a job that is put back waits for its pause', async () => {
   await insertJobs('a');
-  const worker = startWorker('one', 1, { run: (job) => postponeJob(job).then(() => undefined) });
+  const worker = startWorker('one', 1, { run: (job) => postponeJob(job).then(() => 'waits' as const) });
   await expect.poll(() => findJob('a')).toMatchObject({ held: false, later: true, attempts: 1 });
   publish('jobs');
   await insertJobs('b');
@@ -271,12 +272,45 @@ test('a failed poll is logged and the next one comes', async () => {
   let polls = 0;
   const claim: LeasedQueue<Job>['claim'] = async ({ slots }) => {
     if (++polls === 1) throw new Error('broken');
-    return { jobs: await claimJobs(slots), pauseMs: HOUR_MS };
+    return { jobs: await claimJobs(slots), pauseMs: HOUR_MS, mayMore: false };
   };
   const worker = startWorker('one', 1, { claim });
   publish('jobs');
   await expect.poll(() => worker.running.size).toBe(1);
   expect(logged).toEqual(['the queue of jobs could not be polled']);
+});
+
+test('the end of a job makes a claim only where others may wait', async () => {
+  await insertJobs('a');
+  let claims = 0;
+  const claim: LeasedQueue<Job>['claim'] = async ({ slots }) => {
+    claims += 1;
+    const jobs = await claimJobs(slots);
+    return { jobs, pauseMs: HOUR_MS, mayMore: jobs.length === slots };
+  };
+  const worker = startWorker('one', 2, { claim });
+  await expect.poll(() => worker.running.size).toBe(1);
+  worker.running.get('a')?.end();
+  await expect.poll(() => findJob('a')).toMatchObject({ ended_by: 'one' });
+  await insertJobs('b', 'c', 'd');
+  publish('jobs');
+  await expect.poll(() => [...worker.running.keys()]).toEqual(['b', 'c']);
+  expect(claims).toBe(2);
+  worker.running.get('b')?.end();
+  await expect.poll(() => [...worker.running.keys()]).toEqual(['c', 'd']);
+  expect(claims).toBe(3);
+});
+
+test('claims that find nothing although a job is due, as one of an open transaction, back off', async () => {
+  const times: number[] = [];
+  const claim = async () => {
+    times.push(performance.now());
+    return { jobs: [], pauseMs: 10, mayMore: false };
+  };
+  startWorker('one', 1, { claim });
+  await expect.poll(() => times.length).toBe(8);
+  // 10, 20, 40, 80, 160, 320 and 640 ms, which timers may shorten by a part of a millisecond each.
+  expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(1_200);
 });
 
 test('a pause lasts until the first time, a second where a job is due and blocked, and at most its limit', () => {

@@ -1,17 +1,16 @@
 import type { DatabasePool } from '../../src/platform/db/database.ts';
-import { type ClaimedDelivery, loadDeliveries, toJobLimits } from '../../src/invocations/webhooks/delivery-store.ts';
+import { type ClaimedDelivery, toClaimedDelivery, toJobLimits } from '../../src/invocations/webhooks/delivery-store.ts';
 import { DELIVERY_JOB } from '../../src/invocations/webhooks/webhook-store.ts';
 import { claimJobs } from '../../src/platform/jobs/job-store.ts';
 
 /** Claims deliveries as a process with free slots does. */
-export const claimDeliveries = (
-  pool: DatabasePool,
+export async function claimDeliveries(
+  { db }: DatabasePool,
   { slots, leaseMs, ...limits }: { slots: number; leaseMs: number; perHost: number; perUser: number },
-): Promise<ClaimedDelivery[]> =>
-  pool.transaction(async (tx) => {
-    const { claimed } = await claimJobs(tx, { kind: DELIVERY_JOB, slots, leaseMs, limits: toJobLimits(limits) });
-    return loadDeliveries(tx, claimed);
-  });
+): Promise<ClaimedDelivery[]> {
+  const claim = { kind: DELIVERY_JOB, slots, leaseMs, limits: toJobLimits(limits), work: 'delivery_work' };
+  return (await claimJobs(db, claim)).claimed.map(toClaimedDelivery);
+}
 
 /** Statement that makes the waiting jobs of a kind due, of one user or of all. */
 export const makesDue = (kind: string, user?: string): string => {

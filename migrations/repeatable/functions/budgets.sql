@@ -145,7 +145,7 @@ comment on function renew_reservation is 'Extends the reservation of a running m
 -- invocations of a user and 8 random shards a claim took 2.7 ms, now it takes 0.65 ms.
 -- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens", "reservation"}], null for no model usage. A model
 -- without a price is free. The reservations of the counted calls are released in the same transaction.
--- Prices follow the same rule as inspect.invocation_costs and `priceOf` in evaluation.
+-- Prices follow the same rule as inspect.invocation_costs and uses_cost.
 -- SECURITY DEFINER, so that statements of one user cannot change other rows of budget_uses.
 create or replace function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
 returns void language plpgsql security definer set search_path from current as $$

@@ -26,6 +26,30 @@ create or replace function eval_job_user(p_requester text) returns text language
 return coalesce(p_requester, E'\x01');
 comment on function eval_job_user is 'Returns the user of the jobs of a requester''s evaluation runs.';
 
+-- evaluation_work: what the process of a case's job goes on with: the case, its run, and the newest turn in its session.
+create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language sql stable as $$
+  select jsonb_build_object(
+    'appName', p_app, 'runId', r.id, 'evalSetId', r.eval_set_id, 'metrics', r.metrics, 'userSimulator', r.user_simulator,
+    'modelExecutionMode', r.model_execution_mode, 'toolExecutionMode', r.tool_execution_mode,
+    'isJudging', r.judged_run_id is not null,
+    'place', c.place, 'trial', c.trial, 'evalId', c.eval_id, 'userId', c.session_user_id, 'sessionId', c.session_id,
+    'sessionCount', c.session_count, 'lastSequence', c.last_sequence, 'evalCase', v.payload,
+    'lastTurn', (
+      select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
+                                'error', coalesce(i.error_message, ''))
+      from invocations i
+      where i.app_name = p_app and i.user_id = c.session_user_id and i.session_id = c.session_id
+        and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
+      order by (i.job ->> 'step')::integer desc limit 1))
+  from eval_run_cases c
+  join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
+  join eval_case_versions v
+    on v.app_name = c.app_name and v.eval_set_id = c.eval_set_id and v.eval_id = c.eval_id and v.version = c.case_version
+  where c.app_name = p_app and c.run_id = split_part(p_id, '.', 1)::uuid and c.place = split_part(p_id, '.', 2)::integer
+    and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running'
+$$;
+comment on function evaluation_work is 'Returns a case that runs, with its run and its newest turn; null if it does not run any more.';
+
 create or replace function new_eval_session() returns text language sql volatile
 return 'adk-eval-session-' || gen_random_uuid();
 comment on function new_eval_session is 'Returns a new id for the session of a case.';
@@ -119,3 +143,16 @@ begin
   return null;
 end $$;
 comment on function end_eval_case is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
+
+-- uses_cost: what model uses (toUses in cost.ts) cost at the present prices, by the rule of count_use.
+create or replace function uses_cost(p_uses jsonb) returns float8 language sql stable as $$
+  select case when count(*) = count(price.prompt) then
+    sum(used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000 end
+  from jsonb_to_recordset(p_uses) used(model text, "answeredAs" text, "promptTokens" float8, "outputTokens" float8)
+  left join lateral (
+    select m.prompt_price::float8 as prompt, m.output_price::float8 as output from model_prices m
+    where m.model = '*' or starts_with(coalesce(used."answeredAs", used.model), m.model) or starts_with(used.model, m.model)
+    order by m.model = '*', not starts_with(coalesce(used."answeredAs", used.model), m.model), length(m.model) desc
+    limit 1) price on true
+$$;
+comment on function uses_cost is 'Returns what model uses cost at present prices; null if there are none, or one has no price.';

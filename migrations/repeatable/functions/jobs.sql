@@ -144,6 +144,27 @@ begin
 end $$;
 comment on function lease_job is 'Gives a job, whose row is locked, a new lease; returns the claimed job.';
 
+create or replace function read_job_work(p_kind text, p_claimed jsonb, p_function text) returns jsonb language plpgsql as $$
+declare
+  j record;
+  v_work jsonb;
+  v_read jsonb := '[]';
+begin
+  for j in
+    select c.job, c.job ->> 'appName' as app, c.job ->> 'userId' as owner, c.job ->> 'id' as id
+    from jsonb_array_elements(p_claimed) with ordinality as c(job, place) order by c.place
+  loop
+    execute format('select %I($1, $2, $3)', p_function) into v_work using j.app, j.owner, j.id;
+    if v_work is null then
+      perform end_job(p_kind, j.app, j.owner, j.id, (j.job ->> 'token')::uuid);
+    else
+      v_read := v_read || (j.job || jsonb_build_object('work', v_work));
+    end if;
+  end loop;
+  return v_read;
+end $$;
+comment on function read_job_work is 'Adds to claimed jobs what they are about, and ends those about nothing; returns the others.';
+
 -- A lane with further due jobs goes to the end of the queue. A lane without due jobs is deleted, or postponed to its next
 -- job, but only under a lock that excludes writers of the lane; else it is looked at again soon. Its next job is read
 -- after the lock, because the snapshot of the locking statement may be older than a job that was committed before it.
@@ -193,8 +214,11 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 -- Each row is changed by its key, and no join chooses rows to change: its plan would depend on how many rows the tables
 -- had when the connection made it, and `update … from (select … limit n for update skip locked)` may take more than n.
 -- Generic plans, because making a plan for each round takes longer than the round.
+-- p_work: the function of the kind that reads what a job is about, in the statement of its claim, but after it: a
+-- snapshot of the claim may be older than what it has waited for. It takes application, user and id, and returns the
+-- member `work` of the claimed job; null if there is nothing to do any more, which ends the job. Null: no function.
 create or replace function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
-                           out claimed jsonb, out pause_ms float8) language plpgsql
+                           p_work text default null, out claimed jsonb, out pause_ms float8) language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_now timestamptz;
@@ -298,12 +322,13 @@ begin
     end loop;
     exit when not found;
   end loop;
+  if p_work is not null then claimed := read_job_work(p_kind, claimed, p_work); end if;
   pause_ms := job_pause(p_kind, p_apps);
 end $$;
 comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and within limits; returns them, and what job_pause says then.';
 
--- The functions below check the token, so that a process that lost the job changes nothing and gets false. They lock the
--- lane before the job, as add_job does.
+-- The functions below check the token, so that a process that lost the job changes nothing. They lock the lane before
+-- the job, as add_job does.
 create or replace function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms bigint,
                              p_half_open boolean default false, p_anew boolean default false) returns boolean
 language plpgsql set enable_seqscan = off as $$
@@ -329,9 +354,9 @@ begin
   delete from jobs j
   where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token
     and j.attempt > 0;  -- else it was added again since its claim
-  return found or put_back_job(p_kind, p_app, p_user, p_id, p_token, 0);
+  return case when found then true when put_back_job(p_kind, p_app, p_user, p_id, p_token, 0) then false end;
 end $$;
-comment on function end_job is 'Ends a claimed job, or puts it back if it was added again since; false if another process has claimed it.';
+comment on function end_job is 'Ends a claimed job: true; or puts it back if it was added again since: false. Null if another process has claimed it.';
 
 create or replace function holds_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
 language plpgsql set enable_seqscan = off as $$

@@ -8,7 +8,7 @@ import type { CronjobContext } from './cronjob-view.ts';
 import { cronjobOperations } from './routes.ts';
 import { forgetRuns } from './run-store.ts';
 import { scheduleSchema } from './schedule.ts';
-import { runCronjobs, type SchedulerContext } from './scheduler.ts';
+import { runCronjobs, type SchedulerContext } from './fire.ts';
 import { CRONJOB_SETTINGS } from './settings.ts';
 
 /** Maximum number of stored ended runs of a cronjob. */

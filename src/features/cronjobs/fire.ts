@@ -3,10 +3,19 @@ import { requestStopOfRuns, type StoppingInvocation } from '../../invocations/in
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Metrics } from '../../platform/metrics.ts';
-import type { CronjobRow } from './cronjob-store.ts';
+import {
+  type CronjobRow,
+  type Firing,
+  fireCronjobs,
+  listNextCronjobs,
+  type NextCronjob,
+  type PlannedRun,
+  CRONJOBS_TOPIC,
+} from './cronjob-store.ts';
 import { toSchedule } from './cronjob-view.ts';
-import { type Firing, fireCronjobs, listNextCronjobs, type NextCronjob, type PlannedRun } from './due-store.ts';
 import { getNextTime, getTimesBetween, scheduleSchema } from './schedule.ts';
+import type { Log } from '../../platform/log.ts';
+import { runPollLoop } from '../../platform/work/poll-loop.ts';
 
 /** Maximum cronjobs per statement. Computing a next due time takes about half a millisecond. */
 const BATCH = 100;
@@ -89,4 +98,28 @@ function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns
   if (policy === 'once') return [{ due: newest }, ...onTime];
   const count = late.length >= MAX_MADE_UP ? `${MAX_MADE_UP} or more` : String(late.length);
   return [{ due: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
+}
+
+/** Maximum pause between polls: notifications may be lost, as through a connection pooler without LISTEN. */
+const MAX_PAUSE_MS = 30_000;
+
+export interface SchedulerContext extends FireContext {
+  notifications: Notifications;
+  log: Log;
+  draining: AbortSignal;
+}
+
+/**
+ * Queues the runs of due cronjobs until the process drains; the background queue runs them. Every replica does so, and a
+ * compare-and-set decides which one fires a cronjob.
+ */
+export async function runCronjobs(context: SchedulerContext): Promise<void> {
+  const { notifications, log, draining: signal } = context;
+  const poll = async () => {
+    const { nextMs } = await fireDueCronjobs(context);
+    return Math.max(0, Math.min(nextMs, MAX_PAUSE_MS));
+  };
+  const notify = (wake: () => void) => notifications.subscribe(CRONJOBS_TOPIC, wake);
+  const onError = (error: unknown) => log.error({ err: error }, 'the cronjobs could not be polled');
+  await runPollLoop({ poll, notify, signal, onError });
 }

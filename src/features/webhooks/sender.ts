@@ -6,8 +6,8 @@ import {
   type ClaimedDelivery,
   type DeliveryAnswer,
   endDelivery,
-  loadDeliveries,
   postponeDelivery,
+  toClaimedDelivery,
   toJobLimits,
   WEBHOOKS_TOPIC,
 } from '../../invocations/webhooks/delivery-store.ts';
@@ -50,7 +50,8 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
     leaseMs: timeoutMs + LEASE_SLACK_MS,
     limits: toJobLimits(settings),
     maxPauseMs: MAX_PAUSE_MS,
-    load: loadDeliveries,
+    work: 'delivery_work',
+    toWork: toClaimedDelivery,
     run: (claimed) => deliver(context, egress, claimed, timeoutMs),
     giveUp: async (claimed, error) => {
       const { delivery, job, now } = claimed;
@@ -80,12 +81,12 @@ async function deliver(
     const outcome = isDelivered ? 'delivered' : 'failed';
     await endDelivery(database.db, claimed, outcome, answers);
     metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
-  } else {
-    const pauseMs = stopping.aborted ? 0 : retryPauseMs(job.attempt);
-    const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
-    metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
+    return 'ended';
   }
-  return 'stored';
+  const pauseMs = stopping.aborted ? 0 : retryPauseMs(job.attempt);
+  const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
+  metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
+  return outcome === 'postponed' ? 'putBack' : 'ended';
 }
 
 /** Maximum characters of an HTTP response that are stored. At most four times as many bytes are read. */

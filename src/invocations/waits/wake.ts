@@ -49,9 +49,13 @@ export const wakeTasks = (
       return {
         jobs: jobs.filter(({ length }) => length > 0),
         pauseMs: due.length > 0 ? MIN_PAUSE_MS : pauseUntil(MAX_PAUSE_MS, laterMs),
+        mayMore: due.length > 0,
       };
     },
-    run: (batch) => wake(context, batch),
+    run: async (batch) => {
+      await wake(context, batch);
+      return 'over';
+    },
     toLogFields: (batch) => ({ taskIds: batch.map(({ id }) => id) }),
   });
 

@@ -6,7 +6,7 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
-import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
+import { exactTime, fitsPage, fromJsonRow, isAfterPlace, type JsonRow } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { endsJob, type Job, type JobLimits, jobOf, putsBackJob } from '../../platform/jobs/job-store.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -78,25 +78,21 @@ export const toJobLimits = ({ perHost, perUser }: { perHost: number; perUser: nu
   pair: Math.max(1, perUser - 1),
 });
 
-/** Reads claimed deliveries with their webhooks, unless somebody has ended them with SQL. */
-export async function loadDeliveries(tx: Database, claimedJobs: Job[]): Promise<ClaimedDelivery[]> {
-  const column = (of: (job: Job) => string) => sql.param(claimedJobs.map(of));
-  const rows = await tx
-    .select({ delivery: deliveryColumns, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
-    .from(d)
-    .innerJoin(webhooks, isItsWebhook)
-    .leftJoin(job.table, job.on)
-    .where(
-      sql`${d.status} = 'pending' and (${d.appName}, ${d.userId}, ${d.id}) in (
-        select * from unnest(${column(({ appName }) => appName)}::text[], ${column(({ userId }) => userId)}::text[],
-                             ${column(({ id }) => id)}::text[]))`,
-    );
-  return rows.flatMap((row) => {
-    const { appName, userId, id } = row.delivery;
-    // Ids are unique within a user only.
-    const itsJob = claimedJobs.find((each) => each.id === id && each.userId === userId && each.appName === appName);
-    return itsJob ? [{ ...row, job: itsJob }] : [];
-  });
+/** What `delivery_work` returns of a claimed job: rows of tables as JSON. */
+interface DeliveryWork {
+  delivery: JsonRow;
+  webhook: JsonRow;
+  now: string;
+}
+
+export function toClaimedDelivery(claimed: Job): ClaimedDelivery {
+  const { delivery, webhook, now: time } = claimed.work as DeliveryWork;
+  return {
+    job: claimed,
+    delivery: { ...fromJsonRow(d, delivery), nextAttemptTime: null },
+    webhook: fromJsonRow(webhooks, webhook),
+    now: new Date(time),
+  };
 }
 
 const lost = () => new LeaseLostError('The delivery is sent by another process.');
@@ -114,7 +110,7 @@ export async function endDelivery(
 ): Promise<void> {
   const { rowCount } = await db.execute(sql`
     with locked as materialized (${lockDelivery(delivery)}),
-    ended as materialized (select ${endsJob(DELIVERY_JOB, held)} as is_held from locked)
+    ended as materialized (select ${endsJob(DELIVERY_JOB, held)} is not null as is_held from locked)
     update ${d} set status = ${status}, attempt = ${held.attempt}, answers = ${answersColumn(answers)}, end_time = ${now}
     from ended where ended.is_held and ${isDelivery(delivery)}`);
   if (rowCount === 0) throw lost();
@@ -136,7 +132,7 @@ export async function postponeDelivery(
     with locked as materialized (${lockDelivery(delivery)}),
     put_back as materialized (
       select ${isOver} as is_over,
-             case when ${isOver} then ${endsJob(DELIVERY_JOB, held)}
+             case when ${isOver} then ${endsJob(DELIVERY_JOB, held)} is not null
                   else ${putsBackJob(DELIVERY_JOB, held, pauseMs, sql`locked.is_silent`)} end as is_held
       from locked)
     update ${d} set

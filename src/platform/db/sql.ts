@@ -70,3 +70,14 @@ export const fitsPage = (order: SQL, ...texts: AnyPgColumn[]): SQL<boolean> => {
   );
   return sql`${bytesBefore(sql`(${bytes})`, order)} < ${MAX_PAGE_BYTES}`;
 };
+
+/** A row as `to_jsonb` writes it: values by names of columns. */
+export type JsonRow = Record<string, unknown>;
+
+export const fromJsonRow = <Table extends PgTable>(table: Table, row: JsonRow): Table['$inferSelect'] =>
+  Object.fromEntries(
+    Object.entries(getTableColumns(table)).map(([name, column]) => {
+      const value = row[column.name] ?? null;
+      return [name, value === null ? null : column.mapFromDriverValue(value)];
+    }),
+  );

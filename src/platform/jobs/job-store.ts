@@ -15,6 +15,8 @@ export interface Job {
   /** Number of processes that crashed while they held it. */
   losses: number;
   token: string;
+  /** What the job is about, as the function of its kind returned it; absent if the kind has none. */
+  work?: unknown;
 }
 
 /** Maximum numbers of concurrent jobs of a kind, over all processes. Default: unlimited. */
@@ -33,6 +35,8 @@ export interface JobsClaim {
   slots: number;
   leaseMs: number;
   limits?: JobLimits | undefined;
+  /** SQL function that reads what a claimed job is about: see `claim_jobs`. */
+  work?: string | undefined;
 }
 
 type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
@@ -44,7 +48,7 @@ type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
  */
 export async function claimJobs(
   db: Database,
-  { kind, appNames, slots, leaseMs, limits = {} }: JobsClaim,
+  { kind, appNames, slots, leaseMs, limits = {}, work }: JobsClaim,
 ): Promise<{ claimed: Job[]; pause_ms: number | null }> {
   return callFunction(db, 'claim_jobs', {
     p_kind: kind,
@@ -52,6 +56,7 @@ export async function claimJobs(
     p_slots: slots,
     p_lease_ms: leaseMs,
     p_limits: JSON.stringify(limits),
+    p_work: work,
   });
 }
 
@@ -102,16 +107,21 @@ export const jobOf = (kind: string, row: Record<'appName' | 'userId' | 'id', Any
   nextTime: sql`coalesce(${jobs.leaseExpireTime}, ${jobs.dueTime})`.mapWith(jobs.dueTime),
 });
 
-/** SQL expression that ends a claimed job, or puts it back if it was added again; false if another process has it. */
-export const endsJob = (kind: string, job: Job) => sql<boolean>`end_job(${keyOf(kind, job)})`;
+/** SQL expression that ends a claimed job: true; or puts it back if it was added again: false; null if it is lost. */
+export const endsJob = (kind: string, job: Job) => sql<boolean | null>`end_job(${keyOf(kind, job)})`;
 
 /** SQL expression that locks a claimed job until the transaction ends; false if another process has it, or it is gone. */
 export const holdsJob = (kind: string, job: Job) => sql<boolean>`holds_job(${keyOf(kind, job)})`;
 
-/** Ends a claimed job. @throws {LeaseLostError} if another process has claimed it, or it is gone */
-export async function endJob(db: Database, kind: string, job: Job): Promise<void> {
-  const { rows } = await db.execute<{ isHeld: boolean }>(sql`select ${endsJob(kind, job)} as "isHeld"`);
-  if (rows[0]?.isHeld !== true) throw jobLost();
+/**
+ * Ends a claimed job. @returns false if it was added again, and is due
+ * @throws {LeaseLostError} if another process has claimed it, or it is gone
+ */
+export async function endJob(db: Database, kind: string, job: Job): Promise<boolean> {
+  const { rows } = await db.execute<{ isOver: boolean | null }>(sql`select ${endsJob(kind, job)} as "isOver"`);
+  const isOver = rows[0]?.isOver ?? null;
+  if (isOver === null) throw jobLost();
+  return isOver;
 }
 
 export const jobLost = () => new LeaseLostError('Another process has claimed the job, or it is gone.');
@@ -120,7 +130,7 @@ export const jobLost = () => new LeaseLostError('Another process has claimed the
 export async function renewJobs(db: Database, kind: string, held: Job[], leaseMs: number): Promise<Job[]> {
   const { tokens } = await callFunction<{ tokens: string[] }>(db, 'renew_jobs', {
     p_kind: kind,
-    p_jobs: JSON.stringify(held),
+    p_jobs: JSON.stringify(held.map(({ appName, userId, id, token }) => ({ appName, userId, id, token }))),
     p_lease_ms: leaseMs,
   });
   return held.filter(({ token }) => !tokens.includes(token));
@@ -130,14 +140,20 @@ export async function renewJobs(db: Database, kind: string, held: Job[], leaseMs
 export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = sql`false`) =>
   sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, ${halfOpen})`;
 
-/** Puts a claimed job back. `isNew`: its attempts and crashes are counted anew. */
+/**
+ * Puts a claimed job back. `isNew`: its attempts and crashes are counted anew.
+ * @returns false if another process has claimed it, or it is gone
+ */
 export async function putBackJob(
   db: Database,
   kind: string,
   job: Job,
   { pauseMs = 0, isNew = false }: { pauseMs?: number; isNew?: boolean },
-): Promise<void> {
-  await db.execute(sql`select put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, p_anew => ${isNew})`);
+): Promise<boolean> {
+  const { rows } = await db.execute<{ isHeld: boolean }>(
+    sql`select put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, p_anew => ${isNew}) as "isHeld"`,
+  );
+  return rows[0]?.isHeld === true;
 }
 
 /** Undoes one increment of the crash counter, because the process was only slow and did not die. */

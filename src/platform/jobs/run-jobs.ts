@@ -19,10 +19,10 @@ const REST = 20;
 const MAX_REST_MS = 1_000;
 
 /**
- * What becomes of a job after its run: it is over; it takes another turn, after a pause in milliseconds; or the run has
- * stored that itself, in the statement that stored its result.
+ * What becomes of a job after its run: it is over; or it takes another turn, after a pause in milliseconds. `ended` and
+ * `putBack`: the run has stored that itself, in the statement that stored its result.
  */
-export type JobEnd = 'done' | { againInMs: number } | 'stored';
+export type JobEnd = 'done' | { againInMs: number } | 'ended' | 'putBack';
 
 /** A kind of job of the table `jobs`. `Work` is a claimed job with the rows that it is about. */
 export interface JobKind<Work extends { job: Job }> extends Pick<LeasedQueue<Work>, 'name' | 'topic' | 'maxJobs'> {
@@ -41,11 +41,10 @@ export interface JobKind<Work extends { job: Job }> extends Pick<LeasedQueue<Wor
   maxPauseMs: number;
   /** True: jobs wait while the database is busy, because requests of users come first. */
   yields?: boolean;
-  /**
-   * Reads what claimed jobs are about, in the transaction of their claim. A job that is missing in the result has nothing
-   * to do any more and is ended. Absent: the work is the job alone, and a claim is one statement.
-   */
-  load?: (tx: Database, jobs: Job[]) => Work[] | Promise<Work[]>;
+  /** SQL function that reads what a claimed job is about: see `claim_jobs`. Absent: the id says it all. */
+  work?: string;
+  /** Turns a claimed job into what `run` takes. Default: the job alone. */
+  toWork?: (job: Job) => Work;
   /** Runs a job; the signal aborts if the job is lost to another process. */
   run: (work: Work, signal: AbortSignal) => Promise<JobEnd>;
   /** Attempts at a job whose runs fail, and the pauses between them. Default: any number, each after the lease. */
@@ -64,7 +63,7 @@ export type JobContext = QueueContext & {
 /** Claims and runs jobs of a kind until the process drains. @returns a promise that settles when the last has ended */
 export function runJobs<Work extends { job: Job }>(
   context: JobContext,
-  { kind, appNames, limits, maxPauseMs, load, run, retry, yields = false, ...queue }: JobKind<Work>,
+  { kind, appNames, limits, maxPauseMs, work: reader, run, retry, yields = false, ...queue }: JobKind<Work>,
 ): Promise<void> {
   const { database, leaseTimes, draining, log, notifications } = context;
   const { db } = database;
@@ -72,49 +71,50 @@ export function runJobs<Work extends { job: Job }>(
     leaseMs = leaseTimes.durationMs,
     cancelTopic = queue.topic,
     giveUp = ({ job }: Work) => endJob(db, kind, job),
+    toWork = (job) => ({ job }) as Work,
   } = queue;
   const toLogFields = ({ job }: Work) => ({ app: job.appName, jobId: job.id });
   let restsUntil = 0;
-  const claimIn = async (tx: Database, slots: number) => {
-    const { claimed, pause_ms: nextMs } = await claimJobs(tx, { kind, appNames, slots, leaseMs, limits });
-    return { claimed, pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined) };
-  };
-  // If shutdown has begun meanwhile, a claim is rolled or put back, so that another process claims these jobs.
-  const claimLoaded = (slots: number, loadJobs: NonNullable<typeof load>) =>
-    database.transaction(async (tx) => {
-      const { claimed, pauseMs } = await claimIn(tx, slots);
-      const jobs = claimed.length > 0 ? await loadJobs(tx, claimed) : [];
-      const loaded = new Set(jobs.map(({ job }) => job));
-      for (const job of claimed) if (!loaded.has(job)) await endJob(tx, kind, job);
-      draining.throwIfAborted();
-      return { jobs, pauseMs };
-    });
-  const claimAlone = async (slots: number) => {
-    const { claimed, pauseMs } = await claimIn(db, slots);
-    // All of them, even if one fails, because a job that keeps its lease would count as crashed.
+  const claim = async (slots: number) => {
+    const { claimed, pause_ms: nextMs } = await claimJobs(db, { kind, appNames, slots, leaseMs, limits, work: reader });
+    const jobs = claimed.map(toWork);
+    // Shutdown has begun meanwhile: another process claims these jobs. All of them, even if one fails, because a job
+    // that keeps its lease would count as crashed.
     if (draining.aborted) await Promise.allSettled(claimed.map((job) => putBackJob(db, kind, job, {})));
     draining.throwIfAborted();
-    return { jobs: claimed.map((job) => ({ job }) as Work), pauseMs };
+    return {
+      jobs,
+      pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined),
+      // A job that is not positive milliseconds away waits behind a limit.
+      mayMore: claimed.length >= slots || (nextMs !== null && nextMs <= 0),
+    };
   };
-  const claim = (slots: number) => (load ? claimLoaded(slots, load) : claimAlone(slots));
-  const fail = async (work: Work, error: unknown) => {
-    // Another process runs at once what this one left because it stops.
-    if (draining.aborted) return putBackJob(db, kind, work.job, {}).then(() => notifications.publish(queue.topic));
+  const fail = async (work: Work, error: unknown): Promise<JobEnd> => {
+    const { job } = work;
+    if (draining.aborted) {
+      // Another process runs at once what this one left because it stops.
+      await putBackJob(db, kind, job, {});
+      notifications.publish(queue.topic);
+      return 'putBack';
+    }
     if (!retry) throw error;
+    const isLast = job.attempt >= retry.attempts;
+    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempt, retry);
+    // A job that is gone, for instance because it was cancelled, has not failed.
+    if (!isLast && !(await putBackJob(db, kind, job, { pauseMs }))) return 'ended';
     log.warn({ ...toLogFields(work), reason: String(error) }, `one of the ${queue.name} failed`);
-    if (work.job.attempt >= retry.attempts) return giveUp(work, String(error));
-    const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(work.job.attempt, retry);
-    return putBackJob(db, kind, work.job, { pauseMs });
+    if (isLast) await giveUp(work, String(error));
+    return isLast ? 'ended' : 'putBack';
   };
   return runLeasedQueue<Work>(context, {
     ...queue,
     ...(yields && { minPauseMs: YIELDING.minPauseMs }),
     claim: async ({ slots }) => {
       // Without a free slot, the end of a job wakes this loop.
-      if (slots === 0) return { jobs: [], pauseMs: maxPauseMs };
+      if (slots === 0) return { jobs: [], pauseMs: maxPauseMs, mayMore: true };
       if (!yields) return claim(slots);
       const startedAt = performance.now();
-      if (startedAt < restsUntil) return { jobs: [], pauseMs: restsUntil - startedAt };
+      if (startedAt < restsUntil) return { jobs: [], pauseMs: restsUntil - startedAt, mayMore: true };
       const claimed = await claim(Math.min(slots, YIELDING.slots));
       restsUntil = performance.now() + Math.min(MAX_REST_MS, REST * (performance.now() - startedAt));
       return claimed.jobs.length > 0 ? { ...claimed, pauseMs: 0 } : claimed;
@@ -133,9 +133,10 @@ export function runJobs<Work extends { job: Job }>(
       },
     }),
     run: async (work, signal) => {
-      const end = await run(work, signal).catch((error: unknown) => fail(work, error).then((): JobEnd => 'stored'));
-      if (end === 'done') await endJob(db, kind, work.job);
-      else if (end !== 'stored') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, isNew: true });
+      const end = await run(work, signal).catch((error: unknown) => fail(work, error));
+      if (end === 'done') return (await endJob(db, kind, work.job)) ? 'over' : 'waits';
+      if (typeof end === 'object') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, isNew: true });
+      return end === 'ended' ? 'over' : 'waits';
     },
     losses: {
       count: ({ job }) => job.losses,

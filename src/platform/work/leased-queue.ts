@@ -8,6 +8,9 @@ import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
  */
 const BLOCKED_PAUSE_MS = 1_000;
 
+/** Pause in milliseconds after the second claim in a row that was in vain; it doubles up to the pause above. */
+const FIRST_VAIN_PAUSE_MS = 20;
+
 /** Number of crashed holders after which a job is given up as a poison job, which may be what crashes them. */
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
@@ -23,6 +26,8 @@ interface Claim<Job> {
   jobs: Job[];
   /** Milliseconds until the next claim, unless woken; 0 if more jobs may be due. */
   pauseMs: number;
+  /** True if jobs may wait that this claim had no place for: the end of a job makes another claim. */
+  mayMore: boolean;
 }
 
 /**
@@ -74,8 +79,11 @@ export interface LeasedQueue<Job> {
     /** Decrements the job's crash counter in one statement, if the process whose lease expired had only stalled. */
     takeBack: (job: Job) => Promise<unknown>;
   };
-  /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */
-  run: (job: Job, signal: AbortSignal) => Promise<void>;
+  /**
+   * Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires.
+   * @returns `waits` if the job itself may be due again
+   */
+  run: (job: Job, signal: AbortSignal) => Promise<'over' | 'waits'>;
   toLogFields: (job: Job) => object;
 }
 
@@ -98,6 +106,10 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
+  /** True if the end of a job has to make a claim; also during a claim, which counts its places before. */
+  let mayMore = true;
+  // Claims in a row that found nothing although a job was said to be due soon.
+  let vain = 0;
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
     if (!losses || !holder || holder.lives) return;
@@ -112,8 +124,9 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const start = (job: Job, wake: () => void) => {
     const stopping = new AbortController();
     const run = async () => {
-      if (losses && losses.count(job) >= MAX_LOSSES) await losses.giveUp(job, GIVEN_UP, stopping.signal);
-      else await queue.run(job, stopping.signal);
+      if (!losses || losses.count(job) < MAX_LOSSES) return queue.run(job, stopping.signal);
+      await losses.giveUp(job, GIVEN_UP, stopping.signal);
+      return 'over';
     };
     const ended = run()
       .catch(async (error: unknown) => {
@@ -121,18 +134,27 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
         throw error;
       })
       .finally(() => active.delete(job))
-      .then(wake, (error: unknown) => {
-        const isExpected = error instanceof AppError || isPassingFailure(error);
-        if (!isExpected) log.error({ err: error, ...queue.toLogFields(job) }, `one of the ${name} failed`);
-        setTimeout(wake, FAILURE_PAUSE_MS).unref();
-      });
+      .then(
+        (end) => (mayMore || end === 'waits') && wake(),
+        (error: unknown) => {
+          const isExpected = error instanceof AppError || isPassingFailure(error);
+          if (!isExpected) log.error({ err: error, ...queue.toLogFields(job) }, `one of the ${name} failed`);
+          setTimeout(wake, FAILURE_PAUSE_MS).unref();
+        },
+      )
+      .then(() => undefined);
     active.set(job, { stopping, ended });
   };
   const poll = async (wake: () => void): Promise<number> => {
     const slots = Math.max(0, queue.maxJobs - active.size);
-    const { jobs, pauseMs } = await queue.claim({ slots, held: [...active.keys()], wake });
+    mayMore = true;
+    const claim = await queue.claim({ slots, held: [...active.keys()], wake });
+    const { jobs, pauseMs } = claim;
+    ({ mayMore } = claim);
     for (const job of jobs) start(job, wake);
-    return pauseMs;
+    vain = jobs.length === 0 && pauseMs < BLOCKED_PAUSE_MS ? vain + 1 : 0;
+    // A job that is due may belong to a transaction that is open for long, which no claim sees: back off.
+    return vain < 2 ? pauseMs : Math.max(pauseMs, Math.min(FIRST_VAIN_PAUSE_MS * 2 ** (vain - 2), BLOCKED_PAUSE_MS));
   };
   const stopRenewing = lease && keepRenewing(context, name, lease, active, takeBack);
   const notify = (wake: () => void) => notifications.subscribe(queue.topic, wake);

@@ -7,7 +7,6 @@ import type { Rubric, Turn } from '../metrics/turn.ts';
 import type { Scenario } from '../judges/verdicts.ts';
 import type { EvalInvocation } from './turns.ts';
 import { looseObject, optional } from '../../../core/members.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 export const addSessionSchema = looseObject('Turns a session into an evaluation case.', {
   evalId: identifierSchema.describe('Identifier of the new case.'),
@@ -53,11 +52,8 @@ const scenarioSchema = z.looseObject({ startingPrompt: z.string(), conversationP
 const spelling = keyAliases(scenarioSchema);
 
 /** Names in a stored case may be camelCase or snake_case. @throws ZodError if its scenario lacks a text. */
-export function readStoredCase(text: string): StoredCase {
-  const { conversationScenario, sessionInput, ...members } = parseExactJson(text) as Omit<
-    StoredCase,
-    'scenario' | 'state'
-  > & {
+export function readStoredCase(stored: unknown): StoredCase {
+  const { conversationScenario, sessionInput, ...members } = stored as Omit<StoredCase, 'scenario' | 'state'> & {
     conversationScenario?: unknown;
     sessionInput?: { state?: JsonObject | null; sessionId?: string | null; sequence?: number | null } | null;
   };

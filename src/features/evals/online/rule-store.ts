@@ -1,4 +1,4 @@
-import { and, asc, eq, inArray, sql } from 'drizzle-orm';
+import { and, asc, eq, sql } from 'drizzle-orm';
 import { listDayUses, saveBudget } from '../../../conversation/budgets/budget-store.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
@@ -27,28 +27,10 @@ export interface DueScore extends SessionKey {
   rule: ScoreRule;
 }
 
-/** Reads the rules of claimed jobs, unless they were deleted. */
-export async function loadScores(tx: Database, jobs: Job[]): Promise<DueScore[]> {
-  const appNames = jobs.map(({ appName }) => appName);
-  const { appName, id, definition } = r;
-  const rows = await tx.select({ appName, id, definition }).from(r).where(inArray(appName, appNames));
-  return jobs.flatMap((job) => {
-    const [ruleId, sessionId, invocationId] = JSON.parse(job.id) as [string, string, string];
-    const rule = rows.find((row) => row.appName === job.appName && row.id === ruleId);
-    if (!rule) return [];
-    const { userId } = job;
-    return [
-      {
-        job,
-        appName: job.appName,
-        userId,
-        sessionId,
-        ruleId,
-        invocationId,
-        rule: rule.definition as ScoreRule,
-      },
-    ];
-  });
+export function toDueScore(job: Job): DueScore {
+  const [ruleId, sessionId, invocationId] = JSON.parse(job.id) as [string, string, string];
+  const { appName, userId } = job;
+  return { job, appName, userId, sessionId, ruleId, invocationId, rule: job.work as ScoreRule };
 }
 
 /** Deletes a job and all due jobs of the same rule. @returns the number of deleted jobs */

@@ -15,7 +15,7 @@ import type { ScoredCase } from '../scoring/score.ts';
 import { scoreSession, toUnscored } from '../scoring/score-case.ts';
 import { saveSessionScore } from '../scoring/session-score-store.ts';
 import type { EvalContext } from '../sets/context.ts';
-import { countScore, countSkipped, type DueScore, loadScores, SCORE_JOB, skipDue } from './rule-store.ts';
+import { countScore, countSkipped, type DueScore, SCORE_JOB, skipDue, toDueScore } from './rule-store.ts';
 import { toPayer } from './score-rule.ts';
 
 /** Topic of the notification that a score rule was created or changed. */
@@ -42,7 +42,8 @@ export async function runScoreRules(context: EvalContext): Promise<void> {
     limits: { lane: MAX_PER_RULE },
     maxPauseMs: MAX_PAUSE_MS,
     yields: true,
-    load: loadScores,
+    work: 'score_work',
+    toWork: toDueScore,
     run: (due, signal) => scoreDue(context, due, signal),
     giveUp: (due, reason) => save(context, due, 0, toUnscored(due.rule.evalMetrics, reason)),
   });
@@ -59,12 +60,13 @@ async function scoreDue(context: EvalContext, due: DueScore, signal: AbortSignal
     const skippedCount = await skipDue(db, due);
     await countSkipped(db, appName, ruleId, skippedCount);
     context.metrics?.count('agent_runtime_scores_total', { outcome: 'skipped' }, skippedCount);
-    return 'stored';
+    return 'putBack';
   }
   const result = await scoreOrSayWhy(context, due, session.lastSequence, signal);
   if (!result) return 'done';
   await save(context, due, session.lastSequence, result);
-  return 'stored';
+  // The session may have gone on meanwhile, which adds the job again.
+  return 'putBack';
 }
 
 /** True if this version answered the invocation or, for a whole session, the session's last invocation. */

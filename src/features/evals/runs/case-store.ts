@@ -1,17 +1,14 @@
 import { EVALUATION_JOB } from '../../../core/names.ts';
-import { type SQL, and, desc, eq, sql } from 'drizzle-orm';
+import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
-import { stepsOfJob } from '../../../invocations/invocation-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { jsonTextOf } from '../../../platform/db/sql.ts';
+import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 import { type NewEvalRun, type RunCase } from './eval-run.ts';
-import { isItsVersion } from './eval-run-store.ts';
 
 /** The newest turn in a case's session. */
 export interface LastTurn {
@@ -30,8 +27,8 @@ export interface RunningCase
   sessionId: string;
   /** Number of the case's sessions so far: one that was interrupted within a turn is replaced by a new one. */
   sessionCount: number;
-  /** JSON text of the case at the time of the request. */
-  caseText: string;
+  /** The case at the time of the request. */
+  evalCase: unknown;
   /** True if the run only judges the stored turns of another run and does not call the agent. */
   isJudging: boolean;
   /** Sequence number of the case's last event, if the run judges stored turns. */
@@ -49,52 +46,13 @@ function toCaseKey({ appName, id }: Pick<Job, 'appName' | 'id'>): SQL {
     and ${c.trial} = ${trial}::int`;
 }
 
-/** @returns `undefined` if the case of a job does not run any more */
-export async function findRunningCase(db: Database, job: Job): Promise<RunningCase | undefined> {
-  const steps = stepsOfJob(EVALUATION_JOB, job.id, {
-    appName: c.appName,
-    userId: c.sessionUserId,
-    sessionId: c.sessionId,
-  });
-  const [row] = await db
-    .select({
-      place: c.place,
-      trial: c.trial,
-      evalId: c.evalId,
-      userId: c.sessionUserId,
-      sessionId: sql<string>`${c.sessionId}`,
-      sessionCount: c.sessionCount,
-      lastSequence: c.lastSequence,
-      caseText: jsonTextOf(evalCaseVersions.payload),
-      appName: evalRuns.appName,
-      runId: evalRuns.id,
-      evalSetId: evalRuns.evalSetId,
-      metrics: evalRuns.metrics,
-      userSimulator: evalRuns.userSimulator,
-      judgedRunId: evalRuns.judgedRunId,
-      modelExecutionMode: evalRuns.modelExecutionMode,
-      toolExecutionMode: evalRuns.toolExecutionMode,
-      turn: steps.step,
-      turnStatus: steps.status,
-      attempt: steps.attempt,
-      turnError: steps.error,
-    })
-    .from(c)
-    .innerJoin(evalRuns, and(eq(evalRuns.appName, c.appName), eq(evalRuns.id, c.runId)))
-    .innerJoin(evalCaseVersions, isItsVersion)
-    .leftJoin(steps.table, steps.on)
-    .where(and(toCaseKey(job), eq(c.status, 'running')))
-    .orderBy(desc(steps.step))
-    .limit(1);
-  if (!row) return undefined;
-  const { metrics, judgedRunId, turn, turnStatus, attempt, turnError, ...columns } = row;
+/** Reads the case that `evaluation_work` returned with its claimed job. */
+export function toRunningCase(job: Job): RunningCase {
+  const work = job.work as Omit<RunningCase, 'job' | 'lastTurn'> & { lastTurn: LastTurn | null };
   return {
-    ...columns,
+    ...work,
     job,
-    metrics: metrics as EvalMetric[],
-    isJudging: judgedRunId !== null,
-    lastTurn:
-      turnStatus === null ? undefined : { turn, status: turnStatus, attempt: attempt ?? 1, error: turnError ?? '' },
+    lastTurn: work.lastTurn ?? undefined,
   };
 }
 

@@ -1,7 +1,7 @@
-import { type SQL, and, desc, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
+import { type SQL, type SQLWrapper, and, desc, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { bytesBefore, insertSelect, jsonTextOf } from '../../../platform/db/sql.ts';
+import { bytesBefore, insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
@@ -111,17 +111,6 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 
-export async function findRunStatus(
-  db: Database,
-  { appName, runId }: EvalRunKey,
-): Promise<Pick<EvalRun, 'status'> | undefined> {
-  const [row] = await db
-    .select({ status: evalRuns.status })
-    .from(evalRuns)
-    .where(matches({ appName, runId, requestedBy: undefined }));
-  return row;
-}
-
 /** Lists runs with the counts of their cases, newest first. */
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {
   const { rows } = await db.execute<Record<keyof EvalRun, never>>(sql`
@@ -168,54 +157,89 @@ const RUN_CASE = {
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
   sql`${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId}::uuid`;
 
-export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
+const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/** Yields the ended cases of a run in the order of the set, page by page: the bytes of their content limit a page. */
-export async function* listEndedCases(db: Database, key: EvalRunKey): AsyncGenerator<EndedCase[]> {
+const costOf = (result: SQLWrapper) => sql<number | null>`uses_cost(${result} -> 'uses')`;
+
+/** A page of a run's ended cases, and how the run stands; `undefined` without the run. */
+export interface EndedPage {
+  status: EvalRun['status'] | undefined;
+  cases: EndedCase[];
+  isLast: boolean;
+}
+
+type CasePlace = Pick<RunCase, 'place' | 'trial'>;
+
+/**
+ * Reads the page of ended cases after a place, in the order of the set: the bytes of their content limit it.
+ * @param ofDone - no cases unless the run is done, for who waits for that
+ */
+export async function findEndedCases(
+  db: Database,
+  key: EvalRunKey,
+  last: CasePlace = { place: 0, trial: 0 },
+  ofDone = false,
+): Promise<EndedPage> {
   const { appName, place, trial, sessionUserId, sessionId, result } = evalRunCases;
   const { payload } = evalCaseVersions;
   const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
   const bytes = sql`(${estimatedBytes(payload)} + coalesce(${estimatedBytes(result)}, 0) + ${session.bytes})`;
   const hasEnded = and(isOfRun(key), inArray(evalRunCases.status, ['done', 'error']), isNotNull(sessionId));
-  for (let last = { place: 0, trial: 0 }, isLast = false; !isLast; ) {
-    const ended = db
-      .select({
-        ...RUN_CASE,
-        payload,
-        result,
-        bytesBefore: bytesBefore(bytes, sql`${place}, ${trial}`).as('bytes_before'),
-        count: sql<number>`(count(*) over ())::int`.as('count'),
-      })
-      .from(evalRunCases)
-      .innerJoin(evalCaseVersions, isItsVersion)
-      .leftJoin(session.table, session.on)
-      .where(and(hasEnded, sql`(${place}, ${trial}) > (${last.place}::int, ${last.trial}::int)`))
-      .orderBy(place, trial)
-      .limit(PART_ROWS)
-      .as('ended');
-    const rows = await db
-      .select({
+  const isRun = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`);
+  const isDone = sql`exists (select from ${evalRuns} where ${isRun} and ${evalRuns.status} = 'done')`;
+  const ended = db
+    .select({
+      ...RUN_CASE,
+      payload,
+      result,
+      bytesBefore: bytesBefore(bytes, sql`${place}, ${trial}`).as('bytes_before'),
+      count: sql<number>`(count(*) over ())::int`.as('count'),
+    })
+    .from(evalRunCases)
+    .innerJoin(evalCaseVersions, isItsVersion)
+    .leftJoin(session.table, session.on)
+    .where(
+      and(hasEnded, sql`(${place}, ${trial}) > (${last.place}::int, ${last.trial}::int)`, ofDone ? isDone : undefined),
+    )
+    .orderBy(place, trial)
+    .limit(PART_ROWS)
+    .as('ended');
+  const rows = await db
+    .select({
+      status: evalRuns.status,
+      count: ended.count,
+      one: {
         place: ended.place,
         trial: ended.trial,
         evalId: ended.evalId,
         userId: ended.userId,
-        sessionId: sql<string>`${ended.sessionId}`,
+        sessionId: ended.sessionId,
         lastSequence: ended.lastSequence,
         failedTurn: ended.failedTurn,
         error: ended.error,
-        caseText: jsonTextOf(ended.payload),
-        resultText: jsonTextOf(ended.result) as SQL<string | null>,
-        count: ended.count,
-      })
-      .from(ended)
-      .where(lt(ended.bytesBefore, PART_BYTES))
-      .orderBy(ended.place, ended.trial);
-    isLast = rows.length === (rows[0]?.count ?? 0);
-    last = rows.at(-1) ?? last;
-    yield rows.map(({ count: _count, ...one }) => one);
+        evalCase: ended.payload,
+        scored: ended.result,
+        cost: costOf(ended.result),
+      },
+    })
+    .from(evalRuns)
+    .leftJoin(ended, lt(ended.bytesBefore, PART_BYTES))
+    .where(isRun)
+    .orderBy(ended.place, ended.trial);
+  // A run without such cases has one row, without a case.
+  const cases = rows.flatMap(({ one }) => (one ? [one as EndedCase] : []));
+  return { status: rows[0]?.status, cases, isLast: cases.length === (rows[0]?.count ?? 0) };
+}
+
+/** Yields the ended cases of a run in the order of the set, page by page. @param first - the first page, if it is read */
+export async function* listEndedCases(db: Database, key: EvalRunKey, first?: EndedPage): AsyncGenerator<EndedCase[]> {
+  for (let page = first ?? (await findEndedCases(db, key)); ; ) {
+    yield page.cases;
+    if (page.isLast) return;
+    page = await findEndedCases(db, key, page.cases.at(-1));
   }
 }
 
@@ -230,7 +254,7 @@ export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunC
       ...RUN_CASE,
       error: sql<string | null>`left(${evalRunCases.error}, ${MAX_REASON})`.mapWith(evalRunCases.error),
       scored: sql<Outcome | null>`case when ${result} is not null then jsonb_build_object(
-        'finalStatus', ${result} -> 'finalStatus', 'uses', ${result} -> 'uses', 'overall',
+        'finalStatus', ${result} -> 'finalStatus', 'cost', ${costOf(result)}, 'overall',
         (select coalesce(jsonb_agg(${metric} order by n), '[]')
          from jsonb_array_elements(${result} -> 'overall') with ordinality as o(m, n))) end`,
     })

@@ -230,13 +230,17 @@ export interface RunCase {
   error: string | null;
 }
 
-export type Outcome = Pick<ScoredCase, 'finalStatus' | 'overall' | 'uses'>;
+export interface Outcome extends Pick<ScoredCase, 'finalStatus' | 'overall'> {
+  /** What the models cost at present prices; null if that is not known. */
+  cost: number | null;
+}
 
 /** A case of a run that ended with a result or an error. */
 export interface EndedCase extends Omit<RunCase, 'status'> {
   sessionId: string;
-  /** JSON text of the case at the time of the request. */
-  caseText: string;
-  /** JSON text of the case's scores; null if the case has no scores. */
-  resultText: string | null;
+  /** The case at the time of the request. */
+  evalCase: unknown;
+  scored: ScoredCase | null;
+  /** What the models cost at present prices; null if that is not known. */
+  cost: number | null;
 }

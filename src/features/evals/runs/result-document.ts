@@ -2,18 +2,14 @@ import { getParts, type JsonObject } from '../../../core/content.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toToolUses, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { type ScoredCase, toEfficiencyView, toMetricResult, toReason } from '../scoring/score.ts';
-import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
-import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Event } from '../../../core/event.ts';
 import { listHistories } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase } from '../cases/eval-case.ts';
-import { computeCost } from '../scoring/cost.ts';
-import { listEndedCases } from './eval-run-store.ts';
+import { type EndedPage, listEndedCases } from './eval-run-store.ts';
 import { withShortTexts } from '../sets/bounds.ts';
 import type { EndedCase, EvalRun, EvalRunKey } from './eval-run.ts';
-import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** A completed case with its scores, or with the reason why it could not be completed. */
 export interface FinishedCase {
@@ -23,7 +19,7 @@ export interface FinishedCase {
   /** The turns that took place, even if the case failed in between. */
   pairs: TurnPair[];
   scored?: ScoredCase | undefined;
-  cost?: number | undefined;
+  cost?: number | null;
   /** Message of the failure, and the index of the failed turn from 0. */
   error?: { message: string; failedTurn: number } | undefined;
 }
@@ -81,7 +77,7 @@ function toEvalCaseResult(evalSetId: string, finishedCase: FinishedCase) {
     sessionId,
     userId,
     ...(scored ? { efficiency: toEfficiencyView(scored.efficiency) } : {}),
-    ...(cost === undefined ? {} : { cost }),
+    ...(cost == null ? {} : { cost }),
     ...(scored && scored.notEvaluated.length > 0 ? { notEvaluated: scored.notEvaluated } : {}),
     ...(error ? { error: error.message, failedTurn: error.failedTurn } : {}),
   };
@@ -111,18 +107,18 @@ function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...tur
 export async function* readResult(
   db: Database,
   key: EvalRunKey & Pick<EvalRun, 'evalSetId'>,
+  first?: EndedPage,
 ): AsyncGenerator<string[]> {
-  const prices = await listModelPrices(db);
-  for await (const cases of listEndedCases(db, key)) {
+  for await (const cases of listEndedCases(db, key, first)) {
     const histories = await listHistories(db, key.appName, cases);
-    yield cases.map((one, place) => toCaseText(key.evalSetId, toFinishedCase(one, histories[place] ?? [], prices)));
+    yield cases.map((one, place) => toCaseText(key.evalSetId, toFinishedCase(one, histories[place] ?? [])));
   }
 }
 
-function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): FinishedCase {
-  const evalCase = readStoredCase(one.caseText);
+function toFinishedCase(one: EndedCase, events: Event[]): FinishedCase {
+  const evalCase = readStoredCase(one.evalCase);
   // Events after the case's last turn are ignored, because a person may have continued the session in the ADK Web UI.
-  const scored = one.resultText === null ? undefined : (parseExactJson(one.resultText) as ScoredCase);
+  const scored = one.scored ?? undefined;
   const ownEvents = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
   const actual = toActualTurns(ownEvents, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
   // Only an agent's first turn has the agent's details, which would otherwise be the largest part of the result.
@@ -138,7 +134,7 @@ function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): 
     userId: one.userId,
     pairs,
     scored,
-    cost: computeCost(scored?.uses, prices),
+    cost: one.cost,
     error: one.error === null ? undefined : { message: one.error, failedTurn: one.failedTurn ?? 0 },
   };
 }

@@ -174,8 +174,8 @@ export async function runAndRead(
     return (await startRun(inside, path, call.body, principal, isOfAdk)) ?? '';
   };
   const run = { ...path, runId: await once(context, { operationId }, call, start) };
-  const hasEnded = run.runId !== '' && (await waitForRun(context, run, isNew, toDisconnectSignal(response)));
-  return hasEnded ? readResult(context.database.reads, run) : noPages();
+  const first = run.runId === '' ? undefined : await waitForRun(context, run, isNew, toDisconnectSignal(response));
+  return first ? readResult(context.database.reads, run, first) : noPages();
 }
 
 /**

@@ -4,7 +4,7 @@ import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
 import { requestStopOfSteps } from '../../../invocations/invocation-store.ts';
 import { EVALUATION_JOB, stopTopic } from '../../../core/names.ts';
-import { sumOfCosts } from '../scoring/cost.ts';
+import { sumOfCosts } from '../scoring/score.ts';
 import {
   exampleCaseSummary,
   exampleRun,

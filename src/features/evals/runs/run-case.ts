@@ -10,7 +10,7 @@ import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type CaseOutcome, type RunningCase, restartCase } from './case-store.ts';
-import { toUses } from '../scoring/cost.ts';
+import { toUses } from '../scoring/score.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
@@ -38,7 +38,7 @@ export async function runCase(
   const startedAt = performance.now();
   const agent = context.agents.get(claimed.appName);
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
-  const evalCase = readStoredCase(claimed.caseText);
+  const evalCase = readStoredCase(claimed.evalCase);
   let current = claimed;
   const toScoringContext = async (): Promise<ScoringContext> => {
     // The agent is prepared without MCP servers, because only its model is used: as simulated user and as judge.

@@ -5,7 +5,7 @@ import { mayBeginLater } from '../../../invocations/retry.ts';
 import { type Job, jobLost } from '../../../platform/jobs/job-store.ts';
 import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
 import type { EvalContext } from '../sets/context.ts';
-import { type CaseOutcome, endCase, findRunningCase } from './case-store.ts';
+import { type CaseOutcome, endCase, type RunningCase, toRunningCase } from './case-store.ts';
 import { CANCEL_TOPIC, MAX_PARALLELISM } from './eval-run.ts';
 import { runCase } from './run-case.ts';
 
@@ -23,7 +23,7 @@ const PATIENCE_MS = 10_000;
  * place in this process during its turns, so that evaluations never have all of the process's invocations.
  */
 export function runEvalCases(context: EvalContext): Promise<void> {
-  return runJobs<{ job: Job }>(context, {
+  return runJobs<RunningCase>(context, {
     kind: EVALUATION_JOB,
     name: 'evaluation cases',
     topic: EVALUATION_JOB,
@@ -32,18 +32,18 @@ export function runEvalCases(context: EvalContext): Promise<void> {
     maxJobs: MAX_PARALLELISM,
     maxPauseMs: MAX_PAUSE_MS,
     retry: RETRY,
-    run: ({ job }, signal) => runJob(context, job, signal),
+    work: 'evaluation_work',
+    toWork: toRunningCase,
+    run: (running, signal) => runJob(context, running, signal),
     giveUp: ({ job }, message) => end(context, job, { lastSequence: 0, error: { message, failedTurn: 0 } }),
   });
 }
 
-async function runJob(context: EvalContext, job: Job, signal: AbortSignal): Promise<JobEnd> {
-  const current = await findRunningCase(context.database.db, job);
-  const outcome =
-    current && (await runCase(context, current, signal).catch((error: unknown) => toOutcome(context, error, signal)));
+async function runJob(context: EvalContext, running: RunningCase, signal: AbortSignal): Promise<JobEnd> {
+  const outcome = await runCase(context, running, signal).catch((error: unknown) => toOutcome(context, error, signal));
   if (!outcome) return 'done';
-  if (!(await end(context, job, outcome))) throw jobLost();
-  return 'stored';
+  if (!(await end(context, running.job, outcome))) throw jobLost();
+  return 'ended';
 }
 
 const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<boolean> =>

@@ -12,7 +12,7 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound } from '../sets/eval-set-store.ts';
 import { checkMetricsSize, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
-import { findRunStatus, insertEvalRun, listEvalRuns } from './eval-run-store.ts';
+import { type EndedPage, findEndedCases, insertEvalRun, listEvalRuns } from './eval-run-store.ts';
 import {
   DEFAULT_JUDGE_TOKENS,
   DEFAULT_PARALLELISM,
@@ -141,7 +141,7 @@ export const followRun = (
 ): AsyncGenerator<EvalRun> => follow(context, key, () => findRun(context.database.db, key, principal), signal);
 
 /** @param isNew - the run has just begun, so that the first read comes after the first notification */
-async function* follow<Run extends Pick<EvalRun, 'status'>>(
+async function* follow<Run extends { status: EvalRun['status'] | undefined }>(
   { notifications }: FollowContext,
   { runId }: EvalRunKey,
   find: () => Promise<Run | undefined>,
@@ -155,7 +155,7 @@ async function* follow<Run extends Pick<EvalRun, 'status'>>(
     for (let before = ''; !signal.aborted; ) {
       wakeup.reset();
       const run = await find();
-      if (!run) return;
+      if (run?.status === undefined) return;
       const now = JSON.stringify(run);
       if (now !== before) yield run;
       before = now;
@@ -168,19 +168,22 @@ async function* follow<Run extends Pick<EvalRun, 'status'>>(
   }
 }
 
-/** Waits for a run's end. @returns false if `signal` aborts first, because the client has disconnected */
+/**
+ * Waits for a run's end.
+ * @returns the first page of its cases; `undefined` if `signal` aborts first, because the client has disconnected
+ */
 export async function waitForRun(
   context: InvocationContext,
   key: EvalRunKey,
   isNew: boolean,
   signal: AbortSignal,
-): Promise<boolean> {
+): Promise<EndedPage | undefined> {
   const either = AbortSignal.any([signal, context.draining]);
-  const find = () => findRunStatus(context.database.db, key);
-  for await (const { status } of follow(context, key, find, either, isNew)) {
-    if (status === 'done') return true;
-    if (status === 'cancelled') throw new ConflictError(`The evaluation run ${key.runId} was cancelled.`);
+  const find = () => findEndedCases(context.database.db, key, undefined, true);
+  for await (const page of follow(context, key, find, either, isNew)) {
+    if (page.status === 'done') return page;
+    if (page.status === 'cancelled') throw new ConflictError(`The evaluation run ${key.runId} was cancelled.`);
   }
-  if (!context.draining.aborted) return false;
+  if (!context.draining.aborted) return undefined;
   throw new UnavailableError(`This process stops; the evaluation run ${key.runId} goes on elsewhere.`);
 }

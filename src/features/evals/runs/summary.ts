@@ -1,9 +1,7 @@
-import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
-import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { toShown } from '../../../conversation/sessions/diff.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
-import { computeCost, sumOfCosts } from '../scoring/cost.ts';
+import { sumOfCosts } from '../scoring/score.ts';
 import {
   type Comparison,
   compareRuns,
@@ -33,16 +31,16 @@ export interface RunComparison extends Comparison {
 }
 
 export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseSummary[]> {
-  return toSummaries(await listOutcomes(db, key), await listModelPrices(db));
+  return toSummaries(await listOutcomes(db, key));
 }
 
 type CaseOutcome = RunCase & { scored: Outcome | null };
 
-function toSummaries(cases: CaseOutcome[], prices: ModelPrice[]) {
+function toSummaries(cases: CaseOutcome[]) {
   return [...Map.groupBy(cases, ({ evalId }) => evalId)].map(([evalId, trials]) => {
     const count = (status: string) => trials.filter(({ scored }) => scored?.finalStatus === status).length;
     const verdicts: Trials = { trials: count('PASSED') + count('FAILED'), passed: count('PASSED') };
-    const cost = sumOfCosts(trials.map(({ scored }) => computeCost(scored?.uses ?? undefined, prices)));
+    const cost = sumOfCosts(trials.map(({ scored }) => scored?.cost ?? undefined));
     const reason = trials.map(toReason).find((text) => text !== undefined);
     return {
       evalId,
@@ -83,8 +81,8 @@ function toReason({ error, scored }: CaseOutcome): string | undefined {
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
   const after = await listOutcomes(db, key);
   const before = await listOutcomes(db, baseline);
-  const earlier = new Map(toSummaries(before, []).map((summary) => [summary.evalId, summary]));
-  const later = new Map(toSummaries(after, []).map((summary) => [summary.evalId, summary]));
+  const earlier = new Map(toSummaries(before).map((summary) => [summary.evalId, summary]));
+  const later = new Map(toSummaries(after).map((summary) => [summary.evalId, summary]));
   const none: Trials = { trials: 0, passed: 0 };
   const cases = [...new Set([...later.keys(), ...earlier.keys()])].map((evalId) => ({
     evalId,

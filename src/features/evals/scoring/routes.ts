@@ -1,7 +1,5 @@
 import { hash } from 'node:crypto';
 import { z } from 'zod';
-import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
-import type { Database } from '../../../platform/db/database.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
@@ -14,7 +12,6 @@ import { type ChosenSession, listChosenSessions } from '../../../conversation/se
 import { NEXT_CURSOR_HEADER, nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { labelCondition, MAX_LABELS } from '../../../conversation/sessions/label.ts';
 import { addSessions } from '../cases/add-sessions.ts';
-import { computeCost } from './cost.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toEfficiencyView } from './score.ts';
@@ -130,21 +127,15 @@ export function readableUsers(principal: Principal, named: string[] | undefined)
   return principal.kind === 'key' && principal.users ? [...principal.users] : undefined;
 }
 
-async function listShown(db: Database, scores: SessionScore[]) {
-  const prices = await listModelPrices(db);
-  return scores.map(({ scored, ruleId, invocationId, ...session }) => {
-    const cost = computeCost(scored.uses, prices);
-    return {
-      ...session,
-      ...(ruleId == null ? {} : { ruleId }),
-      ...(invocationId == null ? {} : { invocationId }),
-      finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
-      overallEvalMetricResults: scored.overall.map(toMetricResult),
-      efficiency: toEfficiencyView(scored.efficiency),
-      ...(cost === undefined ? {} : { cost }),
-    };
-  });
-}
+const toShown = ({ scored, cost, ruleId, invocationId, ...session }: SessionScore) => ({
+  ...session,
+  ...(ruleId == null ? {} : { ruleId }),
+  ...(invocationId == null ? {} : { invocationId }),
+  finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
+  overallEvalMetricResults: scored.overall.map(toMetricResult),
+  efficiency: toEfficiencyView(scored.efficiency),
+  ...(cost === null ? {} : { cost }),
+});
 
 const metricSchema = z.looseObject({
   metricName: z.string().describe('What a run asks for it by.'),
@@ -212,12 +203,12 @@ export const scoringOperations = [
         const key = { appName, userId: one.userId, sessionId: one.sessionId };
         const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
         // A session that was deleted after its selection is omitted from the result.
-        const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
-        if (!isKept) continue;
-        scores.push({ ...one, scored });
+        const saved = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, metricsHash));
+        if (!saved) continue;
+        scores.push({ ...one, ...saved, scored });
         context.tracing?.traceScore?.({ key, invocationId: '', results: scored.overall });
       }
-      return listShown(context.database.reads, scores);
+      return scores.map(toShown);
     },
   }),
   score.list({
@@ -235,7 +226,7 @@ export const scoringOperations = [
       const found = await listSessionScores(database.reads, appName, filter);
       const { items, nextCursor } = toPage(found, limit, ({ place: _place, ...shown }) => shown);
       if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
-      return listShown(database.reads, items);
+      return items.map(toShown);
     },
   }),
   room.operation({

@@ -39,7 +39,7 @@ import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
-import { toUses } from './cost.ts';
+import { toUses } from './score.ts';
 import type { EvalContext } from '../sets/context.ts';
 
 type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions'], between?: string) => Judge;

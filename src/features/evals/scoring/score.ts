@@ -2,6 +2,9 @@ import type { JsonObject } from '../../../core/content.ts';
 import type { ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Efficiency } from '../metrics/efficiency.ts';
 import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/status.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import type { Event } from '../../../core/event.ts';
+import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 
 export interface MetricResult {
   metricName: string;
@@ -50,4 +53,34 @@ export function toMetricResult(result: MetricResult) {
     evalStatus: STATUS_NUMBERS[status],
     ...(rubricScores.length > 0 ? { details: { rubricScores } } : {}),
   };
+}
+
+/** Tokens by model: an event counts for its agent's model, or for the root agent's if that agent is unknown. */
+export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
+  const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
+  const uses = new Map<string, ModelUse>();
+  for (const { author, usageMetadata, modelVersion } of events) {
+    if (!usageMetadata) continue;
+    const model = models.get(author ?? '') ?? agent.model;
+    const answeredAs = modelVersion ?? model;
+    const key = JSON.stringify([model, answeredAs]);
+    const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
+    // Token counts are converted, because a client may have sent the event with integers of any size.
+    const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = mapExactIntegers(
+      usageMetadata,
+      toRounded,
+    ) as typeof usageMetadata;
+    uses.set(key, {
+      model,
+      answeredAs,
+      promptTokens: before.promptTokens + (promptTokenCount ?? 0) + (toolUsePromptTokenCount ?? 0),
+      outputTokens: before.outputTokens + (candidatesTokenCount ?? 0) + (thoughtsTokenCount ?? 0),
+    });
+  }
+  return [...uses.values()];
+}
+
+export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
+  const knownCosts = costs.filter((cost) => cost !== undefined);
+  return knownCosts.length === 0 ? undefined : knownCosts.reduce((sum, cost) => sum + cost, 0);
 }

@@ -30,18 +30,22 @@ export const hasScore = (metricName: string, atLeast: number, atMost: number): S
 /** Scores of a session up to one of its events. */
 export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
+  /** What the models cost at present prices; null if that is not known. */
+  cost: number | null;
   /** Id of the score rule that requested the score, and id of the invocation whose turn was scored. */
   ruleId?: string | null;
   invocationId?: string | null;
 }
 
-/** Saves the scores of a session at an event. @returns false if the session was deleted. */
+const cost = sql<number | null>`uses_cost(${e.result} -> 'uses')`;
+
+/** Saves the scores of a session at an event. @returns `undefined` if the session was deleted */
 export async function saveSessionScore(
   db: Database,
   key: SessionKey,
-  { lastSequence, scored, ruleId = null, invocationId = null }: Omit<SessionScore, 'userId' | 'sessionId'>,
+  { lastSequence, scored, ruleId = null, invocationId = null }: Omit<SessionScore, 'userId' | 'sessionId' | 'cost'>,
   metricsHash: string,
-): Promise<boolean> {
+): Promise<Pick<SessionScore, 'cost'> | undefined> {
   const { appName, userId, sessionId } = key;
   const insert = insertSelect(e, {
     appName,
@@ -53,12 +57,12 @@ export async function saveSessionScore(
     invocationId,
     result: withShortTexts(scored, MAX_SCORES),
   });
-  const { rows } = await db.execute(sql`
+  const { rows } = await db.execute<{ cost: number | null }>(sql`
     ${insert} from (${sessionLock(key)}) held
     on conflict (${names(...getKey(e))})
     do update set result = excluded.result, create_time = excluded.create_time
-    returning 1`);
-  return rows.length > 0;
+    returning ${cost} as cost`);
+  return rows[0];
 }
 
 export interface ScoreFilter {
@@ -85,6 +89,7 @@ export async function listSessionScores(
       ruleId: e.ruleId,
       invocationId: e.invocationId,
       scored: sql<ScoredCase>`${e.result} - 'turns'`,
+      cost,
       place: { time: exactTime(e.createTime), id },
     })
     .from(e)
