@@ -213,13 +213,14 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 --   6. Claim the first job of each chosen lane, and give the lane its next turn.
 -- Each row is changed by its key, and no join chooses rows to change: its plan would depend on how many rows the tables
 -- had when the connection made it, and `update … from (select … limit n for update skip locked)` may take more than n.
--- Generic plans, because making a plan for each round takes longer than the round.
+-- Generic plans, because making a plan for each round takes longer than the round. No bitmap scans, because they read all
+-- due lanes before the first one: the planner expects few lanes that no limit blocks.
 -- p_work: the function of the kind that reads what a job is about, in the statement of its claim, but after it: a
 -- snapshot of the claim may be older than what it has waited for. It takes application, user and id, and returns the
 -- member `work` of the claimed job; null if there is nothing to do any more, which ends the job. Null: no function.
 create or replace function claim_jobs(p_kind text, p_apps text[], p_slots integer, p_lease_ms integer, p_limits jsonb,
                            p_work text default null, out claimed jsonb, out pause_ms float8) language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_now timestamptz;
   v_free integer;
