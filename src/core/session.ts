@@ -12,8 +12,8 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 export const MAX_IDENTIFIER_BYTES = 512;
 
 /**
- * The character that marks escaped text in the database (`db/json-escape.ts`). Identifiers may not contain it, because
- * their columns are not escaped.
+ * The character that marks escaped text in the database (`platform/json-escape.ts`). Identifiers may not contain it,
+ * because their columns are not escaped.
  */
 export const STORE_MARK = '\uE000';
 

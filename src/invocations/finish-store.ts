@@ -14,7 +14,7 @@ import type { NewEvent } from '../core/event.ts';
 import { rememberAfterEnd } from './memory.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeJson, escapeList, escapeText } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeList, escapeText } from '../platform/json-escape.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Invocation, InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';

@@ -10,7 +10,7 @@ import type {
 import { isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { sqlState } from '../platform/db/client.ts';
 import type { Database } from '../platform/db/database.ts';
-import { escapeList, unescapeJson } from '../platform/db/json-escape.ts';
+import { escapeList, unescapeJson } from '../platform/json-escape.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Metrics } from '../platform/metrics.ts';

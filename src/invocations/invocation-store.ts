@@ -4,8 +4,8 @@ import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { ListPlace } from '../platform/http/operation/cursor.ts';
-import { unescapeJson } from '../platform/db/json-escape.ts';
-import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
+import { unescapeJson } from '../platform/json-escape.ts';
+import { newestFirst } from '../platform/db/sql.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -60,6 +60,7 @@ export async function listInvocationsText(db: Database, key: SessionKey, limit: 
 }
 
 const changeTime = sql`coalesce(${i.endTime}, ${i.startTime}, ${i.createTime})`;
+const lastChanged = newestFirst(changeTime, i.id);
 
 /** A page of the user's invocations and the number of all matches: last changed first, equal times by id. */
 export async function listInvocationsOfUser(
@@ -77,9 +78,9 @@ export async function listInvocationsOfUser(
     filter.since === undefined ? undefined : sql`${changeTime} >= ${filter.since}::timestamptz`,
   );
   const { rows } = await db.execute<{ text: string; time: string; id: string }>(sql`
-    select ${invocationText} as text, ${exactTime(changeTime)} as time, ${i.id} as id
-    from ${invocations} ${i} where ${and(matches, isAfterPlace({ time: changeTime, id: i.id }, after))}
-    order by ${changeTime} desc, ${i.id} desc limit ${limit}`);
+    select ${invocationText} as text, ${lastChanged.place.time} as time, ${lastChanged.place.id} as id
+    from ${invocations} ${i} where ${and(matches, lastChanged.isAfter(after))}
+    order by ${lastChanged.order} limit ${limit}`);
   const totals = await db.select({ total: count() }).from(i).where(matches);
   return {
     rows: rows.map(({ text, ...place }) => ({ invocation: parseExactJson(unescapeJson(text)) as Invocation, place })),

@@ -17,7 +17,7 @@ import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import { type Database, onConflict } from '../platform/db/database.ts';
-import { escapeJson, escapeList } from '../platform/db/json-escape.ts';
+import { escapeJson, escapeList } from '../platform/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import type { Job } from '../platform/jobs/job-store.ts';
 import { isActive, isInvocation, isLive } from './invocation-store.ts';

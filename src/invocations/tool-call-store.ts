@@ -5,7 +5,7 @@ import type { JsonObject } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../platform/db/database.ts';
 import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
-import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
+import { newestFirst } from '../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
 import { isInvocation } from './invocation-store.ts';
 
@@ -34,19 +34,19 @@ export async function listUnknownCalls(
   limit: number,
   after: ListPlace | undefined,
 ): Promise<Listed<ToolCallRow>[]> {
-  const { createTime, callId } = toolCalls;
+  const { place, order, isAfter } = newestFirst(toolCalls.createTime, toolCalls.callId);
   return db
-    .select({ ...columns, place: { time: exactTime(createTime), id: sql<string>`${callId}` } })
+    .select({ ...columns, place })
     .from(toolCalls)
     .where(
       and(
         eq(toolCalls.appName, appName),
         eq(toolCalls.userId, userId),
         sql`${toolCalls.state} = 'unknown'`,
-        isAfterPlace({ time: createTime, id: callId }, after),
+        isAfter(after),
       ),
     )
-    .orderBy(desc(createTime), desc(callId))
+    .orderBy(order)
     .limit(limit);
 }
 

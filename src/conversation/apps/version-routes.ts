@@ -4,7 +4,7 @@ import { looseObject } from '../../core/members.ts';
 import { storedIdentifierSchema } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { appPath, pageSize, versionPath } from '../../platform/http/operation/parameters.ts';
 import { deleteOldVersions, findVersions, listVersions } from './version-store.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
@@ -50,10 +50,8 @@ const operations = [
       }),
       example: { items: [{ version: exampleVersion, createTime: 1_767_225_600.25, runtime: '0.1.0' }] },
     },
-    run: async ({ database }, { path, query: { cursor, limit } }) => {
-      const found = await listVersions(database.reads, path.appName, limit + 1, toPlace(cursor));
-      return toPage(found, limit, ({ place: _place, ...shown }) => shown);
-    },
+    run: ({ database }, { path, query }) =>
+      readPage(query, (limit, after) => listVersions(database.reads, path.appName, limit, after)),
   }),
   version.read({
     scope: 'develop',

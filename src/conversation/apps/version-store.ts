@@ -2,11 +2,12 @@ import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { JsonObject } from '../../core/content.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { agentVersions } from '../../platform/db/schema/schema.ts';
-import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import { newestFirst } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { HostedAgent } from './hosted-agent.ts';
 
 const { appName, digest, definition, createTime } = agentVersions;
+const newest = newestFirst(createTime, digest);
 
 /** Maximum number of stored versions per application: enough for three years with a deployment each day. */
 const MAX_VERSIONS = 1_000;
@@ -35,11 +36,11 @@ export const listVersions = (
       version: digest,
       createTime,
       runtime: sql<string | null>`${definition} ->> 'runtime'`,
-      place: { time: exactTime(createTime), id: digest },
+      place: newest.place,
     })
     .from(agentVersions)
-    .where(and(eq(appName, app), isAfterPlace({ time: createTime, id: digest }, after)))
-    .orderBy(sql`${createTime} desc, ${digest} desc`)
+    .where(and(eq(appName, app), newest.isAfter(after)))
+    .orderBy(newest.order)
     .limit(limit);
 
 export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {

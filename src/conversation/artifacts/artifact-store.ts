@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { and, desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';

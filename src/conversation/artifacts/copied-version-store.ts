@@ -2,7 +2,7 @@ import { type SQL, sql } from 'drizzle-orm';
 import { ConflictError, LeaseLostError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { insertSelect, names } from '../../platform/db/sql.ts';
 import { isSession } from '../sessions/session-key.ts';

@@ -2,7 +2,7 @@ import { and, asc, eq, inArray, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeList } from '../../platform/db/json-escape.ts';
+import { escapeList } from '../../platform/json-escape.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { budgetAlerts, budgetReservations, budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';

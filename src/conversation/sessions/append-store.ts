@@ -6,7 +6,7 @@ import type { NewEvent } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound, splitDelta, withoutTemporary } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { toChangeError } from './precondition.ts';
 import { MAX_FIRST_TEXT } from './session-text.ts';

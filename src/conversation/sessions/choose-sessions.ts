@@ -1,6 +1,6 @@
 import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { callsTool, hasErrorEvent } from './event-store.ts';
 import { toLabelChoice } from './label.ts';

@@ -2,7 +2,7 @@ import { type SQL, and, eq, ne, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { unescapeJson, unescapeList } from '../../platform/db/json-escape.ts';
+import { unescapeJson, unescapeList } from '../../platform/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, jsonTextOf } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';

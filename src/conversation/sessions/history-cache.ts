@@ -2,7 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { unescapeJson } from '../../platform/db/json-escape.ts';
+import { unescapeJson } from '../../platform/json-escape.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 import {
   findHistoryAfter,

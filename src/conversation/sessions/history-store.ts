@@ -3,7 +3,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { unescapeJson, unescapeText } from '../../platform/json-escape.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { eventIdAt, eventPage, type Moment } from './event-store.ts';

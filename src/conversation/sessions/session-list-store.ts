@@ -1,6 +1,6 @@
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { exactTime } from '../../platform/db/sql.ts';

@@ -4,7 +4,7 @@ import { ConflictError, InvalidError, SessionExistsError } from '../../core/erro
 import type { NewEvent } from '../../core/event.ts';
 import { isEvalSession, type SessionKey, splitDelta } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson, unescapeList } from '../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson, unescapeList } from '../../platform/json-escape.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';

@@ -1,7 +1,7 @@
 import { and, eq, getTableColumns, gt, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
-import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
+import { fitsPage, newestFirst } from '../../platform/db/sql.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -55,10 +55,10 @@ export interface CronjobWithRun {
   latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
-/** Sort order of the list of a user's cronjobs: newest first, then by id. */
-const NEWEST = sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`;
+/** The list of a user's cronjobs. */
+const newest = newestFirst(cronjobs.createTime, cronjobs.id);
 
-const selectWithLatestRun = (db: Database, order = NEWEST) => {
+const selectWithLatestRun = (db: Database, order = newest.order) => {
   const latest = db.select().from(cronjobRuns).where(isItsLatestRun).limit(1).as('latest');
   const fits = fitsPage(order, latest.output, cronjobs.prompt);
   const columns = {
@@ -70,7 +70,7 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
       ...latest._.selectedFields,
       output: sql<string | null>`case when ${fits} then ${latest.output} end`.mapWith(cronjobRuns.output),
     },
-    place: { time: exactTime(cronjobs.createTime), id: cronjobs.id },
+    place: newest.place,
     fits,
   };
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
@@ -109,11 +109,11 @@ export async function listCronjobs(
   limit: number,
   after: ListPlace | undefined,
 ): Promise<Listed<CronjobWithRun>[]> {
-  const { id, createTime } = cronjobs;
+  const { id } = cronjobs;
   const [isNext, order] =
     userId === undefined
       ? [after && gt(id, after.id), sql`${id}`]
-      : [and(eq(cronjobs.userId, userId), isAfterPlace({ time: createTime, id }, after)), NEWEST];
+      : [and(eq(cronjobs.userId, userId), newest.isAfter(after)), newest.order];
   return selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
 }
 

@@ -4,7 +4,7 @@ import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { requireScope } from '../../platform/http/access/authorize.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { ownerQuery } from '../../platform/http/operation/parameters.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
@@ -54,13 +54,8 @@ async function withWebhook<Body extends { webhookUrl?: string | null | undefined
 const cronjobsQuery = pageQuery('cronjobs');
 const onePage = { schema: cronjobPageSchema, example: { items: [CRONJOB_EXAMPLE] } };
 
-async function listPage(
-  { database }: CronjobContext,
-  userId: string | undefined,
-  { limit, cursor }: z.output<typeof cronjobsQuery>,
-) {
-  return toPage(await listCronjobs(database.reads, userId, limit + 1, toPlace(cursor)), limit, toCronjobWire);
-}
+const listPage = ({ database }: CronjobContext, userId: string | undefined, query: z.output<typeof cronjobsQuery>) =>
+  readPage(query, (limit, after) => listCronjobs(database.reads, userId, limit, after), toCronjobWire);
 
 async function change(
   { database }: CronjobContext,

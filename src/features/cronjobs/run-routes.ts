@@ -1,6 +1,6 @@
 import { ConflictError } from '../../core/errors.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/parameters.ts';
 import { visibleTo } from '../../platform/http/operation/principal.ts';
 import { CRONJOB_EXAMPLE, cronjobRunPageSchema, cronjobRunSchema, cronjobSchema, RUN_EXAMPLE } from './cronjob.ts';
@@ -70,9 +70,9 @@ export const cronjobRunOperations = [
     query: pageQuery('runs'),
     success: { schema: cronjobRunPageSchema, example: { items: [RUN_EXAMPLE] } },
     errors: { 404: 'No such cronjob.' },
-    run: async ({ database: { reads } }, { path, query: { limit, cursor }, principal }) => {
+    run: async ({ database: { reads } }, { path, query, principal }) => {
       const { cronjob: row } = await getCronjob(reads, principal, path.jobId);
-      return toPage(await listRuns(reads, row, limit + 1, toPlace(cursor)), limit, toRunWire);
+      return readPage(query, (limit, after) => listRuns(reads, row, limit, after), toRunWire);
     },
   }),
   run.read({

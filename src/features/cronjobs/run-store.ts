@@ -1,7 +1,7 @@
 import { and, eq, getViewSelectedFields, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns } from '../../platform/db/schema/schema.ts';
-import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
+import { fitsPage, newestFirst } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, isRunForCronjob } from './cronjob-store.ts';
 
@@ -50,18 +50,18 @@ export async function listRuns(
   limit: number,
   after: ListPlace | undefined,
 ): Promise<Listed<RunRow>[]> {
-  const order = sql`${cronjobRuns.dueTime} desc, ${cronjobRuns.id} desc`;
+  const { place, order, isAfter } = newestFirst(cronjobRuns.dueTime, cronjobRuns.id);
   const fits = fitsPage(order, cronjobRuns.output);
   const output = sql<string | null>`case when ${fits} then ${cronjobRuns.output} end`.mapWith(cronjobRuns.output);
   return db
     .select({
       ...getViewSelectedFields(cronjobRuns),
       output,
-      place: { time: exactTime(cronjobRuns.dueTime), id: cronjobRuns.id },
+      place,
       fits,
     })
     .from(cronjobRuns)
-    .where(and(isRunForCronjob(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
+    .where(and(isRunForCronjob(key), isAfter(after)))
     .orderBy(order)
     .limit(limit);
 }

@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { escapeText, unescapeJson } from '../../platform/json-escape.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import { addsJob } from '../../platform/jobs/job-store.ts';

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { getKey } from '../../platform/db/sql.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import type { UserTable } from '../../platform/feature/feature.ts';
@@ -65,10 +65,11 @@ export const listUsers = room.operation({
   errors: { 404: 'No such application, nor users of a former one.' },
   absent: ({ appName }) => `App not found: ${appName}`,
   handler: async ({ database, agents, userTables }, { path: { appName }, query, notFound }) => {
-    const after = toPlace(query.cursor)?.id ?? NO_USER;
-    const userIds = await findUsers(database.reads, withIndex(userTables), appName, query.limit + 1, after);
-    if (userIds.length === 0 && !agents.has(appName)) throw notFound();
-    const places = userIds.map((id) => ({ place: { time: NO_TIME, id } }));
-    return { kind: 'value', value: toPage(places, query.limit, ({ place }) => ({ userId: place.id })) };
+    const value = await readPage(query, async (limit, after) => {
+      const userIds = await findUsers(database.reads, withIndex(userTables), appName, limit, after?.id ?? NO_USER);
+      if (userIds.length === 0 && !agents.has(appName)) throw notFound();
+      return userIds.map((userId) => ({ userId, place: { time: NO_TIME, id: userId } }));
+    });
+    return { kind: 'value', value };
   },
 });

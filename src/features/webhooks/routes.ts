@@ -4,7 +4,7 @@ import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { deliveryPath, ownerQuery, webhookPath } from '../../platform/http/operation/parameters.ts';
 import { requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
 import { newSecret, toAddress, toEgressPolicy } from '../../invocations/webhooks/address.ts';
@@ -134,9 +134,9 @@ export const webhookOperations = [
     run: async ({ database: { reads } }, call) => {
       const { status, limit, cursor } = call.query;
       const row = await webhook.get(reads, call);
-      return toPage(
-        await listDeliveries(reads, row, limit + 1, { status, after: toPlace(cursor) }),
-        limit,
+      return readPage(
+        { limit, cursor },
+        (most, after) => listDeliveries(reads, row, most, { status, after }),
         toDeliveryWire,
       );
     },

@@ -6,7 +6,7 @@ import { ConflictError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { toolCallPath, userPath } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
@@ -70,8 +70,8 @@ const listToolCalls = room.operation({
     example: { items: [TOOL_CALL_EXAMPLE] },
   },
   handler: async ({ database }, { path, query }) => {
-    const calls = await listUnknownCalls(database.reads, path, query.limit + 1, toPlace(query.cursor));
-    return { kind: 'value', value: toPage(calls, query.limit, ({ place: _place, ...call }) => call) };
+    const page = readPage(query, (limit, after) => listUnknownCalls(database.reads, path, limit, after));
+    return { kind: 'value', value: await page };
   },
 });
 

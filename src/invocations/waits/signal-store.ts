@@ -3,7 +3,7 @@ import { isSession } from '../../conversation/sessions/session-key.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 import { signals, tasks } from '../../platform/db/schema/schema.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { TASK_COLUMNS, type TaskRow } from './task-store.ts';

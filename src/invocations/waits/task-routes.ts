@@ -4,7 +4,7 @@ import { ForbiddenError, InvalidError, PreconditionFailedError } from '../../cor
 import { ifMatch, toVersions } from '../../conversation/sessions/precondition.ts';
 import { mayActFor, requireScope } from '../../platform/http/access/authorize.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { taskPath } from '../../platform/http/operation/parameters.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
@@ -70,10 +70,12 @@ export const taskOperations = [
       description: 'A page of them.',
       example: { items: [TASK_EXAMPLE] },
     },
-    run: async ({ database }, { query: { limit, cursor, ...filter }, principal }) => {
-      const rows = await listTasks(database.reads, toViewer(principal), filter, limit + 1, toPlace(cursor));
-      return toPage(rows, limit, (row) => toWire(principal, row));
-    },
+    run: ({ database }, { query: { limit, cursor, ...filter }, principal }) =>
+      readPage(
+        { limit, cursor },
+        (most, after) => listTasks(database.reads, toViewer(principal), filter, most, after),
+        (row) => toWire(principal, row),
+      ),
   }),
   tasks.read({
     success,

@@ -7,9 +7,9 @@ import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, throwRefusal } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, escapeText } from '../../platform/db/json-escape.ts';
+import { escapeJson, escapeText } from '../../platform/json-escape.ts';
 import { invocations, tasks } from '../../platform/db/schema/schema.ts';
-import { fitsPage } from '../../platform/db/sql.ts';
+import { exactTime, fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import type { Task, TaskChange } from './task.ts';
@@ -89,11 +89,10 @@ export async function listTasks(
   // The interval makes the planner use a filter's index if it matches few tasks, instead of reading all by deadline.
   const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
   const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
-  const time = sql<string>`to_char(${deadline} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   return db
     .select({
       ...TASK_COLUMNS,
-      place: { time, id: tasks.id },
+      place: { time: exactTime(deadline), id: tasks.id },
       fits: fitsPage(order, tasks.form, tasks.comments, tasks.answer),
     })
     .from(tasks)

@@ -5,7 +5,7 @@ import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { InvalidError, TooLargeError } from '../../core/errors.ts';
 import { strictObject } from '../../core/members.ts';
-import { escapeList } from '../../platform/db/json-escape.ts';
+import { escapeList } from '../../platform/json-escape.ts';
 
 export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;

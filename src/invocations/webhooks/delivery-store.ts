@@ -4,9 +4,9 @@ import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
-import { exactTime, fitsPage, fromJsonRow, isAfterPlace, type JsonRow } from '../../platform/db/sql.ts';
+import { fitsPage, fromJsonRow, type JsonRow, newestFirst } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import { endsJob, type Job, type JobLimits, jobOf, putsBackJob } from '../../platform/jobs/job-store.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -159,16 +159,14 @@ export async function listDeliveries(
   limit: number,
   { status, after }: { status: DeliveryRow['status'] | undefined; after: ListPlace | undefined },
 ): Promise<Listed<DeliveryRow>[]> {
-  const order = sql`${d.createTime} desc, ${d.id} desc`;
+  const { place, order, isAfter } = newestFirst(d.createTime, d.id);
   const fits = fitsPage(order, d.payload);
   const payload = sql`case when ${fits} then ${d.payload} else '{}' end`.mapWith(d.payload);
   return db
-    .select({ ...deliveryColumns, payload, place: { time: exactTime(d.createTime), id: d.id }, fits })
+    .select({ ...deliveryColumns, payload, place, fits })
     .from(d)
     .leftJoin(job.table, job.on)
-    .where(
-      and(isForWebhook(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)),
-    )
+    .where(and(isForWebhook(webhook), status && eq(d.status, status), isAfter(after)))
     .orderBy(order)
     .limit(limit);
 }

@@ -1,7 +1,7 @@
 import { and, desc, eq, getTableColumns, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';

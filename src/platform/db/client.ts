@@ -7,7 +7,7 @@ import {
   type QueryResult,
   types,
 } from 'pg';
-import { parseStored } from './json-escape.ts';
+import { parseStored } from '../json-escape.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
 /** A parameter that the server reports when a connection starts and whenever the parameter changes. */

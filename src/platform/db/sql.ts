@@ -1,6 +1,6 @@
 import { type SQL, type SQLWrapper, getTableColumns, isSQLWrapper, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
-import { unescapeJson } from './json-escape.ts';
+import { escapeText, unescapeJson } from '../json-escape.ts';
 
 /** Values of columns, which the types of the columns encode, or SQL expressions. */
 type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] & string, unknown>>;
@@ -49,11 +49,14 @@ const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 export const exactTime = (column: AnyPgColumn | SQL): SQL<string> =>
   sql<string>`to_char(${column} at time zone 'utc', ${sql.raw(`'${EXACT_TIME}'`)})`;
 
-/** Keyset pagination: the rows after a position in a list by time and id, both descending. */
-export const isAfterPlace = (
-  row: Record<'time' | 'id', AnyPgColumn | SQL>,
-  place: { time: string; id: string } | undefined,
-): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
+/** Keyset pagination of a list that is sorted by time and id, both descending. */
+export const newestFirst = (time: AnyPgColumn | SQL, id: AnyPgColumn | SQL) => ({
+  /** The position of a row, as `isAfter` takes it; the id stays as it is stored. */
+  place: { time: exactTime(time), id: sql<string>`${id}` },
+  order: sql`${time} desc, ${id} desc`,
+  isAfter: (place: { time: string; id: string } | undefined): SQL | undefined =>
+    place && sql`(${time}, ${id}) < (${place.time}::timestamptz, ${place.id})`,
+});
 
 /** Total bytes of the rows before the current one. Compared with a limit, only a page's first row can exceed it. */
 export const bytesBefore = (bytes: SQL, order: SQL): SQL<number> =>
@@ -78,6 +81,8 @@ export const fromJsonRow = <Table extends PgTable>(table: Table, row: JsonRow): 
   Object.fromEntries(
     Object.entries(getTableColumns(table)).map(([name, column]) => {
       const value = row[column.name] ?? null;
-      return [name, value === null ? null : column.mapFromDriverValue(value)];
+      // The driver has unescaped the whole JSON; the type of the column takes a text as it is stored.
+      const stored = typeof value === 'string' ? escapeText(value) : value;
+      return [name, stored === null ? null : column.mapFromDriverValue(stored)];
     }),
   );

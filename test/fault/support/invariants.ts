@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { unescapeJson } from '../../../src/platform/db/json-escape.ts';
+import { unescapeJson } from '../../../src/platform/json-escape.ts';
 import type { JsonObject } from '../../../src/core/content.ts';
 import { getFunctionCalls, getFunctionResponses } from '../../../src/core/content.ts';
 import type { Event } from '../../../src/core/event.ts';

@@ -12,7 +12,7 @@ import {
 } from '../sets/eval-set-store.ts';
 import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson } from '../../../platform/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
 import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';

@@ -4,7 +4,7 @@ import { absentSession, SESSION_PATH } from '../../../conversation/sessions/sess
 import { looseObject, optional, saysOneOf } from '../../../core/members.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { storedIdentifierSchema } from '../../../core/session.ts';
-import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../../platform/http/operation/cursor.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, sessionPath } from '../../../platform/http/operation/parameters.ts';
 import { readableUsers } from '../scoring/routes.ts';
@@ -88,9 +88,10 @@ const listAll = room.operation({
   handler: async ({ database }, { path: { appName }, query, principal }) => {
     const { limit, cursor, userId, ...filter } = query;
     const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
-    const wanted = { ...filter, userIds, limit: limit + 1, after: toPlace(cursor) };
-    const found = await listSessionVerdicts(database.reads, appName, wanted);
-    return { kind: 'value', value: toPage(found, limit, ({ place: _place, ...verdict }) => verdict) };
+    const value = await readPage({ limit, cursor }, (most, after) =>
+      listSessionVerdicts(database.reads, appName, { ...filter, userIds, limit: most, after }),
+    );
+    return { kind: 'value', value };
   },
 });
 

@@ -5,7 +5,7 @@ import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { sessionVerdicts } from '../../../platform/db/schema/schema.ts';
-import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
+import { getKey, insertSelect, newestFirst, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 
 const v = sessionVerdicts;
@@ -75,7 +75,8 @@ export async function listSessionVerdicts(
   appName: string,
   { userIds, sessionId, label, passed, limit, after }: VerdictFilter,
 ): Promise<Listed<SessionVerdict & { userId: string; sessionId: string; createTime: number }>[]> {
-  const id = sql<string>`md5(concat_ws(chr(1), ${v.userId}, ${v.sessionId}, ${v.eventId}, ${v.author}))`;
+  const id = sql`md5(concat_ws(chr(1), ${v.userId}, ${v.sessionId}, ${v.eventId}, ${v.author}))`;
+  const { place, order, isAfter } = newestFirst(v.createTime, id);
   return db
     .select({
       userId: v.userId,
@@ -86,7 +87,7 @@ export async function listSessionVerdicts(
       label: v.label,
       comment: v.comment,
       createTime: v.createTime,
-      place: { time: exactTime(v.createTime), id },
+      place,
     })
     .from(v)
     .where(
@@ -96,9 +97,9 @@ export async function listSessionVerdicts(
         sessionId === undefined ? undefined : eq(v.sessionId, sessionId),
         label === undefined ? undefined : eq(v.label, label),
         passed === undefined ? undefined : eq(v.passed, passed),
-        isAfterPlace({ time: v.createTime, id }, after),
+        isAfter(after),
       ),
     )
-    .orderBy(sql`${v.createTime} desc, ${id} desc`)
+    .orderBy(order)
     .limit(limit);
 }

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { unescapeText } from '../../../platform/db/json-escape.ts';
+import { unescapeText } from '../../../platform/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';

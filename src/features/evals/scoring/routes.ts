@@ -6,7 +6,7 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema, storedIdentifierSchema } from '../../../core/session.ts';
 import { mayActFor } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { pageQuery, toPage, toPlace } from '../../../platform/http/operation/cursor.ts';
+import { pageQuery, readPage } from '../../../platform/http/operation/cursor.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 import { NEXT_CURSOR_HEADER, nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
@@ -222,9 +222,9 @@ export const scoringOperations = [
     run: async ({ database }, { path: { appName }, query, principal, response }) => {
       const { userId, sessionId, ruleId, limit, cursor } = query;
       const userIds = readableUsers(principal, userId === undefined ? undefined : [userId]);
-      const filter = { userIds, sessionId, ruleId, limit: limit + 1, after: toPlace(cursor) };
-      const found = await listSessionScores(database.reads, appName, filter);
-      const { items, nextCursor } = toPage(found, limit, ({ place: _place, ...shown }) => shown);
+      const { items, nextCursor } = await readPage({ limit, cursor }, (most, after) =>
+        listSessionScores(database.reads, appName, { userIds, sessionId, ruleId, limit: most, after }),
+      );
       if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
       return items.map(toShown);
     },

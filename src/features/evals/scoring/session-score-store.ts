@@ -1,7 +1,7 @@
 import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
-import { exactTime, getKey, insertSelect, isAfterPlace, names } from '../../../platform/db/sql.ts';
+import { getKey, insertSelect, newestFirst, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
@@ -80,7 +80,8 @@ export async function listSessionScores(
   appName: string,
   { userIds, sessionId, ruleId, limit, after }: ScoreFilter,
 ): Promise<Listed<SessionScore>[]> {
-  const id = sql<string>`md5(concat_ws(chr(1), ${e.userId}, ${e.sessionId}, ${e.lastSequence}, ${e.metricsHash}))`;
+  const id = sql`md5(concat_ws(chr(1), ${e.userId}, ${e.sessionId}, ${e.lastSequence}, ${e.metricsHash}))`;
+  const { place, order, isAfter } = newestFirst(e.createTime, id);
   return db
     .select({
       userId: e.userId,
@@ -90,7 +91,7 @@ export async function listSessionScores(
       invocationId: e.invocationId,
       scored: sql<ScoredCase>`${e.result} - 'turns'`,
       cost,
-      place: { time: exactTime(e.createTime), id },
+      place,
     })
     .from(e)
     .where(
@@ -99,9 +100,9 @@ export async function listSessionScores(
         userIds && inArray(e.userId, userIds),
         sessionId === undefined ? undefined : eq(e.sessionId, sessionId),
         ruleId === undefined ? undefined : eq(e.ruleId, ruleId),
-        isAfterPlace({ time: e.createTime, id }, after),
+        isAfter(after),
       ),
     )
-    .orderBy(sql`${e.createTime} desc, ${id} desc`)
+    .orderBy(order)
     .limit(limit);
 }

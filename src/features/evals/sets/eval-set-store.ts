@@ -1,6 +1,6 @@
 import { type SQL, and, eq, gt, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../../../platform/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { insertSelect, jsonTextOf } from '../../../platform/db/sql.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';

@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { customType, pgPolicy, timestamp } from 'drizzle-orm/pg-core';
-import { escapeJson, escapeText, unescapeJson, unescapeText } from '../json-escape.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../json-escape.ts';
 
 /** An identifier, compared by code point in any locale, as the specification sorts case ids. */
 export const identifier = customType<{ data: string }>({ dataType: () => 'text collate "C"' });

@@ -1,6 +1,6 @@
 import { getTableName, sql } from 'drizzle-orm';
 import type { Database, DatabasePool } from '../../db/database.ts';
-import { escapeJson } from '../../db/json-escape.ts';
+import { escapeJson } from '../../json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
 import { insertSelect } from '../../db/sql.ts';
 import type { Feature } from '../../feature/feature.ts';

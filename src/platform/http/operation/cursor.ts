@@ -41,7 +41,7 @@ export function readCursor(cursor: string): ListPlace | undefined {
 }
 
 /** @throws {ValidationFailedError} for an invalid cursor */
-export function toPlace(cursor: string | undefined): ListPlace | undefined {
+function toPlace(cursor: string | undefined): ListPlace | undefined {
   const place = cursor === undefined ? undefined : readCursor(cursor);
   if (cursor !== undefined && !place)
     throw new ValidationFailedError([valueError(['query', 'cursor'], 'this is no cursor of a list', cursor)]);
@@ -51,8 +51,17 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
 /** `fits` is false for an item that exceeds the page's size in bytes and starts the next page. */
 export type Listed<Item> = Item & { place: ListPlace; fits?: boolean };
 
-/** Returns the page as sent to the client. `found` has another item beyond `limit` if there is a next page. */
-export function toPage<Item, Wire>(found: Listed<Item>[], limit: number, toWire: (item: Listed<Item>) => Wire) {
+/**
+ * Reads the page that a query asks for, as it is sent to the client.
+ * @param read - lists at most `limit` items after a position: one more than the page has, so that a next page shows
+ * @throws {ValidationFailedError} for an invalid cursor
+ */
+export async function readPage<Item extends object, Wire = Omit<Listed<Item>, 'place' | 'fits'>>(
+  { limit, cursor }: z.output<ReturnType<typeof pageQuery>>,
+  read: (limit: number, after: ListPlace | undefined) => Promise<Listed<Item>[]>,
+  toWire: (item: Listed<Item>) => Wire = ({ place: _place, fits: _fits, ...shown }) => shown as Wire,
+) {
+  const found = await read(limit + 1, toPlace(cursor));
   const items = found.slice(0, limit).filter(({ fits }) => fits !== false);
   const last = found.length > items.length ? items.at(-1) : undefined;
   return { items: items.map(toWire), nextCursor: last && toCursor(last.place) };

@@ -1,5 +1,5 @@
-import { STORE_MARK } from '../../core/session.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
+import { STORE_MARK } from '../core/session.ts';
+import { parseExactJson } from '../core/exact-json.ts';
 
 /**
  * Escapes what jsonb refuses although JSON allows it: U+0000 and lone surrogates. These, and the mark character itself,
