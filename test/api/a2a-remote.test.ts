@@ -235,15 +235,15 @@ test.each([true, false])('the task of a killed process is found again, not made 
   });
   expect(started.status).toBe(200);
   const row = async () => (await sql.query('select state, attempt, response from tool_calls')).rows as object[];
-  await expect.poll(async () => JSON.stringify(await row()), { timeout: 60_000 }).toContain('"taskId"');
+  await expect.poll(async () => JSON.stringify(await row())).toContain('"taskId"');
   const token = async () => (await sql.query('select lease_token from invocations')).rows as unknown;
   const first = await token();
   // As where its process had died.
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
-  await expect.poll(token, { timeout: 60_000 }).not.toEqual(first);
+  await expect.poll(token).not.toEqual(first);
   hold.resolve();
   const status = async () => (await sql.query('select status from invocations')).rows as unknown;
-  await expect.poll(status, { timeout: 60_000 }).toEqual([{ status: 'succeeded' }]);
+  await expect.poll(status).toEqual([{ status: 'succeeded' }]);
   expect(await row()).toMatchObject([{ state: 'done', attempt: 2 }]);
   // It knows no message again: a second one would have been a second task.
   expect(count()).toBe(1);
@@ -256,11 +256,11 @@ test.each([true, false])('its task is cancelled with the invocation: asTool %s',
   const front = await startFront(at(back), { asTool });
   const newMessage = { role: 'user', parts: [{ text: 'x' }] };
   const { body } = await front.post(`${SESSIONS}/s/invocations`, { newMessage });
-  await expect.poll(back.count, { timeout: 60_000 }).toBe(1);
+  await expect.poll(back.count).toBe(1);
   await front.post(`${SESSIONS}/s/invocations/${(body as { id: string }).id}/cancel`, {});
   const [there] = (await back.get('/apps/harness_agent/users/user/sessions')).body as { id: string }[];
   const path = `/apps/harness_agent/users/user/sessions/${there?.id}/invocations`;
-  await expect.poll(async () => (await back.get(path)).text, { timeout: 60_000 }).toContain('"cancelled"');
+  await expect.poll(async () => (await back.get(path)).text).toContain('"cancelled"');
 });
 
 test.each([true, false])('a task is cancelled too whose id comes behind that: asTool %s', async (asTool) => {
@@ -283,7 +283,7 @@ test.each([true, false])('a task is cancelled too whose id comes behind that: as
   await asked?.promise;
   const path = `${SESSIONS}/s/invocations/${(body as { id: string }).id}`;
   await front.post(`${path}/cancel`, {});
-  await expect.poll(async () => (await front.get(path)).text, { timeout: 60_000 }).toContain('"cancelled"');
+  await expect.poll(async () => (await front.get(path)).text).toContain('"cancelled"');
   hold?.resolve();
   await cancelled?.promise;
 });

@@ -12,66 +12,22 @@ import {
   TaskNotFoundError,
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors';
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
-import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
-import type { Tool } from '../../src/agent/definition/tool.ts';
-import { getFunctionResponses, type Part } from '../../src/core/content.ts';
-import { hostAgent } from '../support/agents.ts';
-import { client as clientOf, startApp, startOn, type TestApp } from '../support/app.ts';
-import { callPart, scriptedModel } from '../support/scripted-model.ts';
-import { SpokenModel } from '../support/spoken-model.ts';
+import { expect, onTestFinished, test } from 'vitest';
+import { client as clientOf, startOn } from '../support/app.ts';
+import { stageDoor } from '../support/door-stage.ts';
 
 /** The official client of A2A against two replicas of the service. */
 
-const tool = (name: string, more: Partial<Tool>): Tool => ({
-  name,
-  description: '',
-  parameters: { type: 'object' },
-  needsConfirmation: false,
-  run: () => Promise.resolve({ done: true }),
-  ...more,
-});
-const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
-const SCRIPT: Record<string, Part[]> = {
+const script = {
   draw: [
     { inlineData: { data: 'AAAA', mimeType: 'image/png', displayName: 'a.png' } },
     { fileData: { fileUri: 'https://example.com/b', displayName: 'b' } },
   ],
-  pay: [callPart('pay', { amount: 5 })],
-  ask: [callPart('ask', { city: 'Bern' })],
 };
-const scripted = scriptedModel([
-  ({ contents }: ModelRequest) => {
-    const answers = getFunctionResponses(contents.at(-1)).map(({ response }) => response);
-    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
-    const word = contents.at(-1)?.parts?.at(-1)?.text ?? '';
-    if (word === 'fail') throw new Error('It broke.');
-    return SCRIPT[word] ?? [{ text: 'Thinking.', thought: true }, { text: `You said ${word}` }];
-  },
-]);
-const spoken = new SpokenModel();
-const model: Model = {
-  provider: 'scripted',
-  generate: (request) =>
-    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
-};
-const agents = hostAgent(model, [
-  tool('pay', { needsConfirmation: true, run: paid }),
-  tool('ask', { longRunning: true, run: () => Promise.resolve(undefined) }),
-]);
+const { app, other, agents, spoken, paid } = stageDoor('a2a', { script });
 
 const APP = '/a2a/harness_agent';
 const CARD = `${APP}/.well-known/agent-card.json`;
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-beforeAll(async () => {
-  app = await startApp({ DOORS: 'a2a' }, { agents });
-  other = await startOn(app.databaseUrl, { DOORS: 'a2a' }, { agents });
-});
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
 
 const BINDINGS = ['JSONRPC', 'HTTP+JSON'] as const;
 const connect = (url: string, binding: (typeof BINDINGS)[number] = 'JSONRPC') =>
@@ -141,13 +97,11 @@ test.each(BINDINGS)(
 
 test.each(BINDINGS)('%s: a stream has each text once, also for who subscribes on another replica', async (binding) => {
   const client = await connect(app.url, binding);
-  const calls = spoken.calls.length;
   const stream = client.sendMessageStream(say('speak'));
   const first = (await stream.next()).value as StreamResponse;
   const { id } = (StreamResponse.toJSON(first) as { task: { id: string } }).task;
-  await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
-  const call = spoken.calls.at(-1);
-  await call?.say('Some words that are long enough to be cut, ');
+  const call = await spoken.called(1);
+  await call.say('Some words that are long enough to be cut, ');
   await expect
     .poll(async () => (await stream.next()).value as unknown)
     .toMatchObject({ payload: { $case: 'artifactUpdate' } });
@@ -155,8 +109,8 @@ test.each(BINDINGS)('%s: a stream has each text once, also for who subscribes on
   const elsewhere = (await connect(other.url, binding)).resubscribeTask(named(id));
   const snapshot = StreamResponse.toJSON((await elsewhere.next()).value as StreamResponse);
   expect(snapshot).toMatchObject({ task: { id, status: { state: 'TASK_STATE_WORKING' } } });
-  await call?.say('and some more of them.');
-  call?.end();
+  await call.say('and some more of them.');
+  call.end();
   const updates = await readAll(elsewhere);
   expect(textOf(updates)).toBe('Some words that are long enough to be cut, and some more of them.');
   expect(updates.at(-1)).toMatchObject({ statusUpdate: { status: { state: 'TASK_STATE_COMPLETED' } } });
@@ -294,7 +248,6 @@ test('a client of 0.3 is served in its words', async () => {
       },
     },
   );
-  const calls = spoken.calls.length;
   const parts = [{ kind: 'text', text: 'speak' }];
   const params = { message: { ...message, messageId: 'old stream', parts } };
   const streaming = await fetch(`${app.url}${APP}`, {
@@ -306,9 +259,9 @@ test('a client of 0.3 is served in its words', async () => {
   for await (const piece of streaming.body?.pipeThrough(new TextDecoderStream()) ?? []) {
     // Not before the task as it is has come: what is said before stands in it.
     if (!streamed) {
-      await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
-      await spoken.calls.at(-1)?.say('Old words.');
-      spoken.calls.at(-1)?.end();
+      const call = await spoken.called(1);
+      await call.say('Old words.');
+      call.end();
     }
     streamed += piece;
   }
@@ -347,18 +300,16 @@ test('the official client of 0.3 sends, follows, answers and cancels', async () 
   expect(toJson(await elsewhere.getTask(named(made.id)))).toEqual(made);
   expect(toJson(await elsewhere.getTask({ ...named(made.id), historyLength: 0 }))).not.toHaveProperty('history');
 
-  const calls = spoken.calls.length;
   const stream = client.sendMessageStream(say('speak'));
   const first = StreamResponse.toJSON((await stream.next()).value as StreamResponse) as { task: { id: string } };
-  await vi.waitUntil(() => spoken.calls.length > calls, 60_000);
-  const call = spoken.calls.at(-1);
-  await call?.say('Some words that are long enough to be cut, ');
+  const call = await spoken.called(1);
+  await call.say('Some words that are long enough to be cut, ');
   expect((await stream.next()).value).toMatchObject({ payload: { $case: 'artifactUpdate' } });
   await stream.return();
   const following = elsewhere.resubscribeTask(named(first.task.id));
   expect((await following.next()).value).toMatchObject({ payload: { $case: 'task' } });
-  await call?.say('and some more of them.');
-  call?.end();
+  await call.say('and some more of them.');
+  call.end();
   const updates = await readAll(following);
   expect(textOf(updates)).toBe('Some words that are long enough to be cut, and some more of them.');
   expect(updates.at(-1)).toMatchObject({ statusUpdate: { status: { state: 'TASK_STATE_COMPLETED' } } });

@@ -1,82 +1,27 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
-import type { Tool } from '../../src/agent/definition/tool.ts';
-import { getFunctionResponses, type Part } from '../../src/core/content.ts';
+import { beforeEach, expect, test, vi } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { type Client, type Frame, newClient, readFrames, typesOf } from '../support/ag-ui.ts';
-import { hostAgent } from '../support/agents.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
-import { callPart, scriptedModel } from '../support/scripted-model.ts';
-import { SpokenModel } from '../support/spoken-model.ts';
+import { tool } from '../support/agent-fixtures.ts';
+import { stageDoor } from '../support/door-stage.ts';
+import { callPart } from '../support/scripted-model.ts';
 
 /** AG-UI's own `HttpAgent`, which verifies the order of events, against two replicas of the service. */
 
-const tool = (name: string, more: Partial<Tool>): Tool => ({
-  name,
-  description: '',
-  parameters: { type: 'object' },
-  needsConfirmation: false,
-  run: () => Promise.resolve({ done: true }),
-  ...more,
+const note = tool('note', async (_args, { actions, services }) => {
+  actions.stateDelta = { 'a/b~c': [1], 'temp:x': 1 };
+  actions.artifactDelta = { 'note.txt': await services.saveArtifact('note.txt', { text: 'Hi' }) };
+  return { noted: true };
 });
-const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
-const tools = [
-  tool('note', {
-    run: async (_args, { actions, services }) => {
-      actions.stateDelta = { 'a/b~c': [1], 'temp:x': 1 };
-      actions.artifactDelta = { 'note.txt': await services.saveArtifact('note.txt', { text: 'Hi' }) };
-      return { noted: true };
-    },
-  }),
-  tool('pay', { needsConfirmation: true, run: paid }),
-  tool('ask', { longRunning: true, run: () => Promise.resolve(undefined) }),
-];
-
-/** What the model does at a word; an answer of a tool is repeated. */
-const SCRIPT: Record<string, Part[]> = {
+const script = {
   hello: [{ text: 'A greeting.', thought: true }, { text: 'Hello, and welcome to this long and friendly answer.' }],
   note: [{ text: 'I note it.' }, callPart('note')],
-  pay: [callPart('pay', { amount: 5 })],
-  'pay twice': [callPart('pay', { amount: 1 }), callPart('pay', { amount: 2 })],
-  ask: [callPart('ask')],
   color: [callPart('setColor', { color: 'red' })],
 };
-const scripted = scriptedModel([
-  ({ contents }: ModelRequest) => {
-    const last = contents.at(-1);
-    const answers = getFunctionResponses(last).map(({ response }) => response);
-    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
-    const word = last?.parts?.at(-1)?.text ?? '';
-    if (word === 'fail') throw new Error('It broke.');
-    return SCRIPT[word] ?? [{ text: `You said ${word}` }];
-  },
-]);
-const spoken = new SpokenModel();
-const model: Model = {
-  provider: 'scripted',
-  generate: (request) =>
-    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
-};
-const agents = hostAgent(model, tools);
+const { app, other, requests, spoken, paid } = stageDoor('ag-ui', { tools: [note], script });
 
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-beforeAll(async () => {
-  app = await startApp({ DOORS: 'ag-ui' }, { agents });
-  other = await startOn(app.databaseUrl, { DOORS: 'ag-ui' }, { agents });
-});
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
 const warn = vi.spyOn(console, 'warn');
 const logged = vi.spyOn(console, 'error');
-beforeEach(() => {
-  vi.clearAllMocks();
-  spoken.calls.length = 0;
-  scripted.requests.length = 0;
-  logged.mockImplementation(() => undefined);
-});
+beforeEach(() => void logged.mockImplementation(() => undefined));
 
 const open = (threadId: string, at = app.url, more = {}) => newClient(`${at}/ag-ui/harness_agent`, threadId, more);
 const listEvents = async (threadId: string): Promise<Event[]> =>
@@ -85,10 +30,6 @@ const listEvents = async (threadId: string): Promise<Event[]> =>
 const shown = ({ messages }: Pick<Client, 'messages'>) =>
   messages.map(({ id, role, content, toolCalls }) => [id, role, content ?? '', toolCalls ?? []]);
 const end = (frames: Frame[]) => frames.at(-1) as Frame & { outcome: { interrupts: { id: string }[] } };
-const called = async (n: number) => {
-  await expect.poll(() => spoken.calls.length).toBe(n);
-  return spoken.calls[n - 1] as SpokenModel['calls'][number];
-};
 /** A client that comes new to a thread. */
 const reload = async (threadId: string, at = other.url) => {
   const client = open(threadId, at);
@@ -210,7 +151,7 @@ const setColor = {
 test('a tool of the front end pauses the run, and its answer goes on with it', async () => {
   const client = open('front');
   const frames = await client.say('color', { tools: [setColor] });
-  expect(scripted.requests[0]?.tools.map(({ name }) => name)).toEqual(['note', 'pay', 'ask', 'setColor']);
+  expect(requests[0]?.tools.map(({ name }) => name)).toEqual(['note', 'pay', 'ask', 'setColor']);
   const [call] = client.messages.at(-1)?.toolCalls ?? [];
   expect(call?.function).toEqual({ name: 'setColor', arguments: '{"color":"red"}' });
   expect(end(frames)).toMatchObject({ outcome: { type: 'success', pendingToolCallIds: [call?.id] } });
@@ -224,7 +165,7 @@ test('a tool of the front end pauses the run, and its answer goes on with it', a
   expect(shown(await reload('front'))).toEqual(shown(client));
   // Without the tools of that run there are none.
   await client.say('plain');
-  expect(scripted.requests.at(-1)?.tools.map(({ name }) => name)).not.toContain('setColor');
+  expect(requests.at(-1)?.tools.map(({ name }) => name)).not.toContain('setColor');
 });
 
 test('an answer of a tool in parts is its text', async () => {
@@ -308,7 +249,7 @@ test('a tool that waits for an answer from elsewhere is an interrupt with a ques
 test('the application tells the model a context, which no message shows', async () => {
   const client = open('context');
   await client.say('word', { context: [{ description: 'Page', value: 'Cart' }] });
-  const asked = scripted.requests[0]?.contents.at(-1)?.parts?.map(({ text }) => text);
+  const asked = requests[0]?.contents.at(-1)?.parts?.map(({ text }) => text);
   expect(asked).toEqual(['The application says:\n- Page: Cart', 'word']);
   expect(shown(await reload('context'))).toEqual(shown(client));
 });
@@ -323,7 +264,7 @@ test('a failure is one RUN_ERROR and nothing after it', async () => {
 test('a cancelled run closes what is open and ends as cancelled', async () => {
   const client = open('cancel');
   const run = client.say('speak');
-  const call = await called(1);
+  const call = await spoken.called(1);
   await call.say('Some text that goes on and on ');
   await expect.poll(() => typesOf(client.frames)).toContain('TEXT_MESSAGE_CONTENT');
   const [event] = await listEvents('cancel');
@@ -339,12 +280,12 @@ test('a cancelled run closes what is open and ends as cancelled', async () => {
 test('two runs at once on a thread come one after the other, and the second one sees the first', async () => {
   const [one, two] = [open('queue'), open('queue', other.url)];
   const first = one.say('speak one');
-  const call = await called(1);
+  const call = await spoken.called(1);
   const second = two.say('speak two');
   await expect.poll(() => typesOf(two.frames)).toContain('RUN_STARTED');
   await call.say('The first answer is here ');
   call.end();
-  const next = await called(2);
+  const next = await spoken.called(2);
   await next.say('The second answer is here ');
   next.end();
   await first;
@@ -361,7 +302,7 @@ test('two runs at once on a thread come one after the other, and the second one 
 test('who reloads in the middle of an answer has its beginning and its end, on the other replica too', async () => {
   const client = open('reload');
   const run = client.say('speak');
-  const call = await called(1);
+  const call = await spoken.called(1);
   await call.say('Once upon a time there was ');
   const back = open('reload', other.url);
   const connected = back.connectAgent();
@@ -389,7 +330,7 @@ test('who reloads in the middle of an answer has its beginning and its end, on t
 test('a run that is sent again is attached to the first, and other words under its name are refused', async () => {
   const client = open('again');
   const run = client.say('speak', { runId: 'r1' });
-  const call = await called(1);
+  const call = await spoken.called(1);
   await call.say('Once upon a time there was ');
   await expect.poll(() => typesOf(client.frames)).toContain('TEXT_MESSAGE_CONTENT');
   // As a client that has half of the answer.

@@ -7,7 +7,7 @@ import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src
 import type { Event } from '../../src/core/event.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { createLog } from '../../src/platform/log.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp, type TestApp, testApp } from '../support/app.ts';
 
 /** The example application, served beside `harness_agent`. */
 
@@ -25,11 +25,7 @@ const responsesIn = (events: Event[]) =>
   events.flatMap(({ content }) => getFunctionResponses(content)).map(({ response }) => response);
 
 describe('with the offline model', () => {
-  let app: TestApp;
-  beforeAll(async () => {
-    app = await startApp({ AGENTS_DIR: 'examples/agents' });
-  });
-  afterAll(() => app.close());
+  const app = testApp({ AGENTS_DIR: 'examples/agents' });
 
   test('it is listed, and answers with its own tool', async () => {
     expect((await app.get('/list-apps')).body).toEqual(['harness_agent', 'weather']);

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
 import {
@@ -10,10 +10,11 @@ import {
   type Transport,
   type UiMessage,
 } from '../support/ai-sdk.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { startApp, startOn } from '../support/app.ts';
 import { loadFrontEnd } from '../support/front-ends.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
+import { staged } from '../support/staged.ts';
 
 /** The door of the AI SDK, spoken to by the SDK itself: its transports, its chat, its schemas. */
 
@@ -29,29 +30,19 @@ const tools = [
 const agents = hostAgent(model, tools);
 const sdks = {} as Record<6 | 7, Sdk>;
 let WorkflowChatTransport: new (options: object) => Transport;
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
 beforeAll(async () => {
   sdks[7] = (await loadFrontEnd('ai')) as Sdk;
   sdks[6] = (await loadFrontEnd('ai6')) as Sdk;
   ({ WorkflowChatTransport } = (await loadFrontEnd('@ai-sdk/workflow/client')) as {
     WorkflowChatTransport: typeof WorkflowChatTransport;
   });
-  app = await startApp({}, { agents });
-  other = await startOn(app.databaseUrl, {}, { agents });
 });
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
+const app = staged(() => startApp({}, { agents }));
+const other = staged(() => startOn(app.databaseUrl, {}, { agents }));
 beforeEach(() => void (model.calls.length = 0));
 
 const CHAT = '/ai-sdk/harness_agent/chat';
 const SESSIONS = '/apps/harness_agent/users/user/sessions';
-const called = async (n: number) => {
-  await expect.poll(() => model.calls.length).toBe(n);
-  return model.calls[n - 1] as SpokenModel['calls'][number];
-};
 const prompt = (text: string, id = 'm1') => ({ id, role: 'user', parts: [{ type: 'text', text }] });
 const plain = <T>(value: T): T => JSON.parse(JSON.stringify(value)) as T;
 const lastOf = (chat: Chat): UiMessage => plain(chat.messages.at(-1)) as UiMessage;
@@ -105,7 +96,7 @@ describe.each([7, 6] as const)('useChat of version %i', (version) => {
     const id = `cut-${version}`;
     const chat = openChat(version, id, { fetch: cutting(4) });
     const sending = chat.sendMessage({ text: 'Speak.' });
-    const call = await called(1);
+    const call = await model.called(1);
     await call.say('Let me think of it first. ', true);
     await call.say('Once upon a time there was a ');
     await sending;
@@ -135,13 +126,13 @@ describe.each([7, 6] as const)('useChat of version %i', (version) => {
     const auto = sdks[version].lastAssistantMessageIsCompleteWithApprovalResponses;
     const chat = openChat(version, id, { auto });
     const sending = chat.sendMessage({ text: 'Write.' });
-    (await called(1)).end([callPart('write', { key: 'color' })]);
+    (await model.called(1)).end([callPart('write', { key: 'color' })]);
     await sending;
     const asked = stateOf(lastOf(chat)) as Json & { approval: { id: string }; toolCallId: string };
     expect(asked).toMatchObject({ toolName: 'write', state: 'approval-requested', input: { key: 'color' } });
     expect((await stored(id, version)).at(-1)).toEqual(lastOf(chat));
     await chat.addToolApprovalResponse({ id: asked.approval.id, approved });
-    (await called(2)).end([{ text: 'Done.' }]);
+    (await model.called(2)).end([{ text: 'Done.' }]);
     await expect.poll(() => [chat.status, ...shown(lastOf(chat))]).toEqual(['ready', 'Done.']);
     expect(stateOf(lastOf(chat))).toMatchObject(
       approved ? { state: 'output-available', output: { kept: 'color' } } : { state: 'output-denied' },
@@ -173,12 +164,12 @@ describe.each([7, 6] as const)('useChat of version %i', (version) => {
     const id = `ask-${version}`;
     const chat = openChat(version, id, { auto: sdks[version].lastAssistantMessageIsCompleteWithToolCalls });
     const sending = chat.sendMessage({ text: 'Ask.' });
-    (await called(1)).end([callPart('ask', { what: 'color' })]);
+    (await model.called(1)).end([callPart('ask', { what: 'color' })]);
     await sending;
     const { toolCallId } = stateOf(lastOf(chat)) as { toolCallId: string };
     expect(stateOf(lastOf(chat))).toMatchObject({ state: 'input-available' });
     await chat.addToolOutput({ tool: 'ask', toolCallId, output: 'blue' });
-    (await called(2)).end([{ text: 'Blue it is.' }]);
+    (await model.called(2)).end([{ text: 'Blue it is.' }]);
     await expect.poll(() => [chat.status, ...shown(lastOf(chat))]).toEqual(['ready', 'Blue it is.']);
     expect((await app.get(`${SESSIONS}/${id}`)).text).toContain('{"result": "blue"}');
     expect((await app.get(`${SESSIONS}/${id}/invocations`)).body).toMatchObject([{ status: 'succeeded' }]);
@@ -187,11 +178,11 @@ describe.each([7, 6] as const)('useChat of version %i', (version) => {
 
 /** A long answer: reasoning, text, two steps with a tool, state, a source. */
 async function answerAtLength(): Promise<void> {
-  const first = await called(1);
+  const first = await model.called(1);
   await first.say('I have to look first. Where could it be? ', true);
   await first.say('Let me look.');
   first.end([callPart('look', { at: 'shelf' })]);
-  const second = await called(2);
+  const second = await model.called(2);
   await second.say('It is on the shelf, behind the books that nobody reads.');
   second.end([{ inlineData: { mimeType: 'image/png', data: 'AAAA' } }, { executableCode: { code: '1' } }]);
 }
@@ -270,7 +261,7 @@ test.each([
         body: JSON.stringify({ id, messages: [prompt('Speak.')], trigger: 'submit-message' }),
       });
     const running = await send(`stop-${version}`);
-    const call = await called(1);
+    const call = await model.called(1);
     await call.say('Once upon a time there was');
     const [seen, rest] = (running.body as ReadableStream<Uint8Array>).tee();
     for await (const text of seen.pipeThrough(new TextDecoderStream())) if (text.includes('Once upon')) break;
@@ -285,7 +276,7 @@ test.each([
     ]);
     expect((await app.post(`${CHAT}/stop-${version}/stop`)).body).toEqual({ stopped: false });
     const failing = await send(`fail-${version}`);
-    (await called(2)).end();
+    (await model.called(2)).end();
     expect((await readChunks(failing, version)).slice(-2)).toMatchObject([
       { type: 'error', errorText: expect.stringContaining('empty answer') as string },
       { type: 'finish', finishReason: 'error' },
@@ -295,7 +286,7 @@ test.each([
 
 test('without an id a chat has a session of its own, which its run names', async () => {
   const sending = app.post(CHAT, { messages: [prompt('Hello')] });
-  (await called(1)).end([{ text: 'Hello.' }]);
+  (await model.called(1)).end([{ text: 'Hello.' }]);
   const run = (await sending).headers.get('x-workflow-run-id') ?? '';
   expect(run).toMatch(/^run\.[\w-]+\.[\w-]+$/);
   const again = await readChunks(await fetch(`${other.url}${CHAT}/${run}/stream`));
@@ -307,7 +298,7 @@ test('without an id a chat has a session of its own, which its run names', async
 test("another user's chat is as absent", async () => {
   const of = (user: string) => `?user_id=${user}`;
   const sending = app.post(`${CHAT}${of('alice')}`, { id: 'hers', messages: [prompt('Secret')] });
-  const call = await called(1);
+  const call = await model.called(1);
   const asks = (user: string) =>
     Promise.all(
       [`/hers/stream${of(user)}`, `/hers/messages${of(user)}`].map(async (path) => (await app.get(CHAT + path)).status),
@@ -318,7 +309,7 @@ test("another user's chat is as absent", async () => {
   const run = (await sending).headers.get('x-workflow-run-id');
   expect((await app.get(`${CHAT}/${run}/stream${of('bob')}`)).status).toBe(404);
   const bobs = app.post(`${CHAT}${of('bob')}`, { id: 'hers', messages: [prompt('Mine')] });
-  (await called(2)).end([{ text: 'Yours.' }]);
+  (await model.called(2)).end([{ text: 'Yours.' }]);
   await bobs;
   expect((await app.get(`/apps/harness_agent/users/bob/sessions/hers`)).text).not.toContain('Secret');
 });
@@ -329,11 +320,11 @@ test.each([7, 6] as const)(
     const { lastAssistantMessageIsCompleteWithApprovalResponses: auto } = sdks[version];
     const chat = newChat(sdks[version], app.url + CHAT, `unnamed-${version}`, { auto });
     const sending = chat.sendMessage({ text: 'Write.' });
-    (await called(1)).end([callPart('write', { key: 'color' })]);
+    (await model.called(1)).end([callPart('write', { key: 'color' })]);
     await sending;
     const asked = stateOf(lastOf(chat)) as Json & { approval: { id: string } };
     await chat.addToolApprovalResponse({ id: asked.approval.id, approved: true });
-    (await called(2)).end([{ text: 'Done.' }]);
+    (await model.called(2)).end([{ text: 'Done.' }]);
     await expect.poll(() => [chat.status, ...shown(lastOf(chat))]).toEqual(['ready', 'Done.']);
     expect(chat.error).toBeUndefined();
     expect(stateOf(lastOf(chat))).toMatchObject({ state: 'output-available', output: { kept: 'color' } });
@@ -346,7 +337,7 @@ test('data between pages is not told to the model', async () => {
     { type: 'text', text: 'Where?' },
   ];
   const sending = app.post(CHAT, { id: 'data', messages: [{ id: 'm', role: 'user', parts }] });
-  (await called(1)).end([{ text: 'Here.' }]);
+  (await model.called(1)).end([{ text: 'Here.' }]);
   expect((await sending).status).toBe(200);
   expect((await stored('data'))[0]?.parts).toEqual([{ type: 'text', text: 'Where?' }]);
 });
@@ -357,7 +348,7 @@ test('files of the user reach the model, and what means nothing is refused in wo
     { type: 'file', mediaType: 'text/html', url: 'https://example.com/' },
   ];
   const sending = app.post(CHAT, { id: 'files', messages: [{ id: 'm', role: 'user', parts: files }] });
-  (await called(1)).end([{ text: 'Seen.' }]);
+  (await model.called(1)).end([{ text: 'Seen.' }]);
   await sending;
   expect((await stored('files'))[0]).toMatchObject({ role: 'user', parts: files });
   const user = prompt('Hello');

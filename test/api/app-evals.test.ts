@@ -2,24 +2,24 @@ import { createHash } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+<<<<<<< HEAD
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import { appEvalOperations, evalOperations } from '../../src/features/evals/feature.ts';
 import { client, startApp, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+=======
+import { expect, inject, test } from 'vitest';
+import { appEvalOperations, evalOperations } from '../../src/features/evals/routes.ts';
+import { client, startApp } from '../support/app.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
+import { staged } from '../support/staged.ts';
+>>>>>>> ad0d897e (Tests wait a minute at least for what has to come, and what a file stages for its tests is one word: two replicas of a door, connections, servers)
 
 /** Evaluation where people log in: below `/apps`, without the development UI, each with their own. */
 
 const EVALS = '/apps/harness_agent/eval-sets';
-let tokens: TokenIssuer;
-let app: TestApp;
-beforeAll(async () => {
-  tokens = await startTokenIssuer();
-  app = await startApp({ DEV_UI: 'false', EVALS: 'true', ...tokens.environment });
-});
-afterAll(async () => {
-  await app.close();
-  await tokens.close();
-});
+const tokens = staged(() => startTokenIssuer());
+const app = staged(() => startApp({ DEV_UI: 'false', EVALS: 'true', ...tokens.environment }));
 
 const scopes = ['read', 'write', 'invoke', 'develop'];
 const as = (user: string, of = scopes) => tokens.headersOf(user, { scopes: of.join(' ') });

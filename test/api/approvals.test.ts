@@ -1,14 +1,14 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { FunctionCall, Part } from '../../src/core/content.ts';
 import { UnknownOutcomeError } from '../../src/core/errors.ts';
 import type { Event } from '../../src/core/event.ts';
 import { hostAgent } from '../support/agents.ts';
-import { client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { client, startApp, startOn } from '../support/app.ts';
 import { openLive } from '../support/live-client.ts';
-import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /**
  * A yes counts only where it closes an open task of its session, by the rules of that task. The model calls the tools
@@ -72,9 +72,6 @@ const tools: Tool[] = [
   waiting('slow', undefined),
 ];
 
-let tokens: TokenIssuer;
-let app: TestApp;
-let sql: Client;
 type Headers = Record<string, string>;
 const as: Record<'alice' | 'ann' | 'bob' | 'eve' | 'importer', Headers> = {
   alice: {},
@@ -83,24 +80,20 @@ const as: Record<'alice' | 'ann' | 'bob' | 'eve' | 'importer', Headers> = {
   eve: {},
   importer: {},
 };
-beforeAll(async () => {
-  tokens = await startTokenIssuer();
-  app = await startApp(
+const tokens = staged(() => startTokenIssuer());
+const app = staged(() =>
+  startApp(
     { ...tokens.environment, JWT_GROUPS_CLAIM: 'groups', EVALS: 'true', DOORS: 'openai' },
     { agents: hostAgent(model, tools) },
-  );
-  sql = new Client({ connectionString: app.databaseUrl });
-  await sql.connect();
+  ),
+);
+const sql = stagedSql(app);
+beforeAll(async () => {
   as.alice = await tokens.headersOf('alice', { groups: ['staff'] });
   as.ann = await tokens.headersOf('ann', { groups: ['finance', 'staff'] });
   as.bob = await tokens.headersOf('bob', { groups: ['finance'] });
   as.eve = await tokens.headersOf('eve', { groups: ['staff'] });
   as.importer = await tokens.headersOf('alice', { scopes: 'invoke read write import develop admin' });
-});
-afterAll(async () => {
-  await sql.end();
-  await app.close();
-  await tokens.close();
 });
 
 const USER = '/apps/harness_agent/users/alice';
@@ -157,7 +150,7 @@ const whenEnded = async ({ sessionId, invocationId }: Asked) => {
       sessionId,
       invocationId,
     ]);
-  await expect.poll(async () => (await find()).rows[0]?.status, { timeout: 30_000 }).toBe('succeeded');
+  await expect.poll(async () => (await find()).rows[0]?.status).toBe('succeeded');
 };
 /** What is stored of a session. */
 const stored = async (sessionId: string) => {
@@ -551,7 +544,7 @@ describe('a task with rules', () => {
     await run(early, { text: 'release' });
     // One that is not for it is dropped, as one that does not fit.
     const kept = () => sql.query('select id from signals where session_id = $1', [early]);
-    await expect.poll(async () => (await kept()).rows, { timeout: 30_000 }).toEqual([]);
+    await expect.poll(async () => (await kept()).rows).toEqual([]);
     const { rows } = await sql.query('select state from tasks where session_id = $1', [early]);
     expect(rows).toEqual([{ state: 'open' }]);
     expect((await change(asked.task, { action: 'answer', answer: { ok: true } }, as.ann)).status).toBe(200);
@@ -594,7 +587,7 @@ describe('a settlement', () => {
       sql.query<{ id: string }>(`select id from tasks where session_id = $1 and kind = 'effect' and state = 'open'`, [
         asked.sessionId,
       ]);
-    await expect.poll(async () => (await find()).rows.length, { timeout: 30_000 }).toBe(1);
+    await expect.poll(async () => (await find()).rows.length).toBe(1);
     const { rows } = await sql.query<{ call_id: string }>('select call_id from tool_calls where session_id = $1', [
       asked.sessionId,
     ]);

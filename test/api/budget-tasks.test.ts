@@ -16,7 +16,6 @@ import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
 /** Of one call: more than is reserved for it. */
 const USED = { prompt_tokens: 10_000, completion_tokens: 5_000, total_tokens: 15_000 };
-const PATIENT = { timeout: 20_000 };
 const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-budget-tasks-'));
 const keys = {
   admin: createKey({ id: 'admin', scopes: SCOPES }),
@@ -75,7 +74,7 @@ async function stop(userId: string, sessionId = 's') {
 
 test('it goes on where it stopped, once more may be used: each step is there once', async () => {
   const { status, list, session } = await stop('ann');
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
   const [task] = await list();
   expect(task).toMatchObject({ kind: 'budget', state: 'open', requestedBy: 'ann', users: [], groups: [] });
   expect(task?.form.hint).toContain('budget.user.day.tokens');
@@ -85,12 +84,12 @@ test('it goes on where it stopped, once more may be used: each step is there onc
   // A yes alone gives nothing to use.
   expect((await change(task, { action: 'answer', by: 'boss' })).status).toBe(200);
   await expect.poll(async () => (await list()).map(({ id }) => id)).not.toContain(task?.id);
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
   await expect.poll(list).toHaveLength(1);
   const [again] = await list();
   await setBudget('ann', 1_000_000);
   expect(await change(again, { action: 'answer', by: 'boss' })).toMatchObject({ body: { decidedBy: 'boss' } });
-  await expect.poll(status, PATIENT).toBe('succeeded');
+  await expect.poll(status).toBe('succeeded');
   const steps = await session();
   expect(steps.split('"functionResponse"')).toHaveLength(2);
   expect(steps).toContain('"done"');
@@ -99,24 +98,24 @@ test('it goes on where it stopped, once more may be used: each step is there onc
 
 test('it is rejected, and ends as cancelled', async () => {
   const { status, list } = await stop('rob');
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
   const [task] = await list();
   await change(task, { action: 'reject', text: 'Too dear.', by: 'boss' });
-  await expect.poll(status, PATIENT).toBe('cancelled');
+  await expect.poll(status).toBe('cancelled');
 });
 
 test('it goes on by itself when the budget opens', async () => {
   const { status, list } = await stop('tim');
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
   await setBudget('tim', 1_000_000);
   await sql.query('update tasks set expire_time = now(), due_time = now() where id = $1', [(await list())[0]?.id]);
   await sql.query(`select pg_notify('agent_runtime', '["tasks"]')`);
-  await expect.poll(status, PATIENT).toBe('succeeded');
+  await expect.poll(status).toBe('succeeded');
 });
 
 test('no user answers for itself, and no key without the scope for budgets', async () => {
   const { status, list, path, id } = await stop('eve');
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
   const [task] = await list();
   const yes = { action: 'answer' };
   expect((await change(task, { ...yes, by: 'boss' }, plain)).text).toContain('`admin`');
@@ -142,12 +141,12 @@ test('no user answers for itself, and no key without the scope for budgets', asy
   expect((await users.post(`${path}/events`, { author: 'user', content: said.newMessage }, own)).status).toBe(403);
   await ofUsers.close();
   expect(await list()).toHaveLength(1);
-  await expect.poll(status, PATIENT).toBe('paused');
+  await expect.poll(status).toBe('paused');
 });
 
 test('where the user may have no task more, and where a client waits, the run ends as before', async () => {
   const first = await stop('max');
-  await expect.poll(first.status, PATIENT).toBe('paused');
+  await expect.poll(first.status).toBe('paused');
   // Less than a call may use, not nothing: another run begins.
   await setBudget('max', 15_001);
   const path = '/apps/harness_agent/users/max/sessions';
@@ -155,7 +154,7 @@ test('where the user may have no task more, and where a client waits, the run en
   const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23?' }] };
   const { body } = await app.post(`${path}/t/invocations`, { newMessage }, admin);
   const run = async () => (await app.get(`${path}/t/invocations/${(body as { id: string }).id}`, admin)).text;
-  await expect.poll(run, PATIENT).toContain('budget_exceeded');
+  await expect.poll(run).toContain('budget_exceeded');
   await app.post(path, { sessionId: 'u' }, admin);
   const waits = { appName: 'harness_agent', userId: 'max', sessionId: 'u', newMessage };
   expect((await app.post('/run', waits, admin)).text).toContain('budget_exceeded');
@@ -176,18 +175,16 @@ test('what has begun counts once, however often it waits and goes on; a new prom
   const open = async () => ((await at.get('/tasks?ownerId=nap', admin)).body as { items: Asked[] }).items;
   const ofKind = async (kind: string) => (await open()).filter((task) => task.kind === kind);
   // By a person, then by a message of the session.
-  await expect.poll(() => ofKind('call'), PATIENT).toHaveLength(1);
+  await expect.poll(() => ofKind('call')).toHaveLength(1);
   const [asked] = await ofKind('call');
   await at.send('PATCH', `/tasks/${asked?.id}`, { action: 'answer', answer: { ok: true } }, admin);
-  await expect
-    .poll(async () => (await ofKind('call')).filter((task) => task.id !== asked?.id), PATIENT)
-    .toHaveLength(1);
+  await expect.poll(async () => (await ofKind('call')).filter((task) => task.id !== asked?.id)).toHaveLength(1);
   const [second] = await ofKind('call');
   const part = { functionResponse: { id: second?.callId, name: 'ask', response: { ok: true } } };
   const session = { appName: 'harness_agent', userId: 'nap', sessionId: 's' };
   const answered = { ...session, invocationId: id, newMessage: { role: 'user', parts: [part] } };
   expect((await at.post('/run', answered, admin)).status).toBe(200);
-  await expect.poll(status, PATIENT).toBe('succeeded');
+  await expect.poll(status).toBe('succeeded');
   expect((await used.query('select sum(invocations)::int as n from budget_uses')).rows).toEqual([{ n: 1 }]);
   // It has its answer: what is said then is another prompt.
   expect((await at.post('/run', { ...session, invocationId: id, ...say('done') }, admin)).status).toBe(429);

@@ -1,11 +1,11 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { startApp, startOn } from '../support/app.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 import { statementsOf } from '../support/store.ts';
 import { newTextReader, readText, type TextReader } from '../support/text-reader.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** The text of an answer is stored as it comes: a reader comes and goes, on any replica, and has each piece once. */
 
@@ -13,20 +13,9 @@ const user = '/apps/harness_agent/users/u/sessions';
 
 const model = new SpokenModel();
 const agents = hostAgent(model);
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-let sql: Client;
-beforeAll(async () => {
-  app = await startApp({}, { agents, sweepIntervalMs: 50 });
-  other = await startOn(app.databaseUrl, {}, { agents });
-  sql = new Client({ connectionString: app.databaseUrl });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await other.close();
-  await app.close();
-});
+const app = staged(() => startApp({}, { agents, sweepIntervalMs: 50 }));
+const other = staged(() => startOn(app.databaseUrl, {}, { agents }));
+const sql = stagedSql(app);
 beforeEach(() => void (model.calls.length = 0));
 
 const newMessage = { role: 'user', parts: [{ text: 'Speak.' }] };
@@ -34,12 +23,7 @@ const begin = async (sessionId: string, body = {}) => {
   await app.post(user, { sessionId });
   const answer = await app.post(`${user}/${sessionId}/invocations`, { newMessage, streaming: true, ...body });
   expect(answer.status).toBe(200);
-  return called(1);
-};
-/** The n-th call of the model, once it has come. */
-const called = async (n: number) => {
-  await expect.poll(() => model.calls.length, { timeout: 60_000 }).toBe(n);
-  return model.calls[n - 1] as SpokenModel['calls'][number];
+  return model.called(1);
 };
 const stored = async (sessionId: string): Promise<string[]> =>
   (
@@ -92,7 +76,7 @@ test('a call that is made again takes the text of the first one back', async () 
   const reading = read(open, 'again', () => open.whole.size === 2);
   await expect.poll(() => open.deltas).toBe(1);
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second' where session_id = 'again'`);
-  const second = await called(2);
+  const second = await model.called(2);
   await second.say('Second');
   await expect.poll(() => open.open.get('harness_agent')).toBe('Second');
   expect(open.voids).toBe(1);
@@ -120,7 +104,7 @@ test('a repeated /run_sse goes on behind its last piece, on another replica', as
     leave.abort();
   };
   const first = ask(app.url, () => reader.deltas === 1);
-  const call = await called(1);
+  const call = await model.called(1);
   await say('sse', call, 'It was ');
   await first;
   await say('sse', call, 'a dark ');

@@ -298,10 +298,6 @@ const send = ({ toRequest }: Door, call: Call, at: Pick<TestApp, 'post'> = app):
   post(toRequest(call), at);
 const invocationsOf = async ({ user, session }: Call) =>
   (await app.get(`${sessionsOf(user)}/${session}/invocations`)).body as { id: string; status: string }[];
-const spokenCall = async () => {
-  await expect.poll(() => spoken.calls.length).toBe(1);
-  return spoken.calls[0] as SpokenModel['calls'][number];
-};
 
 /** The events of a session that answer a call of `pay` with its result. */
 async function listPayments({ user, session }: Call) {
@@ -342,7 +338,7 @@ describe.each(DOORS)('$name', (door) => {
   test('text comes as the model speaks, and is complete only when it is stored', async () => {
     const call = await newCall(door, 'speak');
     const reading = open(door, call);
-    const speech = await spokenCall();
+    const speech = await spoken.called(1);
     await speech.say('First. ');
     if (streams) await expect.poll(reading.text).toContain('First.');
     expect(reading.text()).not.toContain(complete);
@@ -365,7 +361,7 @@ describe.each(DOORS)('$name', (door) => {
   test.runIf(leavingCancels)('a client that leaves cancels the call', async () => {
     const call = await newCall(door, 'speak');
     const reading = open(door, call);
-    await spokenCall();
+    await spoken.called(1);
     reading.leave();
     await expect.poll(() => invocationsOf(call)).toMatchObject([{ status: 'cancelled' }]);
   });
@@ -373,7 +369,7 @@ describe.each(DOORS)('$name', (door) => {
   test.skipIf(leavingCancels)('a client that left has the answer on another replica', async () => {
     const call = await newCall(door, 'speak');
     const first = open(door, call);
-    const speech = await spokenCall();
+    const speech = await spoken.called(1);
     first.leave();
     await first.ended;
     const second = send(door, call, other);
@@ -387,7 +383,7 @@ describe.each(DOORS)('$name', (door) => {
   test('a call that is cancelled does not end as complete', async () => {
     const call = await newCall(door, 'speak');
     const reading = open(door, call);
-    await spokenCall();
+    await spoken.called(1);
     const [invocation] = await invocationsOf(call);
     await app.post(`${sessionsOf(call.user)}/${call.session}/invocations/${invocation?.id}/cancel`);
     await reading.ended;
@@ -452,7 +448,7 @@ describe.each(DOORS)('$name', (door) => {
     writeKeys(leaving);
     await expect.poll(async () => (await keyed.get('/v1/models', bearer(leaving))).status).toBe(200);
     const reading = open(door, call, keyed, bearer(leaving));
-    const speech = await spokenCall();
+    const speech = await spoken.called(1);
     writeKeys();
     await reading.ended;
     expect(reading.text()).toMatch(/not valid any more|authentication required/);

@@ -2,18 +2,18 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { Pool } from 'pg';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
 import type { Event } from '../../src/core/event.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { startApp, startOn } from '../support/app.ts';
 import { startWriter } from '../support/durable-writer.ts';
 import { LEFT_OUT, SELECTED } from '../support/durable-suite.ts';
 import { loadFrontEnd, resolveFrontEnd } from '../support/front-ends.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 import { readFrames } from '../support/text-reader.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** The door for readers of durable streams: their client, and the reading half of their suite. */
 
@@ -31,28 +31,16 @@ type Json = Record<string, unknown>;
 const model = new SpokenModel();
 const agents = hostAgent(model, [tool('ask', async () => undefined, { longRunning: true })]);
 let stream: Stream;
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-let sql: Pool;
 beforeAll(async () => {
   ({ stream } = (await loadFrontEnd('@durable-streams/client')) as { stream: Stream });
-  app = await startApp({}, { agents, sweepIntervalMs: 50 });
-  other = await startOn(app.databaseUrl, {}, { agents });
-  sql = new Pool({ connectionString: app.databaseUrl });
 });
-afterAll(async () => {
-  await sql.end();
-  await other.close();
-  await app.close();
-});
+const app = staged(() => startApp({}, { agents, sweepIntervalMs: 50 }));
+const other = staged(() => startOn(app.databaseUrl, {}, { agents }));
+const sql = stagedSql(app);
 beforeEach(() => void (model.calls.length = 0));
 
 const SESSIONS = '/apps/harness_agent/users/user/sessions';
 const DOOR = '/durable-streams/harness_agent/sessions';
-const called = async (n: number) => {
-  await expect.poll(() => model.calls.length).toBe(n);
-  return model.calls[n - 1] as SpokenModel['calls'][number];
-};
 const begin = async (sessionId: string): Promise<string> => {
   await app.post(SESSIONS, { sessionId });
   const newMessage = { role: 'user', parts: [{ text: 'Speak.' }] };
@@ -66,7 +54,7 @@ test.each(['sse', 'long-poll'] as const)(
   'a reader over %s goes on inside an answer, on another replica',
   async (live) => {
     const id = await begin(live);
-    const call = await called(1);
+    const call = await model.called(1);
     const messages: Message[] = [];
     let offset = '-1';
     const read = async (at: string, isEnough: () => boolean) => {
@@ -115,10 +103,10 @@ test('where text is taken back a chat is told, and the offsets of a stream do no
   };
   const chat = await open('/ai-sdk/harness_agent/chat/again/stream?version=7');
   const pieces = await open(`${urlOf('', 'again', id)}?offset=-1&live=sse`);
-  await (await called(1)).say('The first try is long enough to be cut into several pieces ');
+  await (await model.called(1)).say('The first try is long enough to be cut into several pieces ');
   for (const { frames } of [chat, pieces]) await expect.poll(() => frames.join('')).toContain('cut into several ');
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second' where session_id = 'again'`);
-  const second = await called(2);
+  const second = await model.called(2);
   await second.say('The second try is another text, and is longer than the first one was, by a few words.');
   second.end();
   await Promise.all([chat.ended, pieces.ended]);
@@ -136,7 +124,7 @@ test('where text is taken back a chat is told, and the offsets of a stream do no
 
 test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person is asked', async (live) => {
   const id = await begin(`paused-${live}`);
-  (await called(1)).end([callPart('ask')]);
+  (await model.called(1)).end([callPart('ask')]);
   const session = `${SESSIONS}/paused-${live}`;
   await expect
     .poll(async () => (await app.get(`${session}/invocations/${id}`)).body)
@@ -154,7 +142,7 @@ test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person 
   const newMessage = { role: 'user', parts: [{ functionResponse }] };
   const key = { appName: 'harness_agent', userId: 'user', sessionId: `paused-${live}` };
   const answering = app.post('/run', { ...key, invocationId: id, newMessage });
-  (await called(2)).end([{ text: 'So be it.' }]);
+  (await model.called(2)).end([{ text: 'So be it.' }]);
   await answering;
   const { status, text } = await reading;
   expect([status, text]).toEqual([200, expect.stringContaining('be it')]);
@@ -163,7 +151,7 @@ test.each(['sse', 'long-poll'] as const)('a reader over %s waits while a person 
 
 test('the events of a session are a stream that stays open, and nobody writes', async () => {
   await begin('whole');
-  (await called(1)).end([{ text: 'Hello.' }]);
+  (await model.called(1)).end([{ text: 'Hello.' }]);
   await expect.poll(async () => ((await app.get(urlOf('', 'whole'))).body as unknown[]).length).toBe(2);
   const { body, headers } = await app.get(urlOf('', 'whole'));
   expect(body).toEqual(((await app.get(`${SESSIONS}/whole`)).body as { events: unknown[] }).events);

@@ -1,32 +1,29 @@
 import { Client } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { expect, test } from 'vitest';
+import { startAnsweringProvider } from '../support/answering-provider.ts';
+import { startApp } from '../support/app.ts';
+import { staged } from '../support/staged.ts';
 
 /** Runs that are judged again, people beside judges, the trend of a set, and the views that show them. */
 
-let provider: AnsweringProvider;
-let app: TestApp;
 let strict = false;
 
-beforeAll(async () => {
-  provider = await startAnsweringProvider(({ prompt }) =>
+const provider = staged(() =>
+  startAnsweringProvider(({ prompt }) =>
     prompt.includes('"verdict"')
       ? JSON.stringify({ reason: 'r', verdict: strict || prompt.includes('wrong') ? 'invalid' : 'valid' })
       : `answer to ${prompt}`,
-  );
-  app = await startApp({
+  ),
+);
+const app = staged(() =>
+  startApp({
     MODEL_PROVIDER: 'openai-compatible',
     MODEL_NAME: 'answering',
     MODEL_BASE_URL: provider.baseUrl,
     MODEL_MAX_RETRIES: '0',
     EVALS_JUDGE_MODEL: 'umpire',
-  });
-});
-afterAll(async () => {
-  await app.close();
-  await provider.close();
-});
+  }),
+);
 
 const D = '/dev/apps/harness_agent';
 const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });

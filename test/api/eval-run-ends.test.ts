@@ -31,7 +31,7 @@ async function withModel(script: FakeAnswer[], more: Record<string, string> = {}
     MODEL_MAX_RETRIES: '0',
     ...more,
   };
-  const app = await startApp(settings);
+  const app = await startApp(settings, { sweepIntervalMs: 50 });
   closing.push(() => app.close());
   return { app, provider };
 }
@@ -116,7 +116,7 @@ test('a turn that another process has taken over does not end its case: it is wa
   provider.release();
   const path = `${D}/eval-runs/${(body as { runId: string }).runId}`;
   const ended = { status: 'done', counts: { total: 1, passed: 1, errors: 0 } };
-  await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
+  await expect.poll(async () => (await app.get(path)).body).toMatchObject(ended);
 });
 
 test('a turn that is cancelled begins its case again, in a new session; one whose session is deleted ends it', async () => {

@@ -1,12 +1,10 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { describe, expect, test } from 'vitest';
+import { startAnsweringProvider } from '../support/answering-provider.ts';
+import { startApp } from '../support/app.ts';
+import { staged } from '../support/staged.ts';
 
-let provider: AnsweringProvider;
-let app: TestApp;
-
-beforeAll(async () => {
-  provider = await startAnsweringProvider(({ prompt, results }) => {
+const provider = staged(() =>
+  startAnsweringProvider(({ prompt, results }) => {
     if (prompt.includes('is_the_agent_response') || prompt.includes('"verdict"')) {
       return JSON.stringify({ reason: 'r', verdict: prompt.includes('wrong') ? 'invalid' : 'valid' });
     }
@@ -15,19 +13,17 @@ beforeAll(async () => {
       return { calls: [['calculator', { expression: '1 + 1' }]] };
     }
     return `answer to ${prompt}`;
-  });
-  app = await startApp({
+  }),
+);
+const app = staged(() =>
+  startApp({
     MODEL_PROVIDER: 'openai-compatible',
     MODEL_NAME: 'answering',
     MODEL_BASE_URL: provider.baseUrl,
     MODEL_MAX_RETRIES: '0',
     TOOLS: 'calculator',
-  });
-});
-afterAll(async () => {
-  await app.close();
-  await provider.close();
-});
+  }),
+);
 
 const D = '/dev/apps/harness_agent';
 const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });

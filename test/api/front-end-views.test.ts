@@ -1,14 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import { getAnswerText } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { newClient } from '../support/ag-ui.ts';
 import { hostAgent } from '../support/agents.ts';
 import { newChat, type Sdk, type UiMessage } from '../support/ai-sdk.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { startApp, startOn } from '../support/app.ts';
 import { loadFrontEnd } from '../support/front-ends.ts';
 import { scriptedModel } from '../support/scripted-model.ts';
 import { readFrames } from '../support/text-reader.ts';
+import { staged } from '../support/staged.ts';
 
 /** One session in four front ends, one after another and all at once: each view shows what is stored. */
 
@@ -22,18 +23,12 @@ const model = scriptedModel([
   ],
 ]);
 const agents = hostAgent(model);
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
 let sdk: Sdk;
 beforeAll(async () => {
   sdk = (await loadFrontEnd('ai')) as Sdk;
-  app = await startApp({}, { agents });
-  other = await startOn(app.databaseUrl, {}, { agents });
 });
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
+const app = staged(() => startApp({}, { agents }));
+const other = staged(() => startOn(app.databaseUrl, {}, { agents }));
 
 const SESSIONS = '/apps/harness_agent/users/user/sessions';
 const toLine = (author: string, text: string) => `${author === 'user' ? 'user' : 'agent'}: ${text}`;

@@ -1,9 +1,9 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { gatedAgents, hostAgent } from '../support/agents.ts';
-import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { type Answer, client, startOn, type TestApp, testApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 import { leastStatements, statementsOf } from '../support/store.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /**
  * A door's call runs its invocation in its own process and reads the events from memory. It costs what
@@ -53,14 +53,10 @@ describe('what a call costs', () => {
     ({ contents }) =>
       contents.at(-1)?.parts?.[0]?.functionResponse ? answer : [callPart('calculator', { expression: '17 * 23' })],
   ]);
-  let app: TestApp;
-  beforeAll(async () => {
-    app = await startApp(
-      { DOORS, SESSION_LEASE_MS: '600000' },
-      { agents: hostAgent(model, [], { tools: ['calculator'] }) },
-    );
-  });
-  afterAll(() => app.close());
+  const app = testApp(
+    { DOORS, SESSION_LEASE_MS: '600000' },
+    { agents: hostAgent(model, [], { tools: ['calculator'] }) },
+  );
 
   /** Claim, call, its response, finish. */
   const OF_INVOCATION = 4;
@@ -104,20 +100,9 @@ describe('what a call costs', () => {
 describe('while it runs', () => {
   const gate = gatedAgents();
   let calls = 0;
-  let app: TestApp;
-  let other: Awaited<ReturnType<typeof startOn>>;
-  let sql: Client;
-  beforeAll(async () => {
-    app = await startApp({ DOORS }, { agents: gate.agents, sweepIntervalMs: 50 });
-    other = await startOn(app.databaseUrl, { DOORS }, { agents: gate.agents, sweepIntervalMs: 50 });
-    sql = new Client({ connectionString: app.databaseUrl });
-    await sql.connect();
-  });
-  afterAll(async () => {
-    await sql.end();
-    await other.close();
-    await app.close();
-  });
+  const app = testApp({ DOORS }, { agents: gate.agents, sweepIntervalMs: 50 });
+  staged(() => startOn(app.databaseUrl, { DOORS }, { agents: gate.agents, sweepIntervalMs: 50 }));
+  const sql = stagedSql(app);
   const entered = () => gate.entered(++calls);
   const path = (session: string, user = 'user') => `/apps/${APP}/users/${user}/sessions/${session}`;
   const IN_SESSION = ['MCP tools/call', 'A2A send', 'A2A stream', 'AG-UI', 'AI SDK'] as const;

@@ -1,4 +1,3 @@
-import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
@@ -9,6 +8,7 @@ import {
   startMcpServer,
   startModernMcpServer,
 } from '../support/mcp-server.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** A server asks a person in the middle of a call that acts once; another replica takes the answer. */
 
@@ -49,15 +49,11 @@ function withTask(): FakeMcpOptions {
 }
 const begins = { name: 'book', call: () => ({ ...made, resultType: 'task', status: 'working' }) };
 
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-let sql: Client;
 const servers: FakeMcp[] = [];
+const app = staged(() => startApp());
+const other = staged(() => startOn(app.databaseUrl, {}));
+const sql = stagedSql(app);
 beforeAll(async () => {
-  app = await startApp();
-  other = await startOn(app.databaseUrl, {});
-  sql = new Client({ connectionString: app.databaseUrl });
-  await sql.connect();
   servers.push(
     await startMcpServer([older]),
     await startModernMcpServer([newer]),
@@ -65,9 +61,6 @@ beforeAll(async () => {
   );
 });
 afterAll(async () => {
-  await sql.end();
-  await other.close();
-  await app.close();
   await Promise.all(servers.map((server) => server.close()));
 });
 

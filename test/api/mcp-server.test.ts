@@ -1,86 +1,27 @@
 import { Client as OldClient } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport as OldTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import type { ModelRequest } from '../../src/agent/definition/model.ts';
-import type { Model } from '../../src/agent/definition/model.ts';
-import type { Tool } from '../../src/agent/definition/tool.ts';
-import { getFunctionResponses, type Part } from '../../src/core/content.ts';
-import { hostAgent } from '../support/agents.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { expect, test } from 'vitest';
+import { tool } from '../support/agent-fixtures.ts';
+import { startOn } from '../support/app.ts';
+import { stageDoor } from '../support/door-stage.ts';
 import { connect, rpc } from '../support/mcp-client.ts';
-import { callPart, scriptedModel } from '../support/scripted-model.ts';
-import { SpokenModel } from '../support/spoken-model.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { startTokenIssuer } from '../support/token-issuer.ts';
 
 /** The official clients of both eras of MCP, against two replicas of the service. */
 
-const tool = (name: string, more: Partial<Tool>): Tool => ({
-  name,
-  description: '',
-  parameters: { type: 'object' },
-  needsConfirmation: false,
-  run: () => Promise.resolve({ done: true }),
-  ...more,
+const note = tool('note', async (_args, { actions, services }) => {
+  actions.artifactDelta = { 'note.txt': await services.saveArtifact('note.txt', { text: 'Hi' }) };
+  return { noted: true };
 });
-const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
-const tools = [
-  tool('note', {
-    run: async (_args, { actions, services }) => {
-      actions.artifactDelta = { 'note.txt': await services.saveArtifact('note.txt', { text: 'Hi' }) };
-      return { noted: true };
-    },
-  }),
-  tool('pay', { needsConfirmation: true, run: paid }),
-  tool('ask', { longRunning: true, run: () => Promise.resolve(undefined) }),
-];
-const SCRIPT: Record<string, Part[]> = {
-  note: [{ text: 'I note it.' }, callPart('note')],
-  pay: [callPart('pay', { amount: 5 })],
-  'pay twice': [callPart('pay', { amount: 1 }), callPart('pay', { amount: 2 })],
-  ask: [callPart('ask')],
-};
-const scripted = scriptedModel([
-  ({ contents }: ModelRequest) => {
-    const last = contents.at(-1);
-    const answers = getFunctionResponses(last).map(({ response }) => response);
-    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
-    const word = last?.parts?.at(-1)?.text ?? '';
-    if (word === 'fail') throw new Error('It broke.');
-    return SCRIPT[word] ?? [{ text: 'Thinking.', thought: true }, { text: `You said ${word}` }];
-  },
-]);
-const spoken = new SpokenModel();
-const model: Model = {
-  provider: 'scripted',
-  generate: (request) =>
-    JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request),
-};
+const script = { note: [{ text: 'I note it.' }, callPart('note')] };
+const { app, other, agents, spoken, paid } = stageDoor('mcp', { tools: [note], script });
 const skill = { name: 'invoices', description: 'How to write an invoice.', body: 'Number them.', directory: '/none' };
-const agents = hostAgent(model, tools);
 for (const agent of agents.values()) agent.listSkills = () => Promise.resolve([skill]);
-
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
-beforeAll(async () => {
-  app = await startApp({ DOORS: 'mcp' }, { agents });
-  other = await startOn(app.databaseUrl, { DOORS: 'mcp' }, { agents });
-});
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
-beforeEach(() => {
-  vi.clearAllMocks();
-  spoken.calls.length = 0;
-});
 
 const APP = 'harness_agent';
 const url = (at = app.url) => `${at}/mcp`;
 const call = (prompt: string, more: object = {}) => ({ name: APP, arguments: { prompt, ...more } });
-const called = async (n: number) => {
-  await expect.poll(() => spoken.calls.length).toBe(n);
-  return spoken.calls[n - 1] as SpokenModel['calls'][number];
-};
 const sessions = async (user = 'user') =>
   ((await app.get(`/apps/${APP}/users/${user}/sessions`)).body as { id: string }[]).map(({ id }) => id);
 const statusOf = async (session: string, invocation: string) =>
@@ -277,7 +218,7 @@ test('the state of a retry is only a name: of another app, user or moment it ask
 test('a client of tasks gets one that any replica answers', async () => {
   const taskId = await startTask('speak');
   expect(await getTask(taskId)).toMatchObject({ resultType: 'complete', taskId, status: 'working' });
-  const said = await called(1);
+  const said = await spoken.called(1);
   await said.say('Once upon a time');
   said.end();
   const task = await settled(taskId, 'completed');
@@ -315,7 +256,7 @@ test('a task waits for its person, and is answered on another replica', async ()
 
 test('a task is cancelled on another replica; a closed stream leaves it alone', async () => {
   const taskId = await startTask('speak');
-  await called(1);
+  await spoken.called(1);
   expect((await rpc(url(other.url), 'tasks/cancel', { taskId })).error).toBeUndefined();
   await settled(taskId, 'cancelled');
   expect((await rpc(url(), 'tasks/cancel', { taskId })).error).toBeUndefined();
@@ -326,7 +267,7 @@ test('who leaves a plain call of 2026 cancels what it began, and nothing else', 
   const key = { 'idempotency-key': 'leave-1' };
   const plain = { capabilities: {}, headers: key };
   const first = rpc(url(), 'tools/call', call('speak one'), plain);
-  const said = await called(1);
+  const said = await spoken.called(1);
   // The same request again is attached to the first; that it leaves stops nothing.
   const second = rpc(url(other.url), 'tools/call', call('speak one'), { ...plain, signal: leave.signal });
   await expect.poll(async () => (await sessions()).length).toBeGreaterThan(0);
@@ -338,7 +279,7 @@ test('who leaves a plain call of 2026 cancels what it began, and nothing else', 
   const before = new Set(await sessions());
   const gone = new AbortController();
   const third = rpc(url(), 'tools/call', call('speak two'), { capabilities: {}, signal: gone.signal });
-  await called(2);
+  await spoken.called(2);
   gone.abort();
   await expect(third).rejects.toThrow(/abort/);
   const [session = ''] = (await sessions()).filter((id) => !before.has(id));
@@ -349,7 +290,7 @@ test('who leaves a plain call of 2026 cancels what it began, and nothing else', 
 test('a call whose session is deleted says so', async () => {
   const before = new Set(await sessions());
   const result = rpc(url(), 'tools/call', call('speak'), { capabilities: {} });
-  await called(1);
+  await spoken.called(1);
   const [session = ''] = (await sessions()).filter((id) => !before.has(id));
   await app.send('DELETE', `/apps/${APP}/users/user/sessions/${session}`);
   expect((await result).result).toMatchObject({

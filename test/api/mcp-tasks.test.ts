@@ -36,13 +36,11 @@ test('a task is followed by another process, not begun again', async () => {
   expect(await row()).toEqual([{ state: 'started', attempt: 1, response: { kept: { taskId: 't1' } } }]);
   // As where its process had died.
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
-  await expect
-    .poll(row, { timeout: 60_000 })
-    .toEqual([{ state: 'started', attempt: 2, response: { kept: { taskId: 't1' } } }]);
+  await expect.poll(row).toEqual([{ state: 'started', attempt: 2, response: { kept: { taskId: 't1' } } }]);
   const result = { content: [{ type: 'text', text: 'done' }] };
   state = { status: 'completed', result };
   const status = async () => (await sql.query('select status from invocations')).rows as unknown;
-  await expect.poll(status, { timeout: 60_000 }).toEqual([{ status: 'succeeded' }]);
+  await expect.poll(status).toEqual([{ status: 'succeeded' }]);
   expect(await row()).toEqual([{ state: 'done', attempt: 2, response: null }]);
   expect(server.counts['tools/call']).toBe(1);
   expect(server.counts['tasks/cancel']).toBeUndefined();

@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.ts';
+import { describe, expect, test } from 'vitest';
+import { testApp } from '../support/app.ts';
 
 const KEY = 'a-runtime-key-of-32-characters-x';
 const MODES = {
@@ -41,11 +41,7 @@ const OPERATIONS: [method: string, path: string, template: string, modes: Mode[]
 ];
 
 describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
-  let app: TestApp;
-  beforeAll(async () => {
-    app = await startApp(environment);
-  });
-  afterAll(() => app.close());
+  const app = testApp(environment);
 
   test.each(OPERATIONS)('%s %s', async (method, path, template, modes) => {
     const exists = modes.includes(mode as Mode);
@@ -97,11 +93,7 @@ describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
 });
 
 describe('keys', () => {
-  let app: TestApp;
-  beforeAll(async () => {
-    app = await startApp({ ...MODES.key, MODEL_API_KEY: 'the-key-of-the-model-provider' });
-  });
-  afterAll(() => app.close());
+  const app = testApp({ ...MODES.key, MODEL_API_KEY: 'the-key-of-the-model-provider' });
 
   test.each([
     [`Bearer ${KEY}`, 200],

@@ -86,12 +86,12 @@ const waitFor = (ruleId: string, count: number) =>
       const scores = await scoresOf(ruleId);
       return scores.length >= count && scores;
     },
-    { timeout: 20_000 },
+    { timeout: 60_000 },
   );
 const OF_SCORES = `kind = '${SCORE_JOB}'`;
 const rows = async <Row>(statement: string) => (await client.query(statement)).rows as Row[];
 const jobs = async () => Number((await rows<{ n: string }>(`select count(*) as n from jobs where ${OF_SCORES}`))[0]?.n);
-const noJobs = () => vi.waitUntil(async () => (await jobs()) === 0, { timeout: 20_000 });
+const noJobs = async () => await expect.poll(jobs).toBe(0);
 const listed = async (id: string) =>
   ((await app.get(`${A}/score-rules`)).body as { ruleId: string; today: { scored: number }; skipped: number }[]).find(
     ({ ruleId }) => ruleId === id,
@@ -192,7 +192,7 @@ test('a session that goes on while it is scored is not scored as it was', async 
   let free: (value?: unknown) => void = () => undefined;
   Object.assign(globalThis, { whileScoring: new Promise((resolve) => (free = resolve)) });
   await client.query(makesDue(SCORE_JOB));
-  await vi.waitUntil(async () => (await listed('quiet'))?.today.scored === 1, { timeout: 20_000 });
+  await expect.poll(async () => (await listed('quiet'))?.today.scored).toBe(1);
   await say('u2', 'on', 'again');
   free();
   await client.query(makesDue(SCORE_JOB));

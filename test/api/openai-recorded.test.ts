@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { getFunctionCalls, type JsonObject } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { testApp } from '../support/app.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
 /** Requests of other programs, from their sources, as they go out; `source` of a file names where from. */
@@ -87,11 +87,7 @@ const model = scriptedModel([
       : [{ text: `You said ${word}` }];
   },
 ]);
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ DOORS: 'openai' }, { agents: hostAgent(model, []) });
-});
-afterAll(() => app.close());
+const app = testApp({ DOORS: 'openai' }, { agents: hostAgent(model, []) });
 
 const send = (path: string, { method = 'POST', headers, body }: Pick<Recorded, 'method' | 'headers' | 'body'>) =>
   fetch(`${app.url}/v1${path}`, {

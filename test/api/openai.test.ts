@@ -13,19 +13,15 @@ import {
 import { createOpenAI } from '@ai-sdk/openai';
 import OpenAI from 'openai';
 import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import type { ModelRequest } from '../../src/agent/definition/model.ts';
-import type { Model } from '../../src/agent/definition/model.ts';
-import { getFunctionResponses, type Part } from '../../src/core/content.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
-import { hostAgent } from '../support/agents.ts';
-import { startApp, startOn, type TestApp } from '../support/app.ts';
-import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { tool } from '../support/agent-fixtures.ts';
+import { startOn } from '../support/app.ts';
+import { stageDoor } from '../support/door-stage.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
-import { SpokenModel } from '../support/spoken-model.ts';
 import { leastStatements } from '../support/store.ts';
-import type { Tool } from '../../src/agent/definition/tool.ts';
 
 /** The official packages of this protocol against two replicas of the service. */
 
@@ -33,63 +29,21 @@ setTracingDisabled(true);
 
 const guest = createKey({ id: 'guest', scopes: ['invoke', 'read'] });
 
-const tool = (name: string, more: Partial<Tool>): Tool => ({
-  name,
-  description: '',
-  parameters: { type: 'object' },
-  needsConfirmation: false,
-  run: () => Promise.resolve({ done: true }),
-  ...more,
-});
-const paid = vi.fn<() => Promise<object>>(() => Promise.resolve({ paid: true }));
-const SCRIPT: Record<string, Part[]> = {
+const ownTools = [
+  tool('note', () => Promise.resolve({ noted: true })),
+  tool('tear', () => Promise.resolve({ error: 'It is torn.' })),
+];
+const script = {
   note: [{ text: 'I note it.' }, callPart('note', { a: 1 })],
-  pay: [callPart('pay', { amount: 5 })],
   tear: [callPart('tear', {})],
   weather: [callPart('get_weather', { city: 'Bern' })],
 };
-const requests: ModelRequest[] = [];
-const scripted = scriptedModel([
-  ({ contents }: ModelRequest) => {
-    const last = contents.at(-1);
-    if (last?.parts?.at(-1)?.text?.startsWith('This is not what was asked for')) return [{ text: '{"city":"Bern"}' }];
-    const answers = getFunctionResponses(last).map(({ response }) => response);
-    if (answers.length > 0) return [{ text: `Got ${JSON.stringify(answers)}` }];
-    const word = last?.parts?.at(-1)?.text ?? '';
-    if (word === 'fail') throw new Error('It broke.');
-    return SCRIPT[word] ?? [{ text: 'Thinking.', thought: true }, { text: `You said ${word}` }];
-  },
-]);
-const spoken = new SpokenModel();
-const model: Model = {
-  provider: 'scripted',
-  generate: (request) => {
-    requests.push(request);
-    return JSON.stringify(request.contents.at(-1)).includes('speak') ? spoken.generate() : scripted.generate(request);
-  },
-};
-const agents = hostAgent(model, [
-  tool('note', { run: () => Promise.resolve({ noted: true }) }),
-  tool('pay', { needsConfirmation: true, run: paid }),
-  tool('tear', { run: () => Promise.resolve({ error: 'It is torn.' }) }),
-]);
+const { app, other, agents, requests, spoken, paid } = stageDoor('openai', { tools: ownTools, script });
 
 const APP = 'harness_agent';
-let app: TestApp;
-let other: Awaited<ReturnType<typeof startOn>>;
 let client: OpenAI;
-beforeAll(async () => {
-  app = await startApp({ DOORS: 'openai' }, { agents });
-  other = await startOn(app.databaseUrl, { DOORS: 'openai' }, { agents });
+beforeAll(() => {
   client = new OpenAI({ baseURL: `${app.url}/v1`, apiKey: 'none', maxRetries: 0 });
-});
-afterAll(async () => {
-  await other.close();
-  await app.close();
-});
-beforeEach(() => {
-  vi.clearAllMocks();
-  requests.length = 0;
 });
 
 const elsewhere = () => new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -194,7 +148,7 @@ test('in the background: cancelled on another replica, resumed as a stream', asy
   const begun = await client.responses.create({ model: APP, input: 'speak', background: true, stream: true });
   const iterator = begun[Symbol.asyncIterator]();
   const created = (await iterator.next()).value as OpenAI.Responses.ResponseCreatedEvent;
-  const call = await vi.waitUntil(() => spoken.calls.at(-1));
+  const call = await spoken.called(1);
   await call.say('Hello to everybody ');
   await call.say('who reads this ');
   await iterator.return?.();
@@ -211,7 +165,7 @@ test('in the background: cancelled on another replica, resumed as a stream', asy
 
   const long = await client.responses.create({ model: APP, input: 'speak', background: true });
   expect(['queued', 'in_progress']).toContain(long.status);
-  await vi.waitUntil(() => spoken.calls.length > 1);
+  await spoken.called(2);
   expect(await elsewhere().responses.cancel(long.id)).toMatchObject({ status: 'cancelled' });
   expect(await client.responses.retrieve(long.id)).toMatchObject({ status: 'cancelled' });
 });
@@ -264,7 +218,7 @@ test('a chat completion without a name leaves nothing behind', async () => {
   expect((await stream.finalChatCompletion()).choices[0]?.message.content).toBe('You said who?');
   expect((await stream.totalUsage()).total_tokens).toBeGreaterThanOrEqual(0);
   // The last answer is told before its session is gone.
-  await vi.waitUntil(async () => (await sessions()).length === before.length);
+  await expect.poll(sessions).toHaveLength(before.length);
 });
 
 test.each([
@@ -291,14 +245,13 @@ test.each([
 
 test('a chat completion without a name whose client leaves ends, and leaves nothing behind', async () => {
   const before = await sessions();
-  const calls = spoken.calls.length;
   const leave = new AbortController();
   const ask = { model: APP, messages: [{ role: 'user' as const, content: 'speak' }] };
   const left = client.chat.completions.create(ask, { signal: leave.signal });
-  await vi.waitUntil(() => spoken.calls.length > calls);
+  await spoken.called(1);
   leave.abort();
   await expect(left).rejects.toThrow('aborted');
-  await vi.waitUntil(async () => (await sessions()).length === before.length);
+  await expect.poll(sessions).toHaveLength(before.length);
 });
 
 test('a chat completion with tools of the client', async () => {

@@ -2,8 +2,8 @@ import { globSync, readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { exportJWK, generateKeyPair } from 'jose';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { type Answer, client, startOn, testApp } from '../support/app.ts';
 import { hostScript } from '../support/agents.ts';
 import { startStrippingProxy } from '../support/stripping-proxy.ts';
 import { startTokenIssuer } from '../support/token-issuer.ts';
@@ -51,11 +51,7 @@ const claim = (
     sending.end(body);
   });
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ ...settings, PUBLIC_URL: `${PUBLIC_URL}/` }, { agents: agents() });
-});
-afterAll(() => app.close());
+const app = testApp({ ...settings, PUBLIC_URL: `${PUBLIC_URL}/` }, { agents: agents() });
 
 describe('where the operator says the address', () => {
   test('every answer that names an address has that one, whatever host a request names', async () => {

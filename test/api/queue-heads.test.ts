@@ -2,20 +2,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Model } from '../../src/agent/definition/model.ts';
-import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { hostAgent } from '../support/agents.ts';
 import { client, startOn, type TestApp } from '../support/app.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { readMetrics, valuesOf } from '../support/metrics.ts';
+import { builtInTools } from '../../src/agent/tools/registry.ts';
 
 /** Invocations whose turn has come and that cannot begin, more than one look finds: they hold up nobody else. */
 
 const USERS = 110;
 const APP = 'harness_agent';
 const LEASE_MS = 3_000;
-/** Forever, where they are held up; three leases are more than enough on an idle machine. */
-const PATIENT = { timeout: 60_000 };
 /** Two turns of no use in each of so many seconds are too many. */
 const QUIET_SECONDS = 6;
 
@@ -96,7 +94,7 @@ async function othersGoOn() {
     const newMessage = { role: 'user', parts: [{ text: 'nap' }] };
     expect((await app.post(`${path}/s/invocations`, { newMessage })).status).toBe(200);
   }
-  await expect.poll(() => states('other-'), PATIENT).toEqual([{ status: 'succeeded', code: null, n: 6 }]);
+  await expect.poll(() => states('other-')).toEqual([{ status: 'succeeded', code: null, n: 6 }]);
 }
 
 const claims = async () =>
@@ -135,20 +133,20 @@ test(`${USERS} of busy sessions`, async () => {
   await expectQuiet();
   // Each has its turn once its session is free.
   await sql.query(`update invocations set lease_expire_time = now() where id = 'running'`);
-  await expect.poll(() => states('head-'), PATIENT).toEqual([{ status: 'succeeded', code: null, n: USERS }]);
+  await expect.poll(() => states('head-')).toEqual([{ status: 'succeeded', code: null, n: USERS }]);
 }, 120_000);
 
 test(`${USERS} that a budget of invocations refuses: they wait for it, seen, and begin when it opens`, async () => {
   await setBudget({ maxInvocations: 2 });
   await fill({ request: { waitsForBudget: true } });
   await othersGoOn();
-  await expect.poll(() => states('head-'), PATIENT).toEqual([{ status: 'paused', code: null, n: USERS }]);
+  await expect.poll(() => states('head-')).toEqual([{ status: 'paused', code: null, n: USERS }]);
   await expectQuiet();
   const { body } = await app.get('/tasks?ownerId=head-7&kind=budget');
   expect(body).toMatchObject({ items: [{ kind: 'budget', state: 'open', invocationId: 'e-7' }] });
   expect(await refusals('budget')).toBe(USERS);
   await setBudgetOpen();
-  await expect.poll(() => states('head-'), PATIENT).toEqual([{ status: 'succeeded', code: null, n: USERS }]);
+  await expect.poll(() => states('head-')).toEqual([{ status: 'succeeded', code: null, n: USERS }]);
   // Each counts once.
   const { rows } = await sql.query(`select distinct invocations::int from (
     select user_id, sum(invocations) as invocations from budget_uses where user_id like 'head-%' group by 1) each`);
@@ -165,7 +163,7 @@ test(`${USERS} sleepers that wake beyond a budget of tokens, and that nobody may
   await setBudget({ maxTokens: 1_000_000_000 });
   await fill({ columns: ', end_time', values: `, now() - interval '1 minute'` });
   await othersGoOn();
-  await expect.poll(() => states('head-'), PATIENT).toEqual([{ status: 'failed', code: 'budget_exceeded', n: USERS }]);
+  await expect.poll(() => states('head-')).toEqual([{ status: 'failed', code: 'budget_exceeded', n: USERS }]);
   await expectQuiet();
   const { text } = await app.get(`/apps/${APP}/users/head-7/sessions/s`);
   expect(text).toContain('budget.users.day.tokens');
@@ -184,7 +182,7 @@ async function sweep() {
     values ('${APP}', 'old', 'spend', gen_random_uuid()::text, '', '', now() - interval '2 days')`);
   const started = await startOn(database.url, {}, { agents });
   const left = async () => (await sql.query(`select from idempotency_keys where user_id = 'old'`)).rowCount;
-  await expect.poll(left, PATIENT).toBe(0);
+  await expect.poll(left).toBe(0);
   await started.close();
 }
 

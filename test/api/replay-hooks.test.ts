@@ -1,30 +1,24 @@
-import { Pool } from 'pg';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
-import { HOOKS } from '../../src/agent/definition/hooks.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp } from '../support/app.ts';
 import { lookUp, type ReplayWorld, replayWorld, type Script } from '../support/replay-world.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { startProcess } from '../support/service-process.ts';
+import { staged, stagedSql } from '../support/staged.ts';
+import { HOOKS } from '../../src/agent/definition/hooks.ts';
 
 /** A replay compares what models are given, whatever hooks an agent has, and says what it did not compare. */
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-let app: TestApp;
 let world: ReplayWorld;
-let sql: Pool;
 let sessions = 0;
 
 beforeAll(async () => {
   world = replayWorld('http://127.0.0.1:9');
-  app = await startApp({ DEV_UI: 'false' }, { agents: world.agents });
-  sql = new Pool({ connectionString: app.databaseUrl });
 });
-afterAll(async () => {
-  await sql.end();
-  await app.close();
-});
+const app = staged(() => startApp({ DEV_UI: 'false' }, { agents: world.agents }));
+const sql = stagedSql(app);
 
 interface Answer {
   status: string;

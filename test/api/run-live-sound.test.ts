@@ -1,8 +1,9 @@
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp } from '../support/app.ts';
 import { type Frame, isEnd, openLive, say } from '../support/live-client.ts';
-import { type LiveClientMessage, type LiveServer, type LiveSide, startLiveServer } from '../support/live-server.ts';
+import { type LiveClientMessage, type LiveSide, startLiveServer } from '../support/live-server.ts';
+import { staged } from '../support/staged.ts';
 
 /** Live sessions with sound, over a server on loopback that speaks Google's live API. */
 
@@ -73,8 +74,6 @@ function script(message: LiveClientMessage, side: LiveSide): void {
   REPLIES[word ?? '']?.(side, message);
 }
 
-let server: LiveServer;
-let app: TestApp;
 const environment = (more: Record<string, string> = {}) => ({
   MODEL_PROVIDER: 'google',
   MODEL_NAME: 'gemini',
@@ -85,14 +84,8 @@ const environment = (more: Record<string, string> = {}) => ({
   TOOLS: 'calculator',
   ...more,
 });
-beforeAll(async () => {
-  server = await startLiveServer(script);
-  app = await startApp(environment());
-});
-afterAll(async () => {
-  await app.close();
-  await server.close();
-});
+const server = staged(() => startLiveServer(script));
+const app = staged(() => startApp(environment()));
 
 async function stored(sessionId: string, to = app): Promise<Event[]> {
   return ((await to.get(`${sessions}/${sessionId}`)).body as { events: Event[] }).events;

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp, type TestApp, testApp } from '../support/app.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 const user = '/apps/harness_agent/users/u/sessions';
@@ -150,11 +150,7 @@ test('a failing model is an event with the error on both operations, and the sta
 });
 
 describe('/invoke, as the AgentKit SDK calls it', () => {
-  let app: TestApp;
-  beforeAll(async () => {
-    app = await startApp({}, { agents: hostScript([[{ text: 'hello' }]]) });
-  });
-  afterAll(() => app.close());
+  const app = testApp({}, { agents: hostScript([[{ text: 'hello' }]]) });
   const invoke = (body: string, headers: Record<string, string>) =>
     app.send('POST', '/invoke', body, { 'content-type': 'text/plain', ...headers });
   const said = async (userId: string, sessionId: string) => {

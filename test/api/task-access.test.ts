@@ -50,7 +50,7 @@ async function makeTasks(suffix: string): Promise<Record<keyof typeof TASKS, str
   // What was answered before goes on meanwhile.
   const busy = `select id from invocations where status in ('queued', 'running')
                 union all select id from tasks where state = 'answered'`;
-  await expect.poll(async () => (await sql.query(busy)).rows, { timeout: 20_000 }).toEqual([]);
+  await expect.poll(async () => (await sql.query(busy)).rows).toEqual([]);
   await sql.query('delete from sessions');
   for (const [name, { users, groups, rules }] of Object.entries(TASKS)) {
     const id = `${name}-${suffix}`;

@@ -1,11 +1,11 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
-import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp } from '../support/app.ts';
+import { staged, stagedSql } from '../support/staged.ts';
+import { builtInTools } from '../../src/agent/tools/registry.ts';
 
 /** The state of a task whose answer may have come to its invocation already. */
 const DECIDED = expect.stringMatching(/^(?:answered|done)$/) as string;
@@ -88,17 +88,8 @@ const tools: Tool[] = [
 ];
 
 const PUBLIC_URL = 'https://agents.example.com/below';
-let app: TestApp;
-let sql: Client;
-beforeAll(async () => {
-  app = await startApp({ PUBLIC_URL }, { agents: hostAgent(model, tools) });
-  sql = new Client({ connectionString: app.databaseUrl });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await app.close();
-});
+const app = staged(() => startApp({ PUBLIC_URL }, { agents: hostAgent(model, tools) }));
+const sql = stagedSql(app);
 
 let sessions = 0;
 /** Says something in a new session. @returns its tasks, and what asks and answers there */
@@ -119,7 +110,7 @@ async function say(text: string, userId = 'u') {
       ({ status }) => status,
     );
   const whenEnded = async () => {
-    await expect.poll(statusOf, { timeout: 20_000 }).toEqual(['succeeded']);
+    await expect.poll(statusOf).toEqual(['succeeded']);
   };
   const responses = async () =>
     ((await app.get(path)).body as { events: { content?: { parts?: Part[] } }[] }).events.flatMap(({ content }) =>
@@ -333,7 +324,7 @@ describe('a signal', () => {
     await app.post('/run', { appName: 'harness_agent', userId: 'w', sessionId: 'early', newMessage });
     const statuses = async () =>
       (await sql.query("select status from invocations where session_id = 'early'")).rows as object[];
-    await expect.poll(statuses, { timeout: 20_000 }).toEqual([{ status: 'succeeded' }]);
+    await expect.poll(statuses).toEqual([{ status: 'succeeded' }]);
     expect((await app.get(path)).text).toContain('"response": {"n": 2}');
     const { rows } = await sql.query<{ payload: object }>('select payload from signals');
     expect(rows).toEqual([{ payload: { n: 3 } }]);
@@ -422,9 +413,7 @@ describe('the tools of waits', () => {
 
   test('sleep_for wakes by itself, and says so; a wrong time zone is the answer', async () => {
     const { one } = await call('sleep_for', { seconds: 0.5 });
-    await expect
-      .poll(async () => (await one.get(`${USERS}/t/sessions/s`)).text, { timeout: 20_000 })
-      .toContain('"done"');
+    await expect.poll(async () => (await one.get(`${USERS}/t/sessions/s`)).text).toContain('"done"');
     expect((await one.get(`${USERS}/t/sessions/s`)).text).toContain('"woken": "on time"');
     await one.close();
     const wrong = await call('sleep_until', { time: '2027-01-01T08:00', timeZone: 'Mars/Base' });

@@ -65,7 +65,7 @@ const rows = async () =>
 
 const status = async () => (await sql.query('select status from invocations')).rows as unknown;
 const whenEndedAs = async (wanted: string) => {
-  await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: wanted }]);
+  await expect.poll(status).toEqual([{ status: wanted }]);
 };
 
 const partsOf = async () => {

@@ -251,7 +251,7 @@ describe('a transactional tool', () => {
     await begun.promise;
     await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
     const status = async () => (await sql.query('select status from invocations')).rows as unknown;
-    await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: 'succeeded' }]);
+    await expect.poll(status).toEqual([{ status: 'succeeded' }]);
     released.resolve();
     expect((await lost).status).toBe(503);
     expect((await orders()).map(({ item }: { item: string }) => item)).toEqual(['tea 2']);
@@ -282,7 +282,7 @@ describe('a transactional tool', () => {
     await begun.promise;
     await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
     const status = async () => (await sql.query('select status from invocations')).rows as unknown;
-    await expect.poll(status, { timeout: 30_000 }).toEqual([{ status: 'interrupted' }]);
+    await expect.poll(status).toEqual([{ status: 'interrupted' }]);
     expect(await orders()).toEqual([]);
     expect(await ledger()).toMatchObject([{ state: 'done' }]);
   });

@@ -1,20 +1,11 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { startApp, startOn, type TestApp, client } from '../support/app.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** Versions of applications: what was deployed, which one an invocation ran with, and what each used. */
 
-let app: TestApp;
-let sql: Client;
-beforeAll(async () => {
-  app = await startApp({ TOOLS: 'calculator', SYSTEM_PROMPT: 'Be brief.' });
-  sql = new Client({ connectionString: app.databaseUrl });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await app.close();
-});
+const app = staged(() => startApp({ TOOLS: 'calculator', SYSTEM_PROMPT: 'Be brief.' }));
+const sql = stagedSql(app);
 
 const APP = '/apps/harness_agent';
 type Version = { version: string; createTime: number };

@@ -52,10 +52,6 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
   });
   beforeEach(() => void (model.calls.length = 0));
 
-  const called = async (n: number) => {
-    await expect.poll(() => model.calls.length).toBe(n);
-    return model.calls[n - 1] as SpokenModel['calls'][number];
-  };
   const send = async (text: string, on = page) => {
     await on.getByPlaceholder('Say something').fill(text);
     await on.getByRole('button', { name: 'Send' }).click();
@@ -80,7 +76,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     async (_name, path, id) => {
       await page.goto(`${origin}${path}${id}`);
       await send('Tell me a story.');
-      const call = await called(1);
+      const call = await model.called(1);
       await call.say('Once upon a time there was a king ');
       await expect.poll(() => answer().innerText()).toContain('Once upon a time');
       await browser.screenshot(`${id}-answering`);
@@ -115,7 +111,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     const before = acted;
     await page.goto(`${origin}${path}${id}`);
     await send('Pay.');
-    (await called(1)).end([callPart('pay', { to: 'bob' }, 'c1')]);
+    (await model.called(1)).end([callPart('pay', { to: 'bob' }, 'c1')]);
     const approve = page.getByRole('button', { name: 'Approve' });
     await approve.waitFor();
     await page.reload();
@@ -123,7 +119,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     await browser.screenshot(`${id}-asks`);
     expect(acted).toBe(before);
     await approve.click();
-    const call = await called(2);
+    const call = await model.called(2);
     await call.say('It is paid.');
     call.end();
     await expect.poll(() => page.locator('main').innerText()).toContain('It is paid.');
@@ -135,7 +131,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
   test('the AI SDK: Stop ends the invocation', async () => {
     await page.goto(`${origin}/?chat=stopped`);
     await send('Speak for ever.');
-    await (await called(1)).say('And then, and then, and then, ');
+    await (await model.called(1)).say('And then, and then, and then, ');
     await expect.poll(() => answer().innerText()).toContain('And then');
     await page.getByRole('button', { name: 'Stop' }).click();
     await ready();
@@ -148,8 +144,8 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
   test('AG-UI: the model uses a tool of the page', async () => {
     await page.goto(`${origin}/agent?thread=title`);
     await send('Call this page Story.');
-    (await called(1)).end([callPart('set_title', { title: 'Story' }, 't1')]);
-    const call = await called(2);
+    (await model.called(1)).end([callPart('set_title', { title: 'Story' }, 't1')]);
+    const call = await model.called(2);
     await call.say('Done.');
     call.end();
     await textIs('Done.');

@@ -119,7 +119,7 @@ test('each task is done once, in one trace, within the calls of the first; an er
     kills++;
     await start(victim);
     const ended = async () => (await servers[0]?.get(path))?.text;
-    await expect.poll(ended, { timeout: 60_000, message: id }).not.toMatch(/"(?:running|queued)"/);
+    await expect.poll(ended, { message: id }).not.toMatch(/"(?:running|queued)"/);
   }
   const rows = await Promise.all(
     services.map(({ place }) =>
@@ -150,7 +150,7 @@ test('each task is done once, in one trace, within the calls of the first; an er
     expect(expected).toEqual(expect.arrayContaining(found.map((id) => ({ id }))));
     return expected.filter(({ id }) => found.filter((each) => each === id).length < 2);
   };
-  await expect.poll(toLost, { timeout: 60_000 }).toEqual([]);
+  await expect.poll(toLost).toEqual([]);
 
   // The other two have the user of a client that names none; their operators hear of the erasure, and erase too.
   const webhook = await servers[0]?.post('/harness/webhooks', {

@@ -12,7 +12,6 @@ import { isLong } from './support/seed.ts';
 import { followStream } from './support/stream-follower.ts';
 
 const EVENTS = 2_300;
-const PATIENT = { timeout: 60_000 };
 /** The one that the service brings, then the others. */
 const versions = [undefined, ...(isLong ? OTHER_VERSIONS : [])];
 const chosen = ENVIRONMENTS.filter(({ isShort = false }) => isLong || isShort);
@@ -125,9 +124,9 @@ async function smoke(url: string, settings: Record<string, string>): Promise<voi
       () => `${runtime.url}${path}/events/stream`,
       () => isOver,
     );
-    await expect.poll(() => followed.ids.length, PATIENT).toBe(EVENTS + 4);
+    await expect.poll(() => followed.ids.length).toBe(EVENTS + 4);
     expect((await app.post(`${path}/events`, { id: 'last' })).status).toBe(200);
-    await expect.poll(() => followed.ids.length, PATIENT).toBe(EVENTS + 5);
+    await expect.poll(() => followed.ids.length).toBe(EVENTS + 5);
     isOver = true;
     await ended;
     expect([followed.ids, followed.violations]).toEqual([[...before.events.map(({ id }) => id), 'last'], []]);

@@ -1,7 +1,8 @@
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { startAnsweringProvider } from '../support/answering-provider.ts';
 import { type FakeMcpTool, startMcpServer } from '../support/mcp-server.ts';
-import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
+import { FROZEN_MS, startWatched } from '../support/watched-service.ts';
+import { staged } from '../support/staged.ts';
 
 type Schema = Record<string, unknown>;
 
@@ -50,26 +51,24 @@ const calls: [name: string, schema: Schema, args: object, answer: string][] = [
 ];
 
 describe('A: nobody stops the process by the tools of an MCP server', () => {
-  let service: WatchedService;
-  let provider: AnsweringProvider;
   let args: object = {};
   let said: string | undefined;
-  beforeAll(async () => {
-    provider = await startAnsweringProvider(
+  const provider = staged(() =>
+    startAnsweringProvider(
       ({ results, tools }) =>
         said ??
         (results.length > 0 || !tools.includes('work') ? results.join() || 'no tool' : { calls: [['work', args]] }),
-    );
-    service = await startWatched({
+    ),
+  );
+  const service = staged(() =>
+    startWatched({
       MODEL_PROVIDER: 'openai-compatible',
       MODEL_NAME: 'small',
       MODEL_BASE_URL: provider.baseUrl,
-    });
+    }),
+  );
+  beforeAll(async () => {
     await invoke([]);
-  });
-  afterAll(async () => {
-    await service.close();
-    await provider.close();
   });
 
   const invoke = (servers: string[], user = 'mallory') =>
@@ -172,7 +171,7 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     const slow = await serve([{ name: 'work', call }]);
     const servers = Array.from({ length: 16 }, () => slow);
     const waiting = [invoke(servers), invoke(servers)];
-    await expect.poll(() => running, { timeout: 60_000 }).toBe(2);
+    await expect.poll(() => running).toBe(2);
     const host = new URL(slow).host;
     expect((await invoke([slow])).body).toMatchObject({
       error: `MCP server \`${host}\` has 32 connections of this user, the maximum. Try again when others have ended.`,

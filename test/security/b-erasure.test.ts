@@ -1,23 +1,15 @@
-import { Client } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.ts';
+import { beforeAll, expect, test } from 'vitest';
+import { startApp } from '../support/app.ts';
 import { tablesWith } from './support/tables-with.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** After a session is deleted no word of it is anywhere in the database, whatever feature quoted it. */
 
-let app: TestApp;
-let client: Client;
-
+const app = staged(() => startApp({ CRONJOBS: 'true' }));
+const client = stagedSql(app);
 beforeAll(async () => {
-  app = await startApp({ CRONJOBS: 'true' });
-  client = new Client({ connectionString: app.databaseUrl });
-  await client.connect();
   await client.query(`insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
     values ('harness_agent', 'u1', 'hook', 'https://hook.example/', 'hook.example', true, 'a secret')`);
-});
-afterAll(async () => {
-  await client.end();
-  await app.close();
 });
 
 const USER = '/apps/harness_agent/users/u1';

@@ -1,25 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { stateRefusal } from '../../src/core/errors.ts';
 import { claimSession } from '../../src/invocations/lock-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { startApp, type TestApp } from '../support/app.ts';
+import { startApp } from '../support/app.ts';
 import { openPool } from '../support/store.ts';
-import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
+import { staged } from '../support/staged.ts';
 
 /** Users whose agents fill what all users share (the built-in tools write no `app:` state, agents in code may). */
 
-let tokens: TokenIssuer;
-let app: TestApp;
-
-beforeAll(async () => {
-  tokens = await startTokenIssuer();
-  app = await startApp({ ...tokens.environment, DEV_UI: 'false' });
-});
-afterAll(async () => {
-  await app.close();
-  await tokens.close();
-});
+const tokens = staged(() => startTokenIssuer());
+const app = staged(() => startApp({ ...tokens.environment, DEV_UI: 'false' }));
 
 const SESSIONS = (user: string) => `/apps/harness_agent/users/${user}/sessions`;
 const stateEvent = (name: string) => ({

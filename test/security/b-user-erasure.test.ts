@@ -1,27 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import { Client } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.ts';
+import { expect, test } from 'vitest';
+import { startApp } from '../support/app.ts';
 import { s3Environment, type S3Server, startS3 } from '../support/s3-server.ts';
 import { tablesWith } from './support/tables-with.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 /** After a user is erased no word and no name of it is in the database or the object store, whatever feature had it. */
 
-let app: TestApp;
-let client: Client;
-let s3: S3Server;
-
-beforeAll(async () => {
-  s3 = await startS3();
-  app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true', MAX_SESSION_BYTES: '67108864', ...s3Environment(s3) });
-  client = new Client({ connectionString: app.databaseUrl });
-  await client.connect();
-});
-afterAll(async () => {
-  await client.end();
-  await app.close();
-  await s3.close();
-});
+const s3 = staged(() => startS3());
+const app = staged(() =>
+  startApp({ CRONJOBS: 'true', WEBHOOKS: 'true', MAX_SESSION_BYTES: '67108864', ...s3Environment(s3) }),
+);
+const client = stagedSql(app);
 
 const APP = '/apps/harness_agent';
 const DEV = '/dev/apps/harness_agent';

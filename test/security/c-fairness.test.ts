@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type AttackKind, ATTACKS } from '../support/attacks.ts';
 import { percentile, prepareAttacker, whileAttacked } from '../support/fairness.ts';
-import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
-import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
+import { FROZEN_MS, startWatched } from '../support/watched-service.ts';
+import { staged } from '../support/staged.ts';
 
 /**
  * One user takes all that the limits leave; another one goes on meanwhile. Held are the bounds: every request of hers
@@ -20,8 +21,6 @@ const CASES: [string, AttackKind[]][] = [
   ['all', KINDS],
 ];
 
-let tokens: TokenIssuer;
-let service: WatchedService;
 let users = 0;
 
 /** Runs the agent and reads a little, one after the other. @returns the times of both, and all statuses */
@@ -59,14 +58,8 @@ const show = (name: string, times: Record<string, number[]>) =>
     ]),
   );
 
-beforeAll(async () => {
-  tokens = await startTokenIssuer();
-  service = await startWatched(tokens.environment);
-});
-afterAll(async () => {
-  await service.close();
-  await tokens.close();
-});
+const tokens = staged(() => startTokenIssuer());
+const service = staged(() => startWatched(tokens.environment));
 
 describe('C: while one user takes all that it may, another one is served', { timeout: TIMEOUT_MS }, () => {
   test('alone', async () => {

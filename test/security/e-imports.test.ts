@@ -2,12 +2,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { getTableColumns } from 'drizzle-orm';
-import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { placeTables } from '../../src/features/users/user-tables.ts';
 import { USER_DATA } from '../../src/process/context.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
-import { type Answer, startApp, type TestApp } from '../support/app.ts';
+import { type Answer, startApp } from '../support/app.ts';
+import { staged, stagedSql } from '../support/staged.ts';
 
 const USER_TABLES = placeTables(USER_DATA.userTables);
 
@@ -22,25 +22,22 @@ const key = createKey({
 const unbound = createKey({ id: 'operator', scopes: ['invoke', 'read', 'write'] });
 const headers = { authorization: `Bearer ${key.key}` };
 const USER = '/apps/harness_agent/users/alice';
-let app: TestApp;
-let client: Client;
 
 beforeAll(async () => {
   writeFileSync(join(folder, 'keys'), `${key.entry}\n${unbound.entry}\n`);
   writeFileSync(join(folder, 'harness.yaml'), 'tools: [calculator, write_state]\nconfirm_tools: [write_state]\n');
-  app = await startApp({
+});
+const app = staged(() =>
+  startApp({
     DEV_UI: 'false',
     CRONJOBS: 'true',
     CRONJOBS_MIN_INTERVAL_SECONDS: '120',
     RUNTIME_API_KEYS_FILE: join(folder, 'keys'),
     HARNESS_FILE: join(folder, 'harness.yaml'),
-  });
-  client = new Client({ connectionString: app.databaseUrl });
-  await client.connect();
-});
+  }),
+);
+const client = stagedSql(app);
 afterAll(async () => {
-  await client.end();
-  await app.close();
   rmSync(folder, { recursive: true, force: true });
 });
 

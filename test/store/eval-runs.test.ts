@@ -145,7 +145,7 @@ describe('cases', () => {
     await vi.waitFor(async () => {
       await worker();
       for (const run of runs) expect(await runOf(run)).toMatchObject({ status: 'done', counts: { errors: 20 } });
-    });
+    }, 60_000);
   });
 
   test('of requesters take turns, however many cases one of them runs', async () => {

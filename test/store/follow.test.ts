@@ -277,7 +277,7 @@ test('a process that does not notice that it lost the invocation does not keep i
     sql`update invocations set lease_expire_time = '-infinity' where session_id = ${key.sessionId}`,
   );
   await sayElsewhere('two');
-  await expect.poll(() => seen, { timeout: 30_000 }).toEqual([2]);
+  await expect.poll(() => seen).toEqual([2]);
   over.isOver = true;
   await sayElsewhere('three');
   await ended;

@@ -148,7 +148,7 @@ test('a claim that has looked at the queue does not pass the invocation that is 
     // It stops between its look at those that wait and the row of the session.
     await tx.execute(sql`lock table sessions in share mode`);
     claimed = claim(next, 'next');
-    await expect.poll(isBlocked, { timeout: 60_000 }).toBe(1);
+    await expect.poll(isBlocked).toBe(1);
     await putBack(tx, left, randomUUID(), { isHandedOver: true });
   });
   expect(await claimed).toBe(false);

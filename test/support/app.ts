@@ -1,10 +1,10 @@
-import { afterAll, beforeAll } from 'vitest';
 import type { LiveLimits } from '../../src/features/live/live-socket.ts';
 import type { Context } from '../../src/process/context.ts';
 import { readConfig } from '../../src/process/config.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { createTestDatabase, throughPooler } from './database.ts';
+import { staged } from './staged.ts';
 
 /** An answer as a client sees it. */
 export interface Answer {
@@ -105,16 +105,5 @@ function toJson(text: string): unknown {
 }
 
 /** One runtime for the tests of the calling file or `describe`; it is there from `beforeAll` on. */
-export function testApp(environment: Record<string, string> = {}, overrides: Overrides = {}): TestApp {
-  let app: TestApp | undefined;
-  beforeAll(async () => {
-    app = await startApp(environment, overrides);
-  });
-  afterAll(() => app?.close());
-  return new Proxy({} as TestApp, {
-    get: (_, name) => {
-      if (!app) throw new TypeError('the application exists from beforeAll on');
-      return app[name as keyof TestApp];
-    },
-  });
-}
+export const testApp = (environment: Record<string, string> = {}, overrides: Overrides = {}): TestApp =>
+  staged(() => startApp(environment, overrides));

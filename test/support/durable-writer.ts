@@ -20,7 +20,10 @@ interface Message {
   event: { customMetadata: { message: unknown } };
 }
 
-export async function startWriter(app: TestApp, sql: Pool): Promise<{ url: string; close(): Promise<void> }> {
+export async function startWriter(
+  app: TestApp,
+  sql: Pick<Pool, 'query'>,
+): Promise<{ url: string; close(): Promise<void> }> {
   const streams = new Map<string, Written>();
   const doorOf = (name: string) =>
     `${app.url}/durable-streams/harness_agent/sessions/${name}/invocations/${INVOCATION}`;

@@ -1,3 +1,4 @@
+import { vi } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import type { Model, ModelAnswer, ModelDelta } from '../../src/agent/definition/model.ts';
 
@@ -13,6 +14,12 @@ export interface SpokenCall {
 export class SpokenModel implements Model {
   readonly provider = 'scripted';
   readonly calls: SpokenCall[] = [];
+
+  /** The n-th call (from 1), once it has come. */
+  async called(n: number): Promise<SpokenCall> {
+    await vi.waitUntil(() => this.calls.length === n, 60_000);
+    return this.calls[n - 1] as SpokenCall;
+  }
 
   async *generate(): AsyncGenerator<ModelDelta, ModelAnswer, void> {
     let next = Promise.withResolvers<{ part?: Part; last?: Part[]; taken?: () => void }>();

@@ -1,7 +1,7 @@
-import type { Client } from 'pg';
+import type { Pool } from 'pg';
 
 /** The tables in which a word stands, as text or as bytes. */
-export async function tablesWith(client: Client, word: string): Promise<string[]> {
+export async function tablesWith(client: Pick<Pool, 'query'>, word: string): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `select c.oid::regclass::text as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where n.nspname = 'public' and c.relkind = 'r' order by 1`,

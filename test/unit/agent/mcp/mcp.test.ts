@@ -324,7 +324,7 @@ test('a server that is killed in the middle of a call fails the call; the other 
   ]);
   const fine = await start([{ name: 'fine' }]);
   const both = [at('dying', dying), at('fine', fine)];
-  const timeouts = { callMs: 200 };
+  const timeouts = { callMs: 60_000 };
   const { tools, close } = await connectMcpServers(both, { ...settings, timeouts }, [], signal);
   const responses = call(tools, [
     ['hang', {}],
