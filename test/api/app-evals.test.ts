@@ -2,18 +2,11 @@ import { createHash } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-<<<<<<< HEAD
-import { afterAll, beforeAll, expect, inject, test } from 'vitest';
-import { appEvalOperations, evalOperations } from '../../src/features/evals/feature.ts';
-import { client, startApp, type TestApp } from '../support/app.ts';
-import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
-=======
 import { expect, inject, test } from 'vitest';
-import { appEvalOperations, evalOperations } from '../../src/features/evals/routes.ts';
+import { appEvalOperations, evalOperations } from '../../src/features/evals/feature.ts';
 import { client, startApp } from '../support/app.ts';
 import { startTokenIssuer } from '../support/token-issuer.ts';
 import { staged } from '../support/staged.ts';
->>>>>>> ad0d897e (Tests wait a minute at least for what has to come, and what a file stages for its tests is one word: two replicas of a door, connections, servers)
 
 /** Evaluation where people log in: below `/apps`, without the development UI, each with their own. */
 

@@ -22,7 +22,7 @@ import {
 } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
-import { measureLoad, paced } from './support/pace.ts';
+import { boundNow, paced } from './support/pace.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
@@ -63,7 +63,7 @@ async function load(at: ServerProcess, clients: number, isOver: () => boolean) {
 
 describe('a PostgreSQL that comes and goes', () => {
   const RESTARTS = either(3, 100);
-  /** The promise is 2 s; times the load of the machine. */
+  /** On an idle machine, where the promise is 2 s. */
   const HEALS_WITHIN_MS = 5_000;
   let cluster: PostgresCluster;
   let model: ModelServer;
@@ -84,24 +84,26 @@ describe('a PostgreSQL that comes and goes', () => {
     let isOver = false;
     const work = load(server, 6, () => isOver);
     const healsMs: number[] = [];
+    const late: string[] = [];
     for (let restart = 0; restart < RESTARTS; restart++) {
       await sleep(400);
       await cluster.stopImmediately();
       await sleep(restart % 2 === 0 ? 50 : LEASE_MS);
       await cluster.start();
       const id = randomUUID();
-      healsMs.push(
-        await eventually('an append works again', 120_000, async () => {
-          const { status } = await server.post(listPath('heals'), { sessionId: id });
-          return status === 200;
-        }),
-      );
+      const ms = await eventually('an append works again', 120_000, async () => {
+        const { status } = await server.post(listPath('heals'), { sessionId: id });
+        return status === 200;
+      });
+      healsMs.push(ms);
+      const boundMs = await boundNow(HEALS_WITHIN_MS);
+      if (ms >= boundMs) late.push(`healed after ${ms} ms, not ${boundMs}`);
     }
     isOver = true;
     const { acked, wrong, asked } = await work;
     const sql = openSql(cluster.url);
     await whenAtRest(sql, REST_WITHIN_MS);
-    const violations = [...wrong, ...(await findViolations(sql, { acked, api: server }))];
+    const violations = [...wrong, ...late, ...(await findViolations(sql, { acked, api: server }))];
     await sql.end();
     const slowestMs = Math.max(...healsMs);
     report(
@@ -111,7 +113,6 @@ describe('a PostgreSQL that comes and goes', () => {
     );
     expect(violations.slice(0, 10)).toEqual([]);
     expect(server.log()).not.toMatch(/uncaught/i);
-    expect(slowestMs).toBeLessThan(HEALS_WITHIN_MS * (await measureLoad()));
     expect(acked.length).toBeGreaterThan(0);
   });
 
@@ -302,7 +303,7 @@ describe('a full disk', async () => {
         );
         expect(violations).toEqual([]);
         expect([refused, read.status]).toEqual([20, 200]);
-        expect(healsMs).toBeLessThan(5_000 * (await measureLoad()));
+        expect(healsMs).toBeLessThan(await boundNow(5_000));
       } finally {
         await server?.kill();
         await cluster?.close();

@@ -15,7 +15,7 @@ async function measureStart(): Promise<number> {
 }
 
 /** Measures how many times slower than an idle machine this one starts a process now, at least 1. */
-export async function measureLoad(): Promise<number> {
+async function measureLoad(): Promise<number> {
   let slowest = IDLE_START_MS;
   for (let start = 0; start < STARTS; start++) slowest = Math.max(slowest, await measureStart());
   return slowest / IDLE_START_MS;
@@ -28,3 +28,10 @@ const loadAtStart = Math.min(MOST_TIMES, await measureLoad());
  * file was begun: one that is shorter than this machine can renew ends invocations of the living.
  */
 export const paced = (idleMs: number): number => Math.round(idleMs * loadAtStart);
+
+/**
+ * Returns the milliseconds in which what takes `idleMs` on an idle machine has to be over at the load of now; never
+ * fewer than {@link paced}, because what waits for a lease takes as long as that lease.
+ */
+export const boundNow = async (idleMs: number): Promise<number> =>
+  Math.round(idleMs * Math.max(loadAtStart, await measureLoad()));
