@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { z } from 'zod';
-import { listSettings } from '../src/config/settings.ts';
+import { listSettings } from '../src/config/config.ts';
 import { features } from '../src/process/features.ts';
 
 const INTRODUCTION = `# Configuration

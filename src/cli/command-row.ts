@@ -178,7 +178,7 @@ function toOption(name: string, schema: Schema): NonNullable<CommandRow['options
 /** Reads an option as its schema has it. @throws {CommandError} with exit code 2 for another value */
 function parse(name: string, schema: Schema, value: unknown): unknown {
   if (isPairs(schema)) return toPairs(value as string[]);
-  if (typeOf(schema) === 'object') return parseExactJson(String(value));
+  if (typeOf(schema) === 'object') return toJson(toFlag(name), String(value));
   return typeOf(schema) === 'integer' ? toWhole(toFlag(name), String(value), schema) : value;
 }
 
@@ -191,6 +191,14 @@ export function toPairs(texts: readonly string[]): Record<string, string> {
       return [text.slice(0, end), text.slice(end + 1)];
     }),
   );
+}
+
+function toJson(flag: string, text: string): unknown {
+  try {
+    return parseExactJson(text);
+  } catch {
+    throw new CommandError(`${flag} is no JSON.`, 2);
+  }
 }
 
 /** The greatest integer of 32 bits is the document's for "any". */
@@ -212,7 +220,7 @@ interface Filled {
 
 async function runOperation(row: OperationRow, given: Given, filled: Filled[]): Promise<number> {
   const operation = findOperation((given.all && row.all) || row.operation) as Operation;
-  const limit = row.columns && given.limit ? toWhole('--limit', given.limit, { minimum: 1 }) : undefined;
+  const limit = row.columns && given.limit !== undefined ? toWhole('--limit', given.limit, { minimum: 1 }) : undefined;
   const values = {
     ...Object.fromEntries(
       filled.flatMap(({ name, field, schema }) =>
@@ -221,23 +229,22 @@ async function runOperation(row: OperationRow, given: Given, filled: Filled[]): 
     ),
     ...(await row.values?.(given as never)),
   };
-  const work = withApi(given, (api) => answer(api, row, operation, given, values, limit), {
+  const request = toRequest(operation, given, values, limit);
+  const work = withApi(given, (api) => printAnswer(api, row, request, given, limit), {
     running: row.needsRunning ?? false,
   });
   return row.exitCode ? work.catch(cannotRun) : work;
 }
 
-async function answer(
+async function printAnswer(
   api: Api,
   row: OperationRow,
-  operation: Operation,
+  { method, path, body }: ReturnType<typeof toRequest>,
   given: Given,
-  values: Record<string, unknown>,
   limit: number | undefined,
 ): Promise<number> {
-  const { path, body } = toRequest(operation, given, values, limit);
   if (row.isRaw) {
-    const response = await api.open(operation.method, path, body);
+    const response = await api.open(method, path, body);
     for await (const chunk of response.body ?? [])
       if (!process.stdout.write(chunk)) await once(process.stdout, 'drain');
     return 0;
@@ -251,7 +258,7 @@ async function answer(
     printList(items, { json, head: Object.keys(row.columns), toRow, empty: row.empty?.(given) ?? '' });
     return 0;
   }
-  const result = (await api.send(operation.method, path, body)) as never;
+  const result = (await api.send(method, path, body)) as never;
   if (given.json) print(JSON.stringify(result));
   else if (row.lines) console.log((await row.lines(result)).join('\n'));
   else print(row.text?.(result, given as never) ?? '');
@@ -274,7 +281,7 @@ function toRequest(operation: Operation, given: Given, values: Record<string, un
     ([name]) => !fields.get(name)?.isQuery && !operation.path.includes(`{${name}}`),
   );
   const body = operation.requestBody && Object.fromEntries(members);
-  return { path: query.size > 0 ? `${path}?${query.toString()}` : path, body };
+  return { method: operation.method, path: query.size > 0 ? `${path}?${query.toString()}` : path, body };
 }
 
 const toCells = ({ columns = {} }: OperationRow, item: unknown): string[] =>

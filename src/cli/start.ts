@@ -1,7 +1,7 @@
 import { flushCompileCache } from 'node:module';
 import { type Config, readConfig } from '../process/config.ts';
 import { processEnvironment } from '../config/environment.ts';
-import { isShorterThanStatements, SHORT_LEASE } from '../config/invocations.ts';
+import { isShorterThanStatements, SHORT_LEASE } from '../invocations/settings.ts';
 import { openApiDocument } from '../platform/http/openapi/document.ts';
 import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 import { createLog, type Log } from '../platform/log.ts';

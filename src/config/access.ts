@@ -1,7 +1,7 @@
 import ipaddr from 'ipaddr.js';
 import { ConfigError } from '../core/errors.ts';
-import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
-import type { BaseSettings } from './settings.ts';
+import type { SERVER } from './server.ts';
+import { choice, flag, list, type SettingValues, text, textOr, url } from './setting-schemas.ts';
 
 export const ACCESS = {
   AUTH_MODE: choice(
@@ -34,6 +34,10 @@ export const ACCESS = {
   ),
 };
 
+type AccessSettings = SettingValues<typeof ACCESS>;
+type Listening = Pick<AccessSettings, 'ALLOW_ANONYMOUS'> &
+  Pick<SettingValues<typeof SERVER>, 'HOST' | 'DEV_UI'> & { auth: AuthSettings };
+
 export type AuthSettings =
   | { mode: 'local' }
   | { mode: 'key'; keys: string[]; file?: string }
@@ -58,7 +62,7 @@ const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
 /** @throws {ConfigError} if a setting of AUTH_MODE is missing or unsafe, or if there are settings of two modes */
-export function toAuth(env: BaseSettings): AuthSettings {
+export function toAuth(env: AccessSettings & { MODEL_API_KEY?: string | undefined }): AuthSettings {
   const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
   const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
   const foreign = [
@@ -76,14 +80,18 @@ export function toAuth(env: BaseSettings): AuthSettings {
   return toJwt(env);
 }
 
-function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API_KEY }: BaseSettings): AuthSettings {
+function toKeys({
+  RUNTIME_API_KEYS: keys,
+  RUNTIME_API_KEYS_FILE: file,
+  MODEL_API_KEY,
+}: Parameters<typeof toAuth>[0]): AuthSettings {
   checkKeys(keys, MODEL_API_KEY);
   if (file !== undefined) return { mode: 'key', keys, file };
   if (keys.length > 0) return { mode: 'key', keys };
   throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
 }
 
-function toJwt(env: BaseSettings): AuthSettings {
+function toJwt(env: AccessSettings): AuthSettings {
   if (!env.JWT_ISSUER) throw new ConfigError('JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.');
   if (!env.JWT_AUDIENCE)
     throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
@@ -128,7 +136,7 @@ function findFault(key: string, modelKey: string | undefined): string | undefine
 }
 
 /** Refuses to listen beyond loopback without a login, unless ALLOW_ANONYMOUS permits it. @throws {ConfigError} */
-export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: BaseSettings & { auth: AuthSettings }): void {
+export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Listening): void {
   if (isLoopbackHost(HOST)) return;
   if (DEV_UI && isPublicAddress(HOST)) {
     throw new ConfigError(
@@ -152,12 +160,7 @@ export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: BaseSett
 }
 
 /** Returns a warning if a service without credentials listens beyond loopback. */
-export const describeAnonymous = ({
-  auth,
-  HOST,
-  ALLOW_ANONYMOUS,
-  DEV_UI,
-}: Pick<BaseSettings, 'HOST' | 'ALLOW_ANONYMOUS' | 'DEV_UI'> & { auth: AuthSettings }): string | undefined =>
+export const describeAnonymous = ({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Listening): string | undefined =>
   ALLOW_ANONYMOUS && !isLoopbackHost(HOST) && (auth.mode === 'local' || DEV_UI)
     ? `everybody who reaches ${HOST} may use the runtime as any user, without a credential: ALLOW_ANONYMOUS is true; set ` +
       'RUNTIME_API_KEYS or JWT_ISSUER where others reach it'

@@ -1,6 +1,11 @@
-import { type Config as BaseConfig, readConfig as readBaseConfig } from '../config/config.ts';
 import type { SettingValues } from '../config/setting-schemas.ts';
-import { type Intersection, type Joined, listDoors } from '../config/settings.ts';
+import {
+  type Config as BaseConfig,
+  type Intersection,
+  type Joined,
+  listDoors,
+  readConfig as readBaseConfig,
+} from '../config/config.ts';
 import { features } from './features.ts';
 
 type SettingsOf<Each> = Each extends { settings: infer Groups } ? SettingValues<Joined<Groups>> : never;

@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { examine } from '../../src/cli/doctor/doctor.ts';
-import { SHORT_LEASE } from '../../src/config/invocations.ts';
+import { SHORT_LEASE } from '../../src/invocations/settings.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { startOn } from '../support/app.ts';
 import { createEmptyDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';

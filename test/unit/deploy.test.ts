@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { listSettings } from '../../src/config/settings.ts';
+import { listSettings } from '../../src/config/config.ts';
 import { features } from '../../src/process/features.ts';
 import { listMetrics, toPrometheusLabel, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 

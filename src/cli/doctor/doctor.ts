@@ -6,7 +6,7 @@ import { checkAgents, checkModel } from './check-agents.ts';
 import { checkCollector } from './check-collector.ts';
 import { checkDatabase } from './check-database.ts';
 import { checkContainer, checkDisk, checkPorts } from './check-machine.ts';
-import { isShorterThanStatements, SHORT_LEASE } from '../../config/invocations.ts';
+import { isShorterThanStatements, SHORT_LEASE } from '../../invocations/settings.ts';
 import { failing, fault, type FaultRule, type Finding, toFindings, toReason, warning } from './finding.ts';
 
 const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'], warning: ['yellow', '!'] } as const;

@@ -17,6 +17,7 @@ import {
 import { deleteArtifact, deleteObjects, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
+import { ARTIFACT_SETTINGS } from './s3-content.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { identifierSchema } from '../../core/session.ts';
@@ -219,6 +220,7 @@ function sendBytes({ name, response }: ContentRequest, bytes: Buffer, type: stri
 
 export const artifactFeature = {
   name: 'artifacts',
+  settings: { Artifacts: ARTIFACT_SETTINGS },
   operations,
   schemas: { ArtifactVersion: artifactVersionSchema, SaveArtifactRequest: saveArtifactSchema },
   parameters: { ArtifactName: artifactPath.shape.artifactName },

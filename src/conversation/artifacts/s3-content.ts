@@ -1,6 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { GetObjectCommand, S3Client, S3ServiceException } from '@aws-sdk/client-s3';
+import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
+import { choice, documented, type SettingValues, textOr, url } from '../../config/setting-schemas.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
 import { checkContentSize, type ContentStore, rowContent } from './content-store.ts';
 
@@ -131,8 +133,31 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   }
 }
 
+export const ARTIFACT_SETTINGS = {
+  ARTIFACT_STORE: documented(
+    z
+      .string()
+      .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
+      .optional(),
+    "Bucket for the bytes of artifacts, Amazon S3 or compatible. AWS's SDK finds its credentials: " +
+      '`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` in the environment, else those of the machine. ' +
+      'The npm package needs `npm install @aws-sdk/client-s3` for it.',
+    '`s3://bucket/prefix`',
+    'in the database',
+  ),
+  ARTIFACT_STORE_PATH_STYLE: choice(
+    ['true', 'false'],
+    "Whether the bucket's name stands in the path instead of the host name.",
+    '`true` if `AWS_ENDPOINT_URL` is set',
+  ),
+  AWS_REGION: textOr('us-east-1', 'Region of the bucket.'),
+  AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
+};
+
+type ArtifactSettings = SettingValues<typeof ARTIFACT_SETTINGS> & Pick<Config, 'MAX_BODY_BYTES'>;
+
 /** Opens the configured artifact store. @throws {ConfigError} if it cannot be used */
-export async function openContentStore(config: Config): Promise<ContentStore> {
+export async function openContentStore(config: ArtifactSettings): Promise<ContentStore> {
   const { MAX_BODY_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);
   const [bucket = '', ...prefix] = ARTIFACT_STORE.slice('s3://'.length).split('/').filter(Boolean);

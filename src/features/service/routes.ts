@@ -1,8 +1,8 @@
+import { sql } from 'drizzle-orm';
 import { z } from 'zod';
 import { UnavailableError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { checkDatabase } from './service-store.ts';
 import { type OperatorContext, operatorOperations } from './operator-routes.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
@@ -46,7 +46,8 @@ const ready = operation({
   errors: { 503: 'Not now.' },
   handler: async ({ database, isAccepting }: ServiceContext) => {
     if (!isAccepting()) throw new UnavailableError('The service is stopping.');
-    await checkDatabase(database.reads);
+    // Fails if the database is not available, or was never migrated.
+    await database.reads.execute(sql`select from agent_runtime_migrations limit 1`);
     return { kind: 'value', value: { status: 'ready' } };
   },
 });

@@ -1,11 +1,12 @@
 import type { Feature } from '../../platform/feature/feature.ts';
 import { continueErasures } from './erase-user.ts';
-import { applyRetention, type RetentionContext, toRetention } from './retention.ts';
+import { applyRetention, RETENTION_SETTINGS, type RetentionContext, toRetention } from './retention.ts';
 import { type UserContext, userOperations } from './routes.ts';
 
 /** Export, import and erasure of all that features store of a user, and retention. */
 export const userFeature = {
   name: 'users',
+  settings: { Retention: RETENTION_SETTINGS },
   operations: userOperations,
   sweeps: [
     { group: 'erasures', name: 'going on with erasures', run: continueErasures },

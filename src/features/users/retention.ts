@@ -1,6 +1,6 @@
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/retention-store.ts';
-import type { Config } from '../../config/config.ts';
+import { type SettingValues, whole } from '../../config/setting-schemas.ts';
 import type { Log } from '../../platform/log.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -19,10 +19,17 @@ export interface Retention {
   artifactVersions: number;
 }
 
-export type RetentionSettings = Pick<
-  Config,
-  'SESSION_RETENTION_DAYS' | 'SESSION_RETENTION_COUNT' | 'ARTIFACT_RETENTION_COUNT'
->;
+export const RETENTION_SETTINGS = {
+  SESSION_RETENTION_DAYS: whole(
+    0,
+    [0, 36_500],
+    'Days after its last change after which a session is deleted; 0: never.',
+  ),
+  SESSION_RETENTION_COUNT: whole(0, [0, 1_000_000], 'Newest sessions of a user that an application keeps; 0: all.'),
+  ARTIFACT_RETENTION_COUNT: whole(0, [0, 1_000_000], 'Newest versions of an artifact that are kept; 0: all.'),
+};
+
+export type RetentionSettings = SettingValues<typeof RETENTION_SETTINGS>;
 
 export const toRetention = (config: RetentionSettings): Retention => ({
   sessions: { days: config.SESSION_RETENTION_DAYS, count: config.SESSION_RETENTION_COUNT },

@@ -9,6 +9,7 @@ import { invocationSchema } from '../invocation.ts';
 import { forgetInvocationKeys } from '../invocation-store.ts';
 import { deleteOldPrompts } from '../tape.ts';
 import { toolCallSchema, toolCallOperations } from './tool-calls.ts';
+import { INVOCATION_SETTINGS } from '../settings.ts';
 import { invocationHeaders } from '../wire-request.ts';
 import { harnessInvoke } from './harness-invoke.ts';
 import { type BackgroundContext, invocationOperations } from './invocations.ts';
@@ -23,6 +24,7 @@ const end = (column: string, value: string) =>
 
 export const invocationFeature = {
   name: 'invocations',
+  settings: { 'Invocations and limits': INVOCATION_SETTINGS },
   operations: [
     ...usageOperations,
     ...invocationOperations,

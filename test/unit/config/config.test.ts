@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { configurationPage } from '../../../docs/configuration.ts';
 import { readConfig } from '../../../src/process/config.ts';
 import { ConfigError } from '../../../src/core/errors.ts';
-import { listSettings } from '../../../src/config/settings.ts';
+import { listSettings } from '../../../src/config/config.ts';
 import { features } from '../../../src/process/features.ts';
 
 const KEY = '0123456789abcdef';

@@ -1,4 +1,4 @@
-import { choiceOr, documented, integer, rangeText, whole } from './setting-schemas.ts';
+import { choiceOr, documented, integer, rangeText, whole } from '../config/setting-schemas.ts';
 
 const MAX_LLM_CALLS_RANGE: [number, number] = [1, 1_000_000];
 
@@ -9,7 +9,7 @@ export const SHORT_LEASE =
 export const isShorterThanStatements = (times: { SESSION_LEASE_MS: number; DATABASE_STATEMENT_TIMEOUT_MS: number }) =>
   times.SESSION_LEASE_MS < times.DATABASE_STATEMENT_TIMEOUT_MS;
 
-export const INVOCATIONS = {
+export const INVOCATION_SETTINGS = {
   DOUBLE_TEXTING: choiceOr(
     'enqueue',
     ['enqueue', 'reject', 'interrupt'],
