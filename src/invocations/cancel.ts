@@ -1,4 +1,5 @@
 import { freeTopic, QUEUE_TOPIC, sessionTopic, stopTopic } from '../core/names.ts';
+import { isActive } from './invocation.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
@@ -64,7 +65,7 @@ async function waitForEnd(feeds: SessionFeeds, key: SessionKey, id: string, sign
     while (!signal.aborted) {
       wakeup.reset();
       const invocation = await feeds.readInvocation(key, id);
-      if (invocation?.status !== 'running' && invocation?.status !== 'queued') return;
+      if (!invocation || !isActive(invocation)) return;
       await wakeup.wait();
     }
   } finally {

@@ -10,6 +10,9 @@ const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interru
 /** `queued`: waits for its session. `paused`: waits for a person. `paused` and all later statuses are ends. */
 export type InvocationStatus = (typeof STATUSES)[number];
 
+export const isActive = ({ status }: { status: InvocationStatus }): boolean =>
+  status === 'queued' || status === 'running';
+
 /** What a request does if its session is busy: wait in the queue, fail, or stop the running invocation and wait. */
 export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
 /** The HTTP header and the setting call this policy "double texting", which is LangGraph's term. */

@@ -255,15 +255,15 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) {
     const stored = await appendOnce(context.database.db, lease, userEvent);
-    notifyListener(running.request.onPrompt, stored, [userEvent]);
+    notifyListener(running.request.onPrompt, stored.events, [userEvent]);
   }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
-  const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
-  if (stored[0]?.limited !== undefined) lease.hasBudgets = stored[0].limited;
-  abortIfOverLimit(running, stored[0]?.over);
-  notifyListener(listener, stored, [event], running.deltas?.last);
+  const stored = await (running.deltas?.replace(event.id, append) ?? append(false));
+  if (stored.limited !== undefined) lease.hasBudgets = stored.limited;
+  abortIfOverLimit(running, stored.over);
+  notifyListener(listener, stored.events, [event], running.deltas?.last);
   context.notifications.publish(sessionTopic(lease.key));
 }
 

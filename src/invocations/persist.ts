@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ModelUse, OverBudget } from '../conversation/budgets/budget.ts';
+import type { ModelUse } from '../conversation/budgets/budget.ts';
 import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
 import { findEventsById } from '../conversation/sessions/event-store.ts';
 import {
+  type Appended,
   appendEvents,
   type AppendOptions,
   type InvocationCounts,
@@ -43,7 +44,7 @@ export function appendOnce(
   event: NewEvent,
   usage?: Usage,
   more: Pick<AppendOptions, 'hasDeltas' | 'calls'> = {},
-): Promise<(StoredEvent & { over?: OverBudget | undefined; limited?: boolean })[]> {
+): Promise<Omit<Appended, 'version'>> {
   let repeated = false;
   const { token: leaseToken, invocationId } = lease;
   const counts = usage && { invocationId, ...usage.takeCounts() };
@@ -52,7 +53,8 @@ export function appendOnce(
     try {
       return await appendEvents(db, lease.key, [event], { leaseToken, models, counts, ...more });
     } catch (error) {
-      if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
+      if (error instanceof ConflictError && repeated)
+        return { events: await findEventsById(db, lease.key, [event.id]) };
       repeated = true;
       throw error;
     }

@@ -14,6 +14,7 @@ import { endDeadWaiters, takeOver, type TakeOverContext } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext } from './context.ts';
 import type { InvocationEnd } from './request.ts';
+import { isActive } from './invocation.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
 /** Maximum milliseconds between polls of an invocation: the database's notifications may be lost. */
@@ -45,8 +46,6 @@ export async function findRepeated(
 export const mayBeginLater = (error: unknown): boolean =>
   isPassingFailure(error) ||
   [BusyError, UnavailableError, LeaseLostError, RepeatedInvocationError].some((kind) => error instanceof kind);
-
-export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 
 /** Error of a retry if the first request with its key is being abandoned at this moment. */
 export const abandonedError = () =>

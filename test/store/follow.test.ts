@@ -161,7 +161,7 @@ async function followLocally(onRestart?: FollowOptions['onRestart']) {
   const options = { until, ...(onRestart && { onRestart }) };
   const append = async (text: string) => {
     const event = textEvent(text, { invocationId: 'e' });
-    const stored = await appendEvents(store.pool.db, key, [event]);
+    const { events: stored } = await appendEvents(store.pool.db, key, [event]);
     return { event, stored };
   };
   return {
@@ -234,7 +234,8 @@ test('text that a follower has, whose event is not kept any more when it reads o
   run.addDelta({ text: 'piece', event, sequence: 1, delta: 1 });
   const steps = followText();
   expect((await steps.next()).value).toMatchObject({ kind: 'delta', position: { sequence: 1, delta: 1 } });
-  notifyListener(run.addFrame, await appendEvents(store.pool.db, key, [event]), [event]);
+  const { events } = await appendEvents(store.pool.db, key, [event]);
+  notifyListener(run.addFrame, events, [event]);
   for (let count = 0; count < 11; count++) await say('x'.repeat(100_000));
   end();
   const kinds: [string, number][] = [];
@@ -317,7 +318,7 @@ async function followStream(isHere: boolean) {
   await expect.poll(() => kinds).toEqual(['delta 1']);
   const append = async (event: NewEvent, leaseToken?: string) => {
     const options = leaseToken === undefined ? {} : { leaseToken, hasDeltas: true };
-    return appendEvents(store.pool.db, key, [event], options);
+    return (await appendEvents(store.pool.db, key, [event], options)).events;
   };
   const end = async () => {
     over.isOver = true;

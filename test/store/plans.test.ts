@@ -157,9 +157,9 @@ test('a budget of another user, or of a rule of scores, has nothing of a user re
   const claim = async () => {
     const lease = newLease(key);
     await claimSession(db, lease, [textEvent('prompt')], true);
-    const [appended] = await appendEvents(db, key, [textEvent('call')], { leaseToken: lease.token });
+    const { limited = false } = await appendEvents(db, key, [textEvent('call')], { leaseToken: lease.token });
     await finishInvocation(db, lease, [textEvent('answer')], { status: 'succeeded' });
-    return [lease.hasBudgets, appended?.limited ?? false];
+    return [lease.hasBudgets, limited];
   };
   const insert = (userId: string) =>
     db.execute(sql`insert into budgets (app_name, user_id, applies_to, period, max_cost)

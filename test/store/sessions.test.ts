@@ -47,10 +47,10 @@ describe('append', () => {
   test('50 concurrent appends get the sequences 1 to 50, and time never goes back', async () => {
     const key = newKey();
     await insertSession(store.pool.db, key, {}, []);
-    const stored = await Promise.all(
+    const appended = await Promise.all(
       Array.from({ length: 50 }, (_, n) => appendEvents(store.pool.db, key, [textEvent(`event ${n}`)])),
     );
-    const sequences = stored.flat().map(({ sequence }) => sequence);
+    const sequences = appended.flatMap(({ events }) => events.map(({ sequence }) => sequence));
     expect(sequences.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, n) => n + 1));
     const session = await read(key);
     const times = session.events.map(({ timestamp }) => timestamp);

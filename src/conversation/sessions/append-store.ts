@@ -17,11 +17,16 @@ export interface StoredEvent {
   text: string;
 }
 
-/**
- * A stored event with the session's new version and the budget that the event exhausted, if any. If the event charged
- * model use, `limited` tells whether the application has budgets.
- */
-export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined; limited?: boolean };
+/** What an append has stored. */
+export interface Appended {
+  events: StoredEvent[];
+  /** The session's new version. */
+  version: string;
+  /** The budget that the events exhausted. */
+  over?: OverBudget | undefined;
+  /** Whether the application has budgets; absent unless the events charged model use. */
+  limited?: boolean;
+}
 
 /** Preconditions of an append, and the usage that the same statement counts. */
 export interface AppendOptions {
@@ -98,9 +103,9 @@ export async function appendEvents(
   key: SessionKey,
   events: NewEvent[],
   { leaseToken, versions, models, counts, hasDeltas = false, calls }: AppendOptions = {},
-): Promise<AppendedEvent[]> {
-  type Appended = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
-  const call = callFunction<Appended>(db, 'append_events', {
+): Promise<Appended> {
+  type Row = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
+  const call = callFunction<Row>(db, 'append_events', {
     ...toEventParameters(db, key, events),
     // False for events in requests, because only tool calls that an agent of this runtime made can be confirmed.
     p_from_runtime: leaseToken !== undefined,
@@ -115,12 +120,7 @@ export async function appendEvents(
   }).catch(throwRefusal);
   const { version, over, limited, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)
-    return toStoredEvents(stored).map((each) => ({
-      ...each,
-      version,
-      over: over ?? undefined,
-      ...(limited === null ? {} : { limited }),
-    }));
+    return { events: toStoredEvents(stored), version, over: over ?? undefined, ...(limited !== null && { limited }) };
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
   throw versions ? await toChangeError(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }

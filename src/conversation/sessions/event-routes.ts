@@ -34,10 +34,10 @@ const appendEventOperation = session.action('events')({
     if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
     checkEventSize(event, limits.eventBytes);
     const versions = toVersions(headers['if-match']);
-    const [stored] = await appendEvents(database.db, key, [event], { versions });
-    if (stored) response.setHeader('etag', `"${stored.version}"`);
+    const { events, version } = await appendEvents(database.db, key, [event], { versions });
+    response.setHeader('etag', `"${version}"`);
     notifications.publish(sessionTopic(key));
-    return { kind: 'json', text: stored?.text ?? 'null' };
+    return { kind: 'json', text: events[0]?.text ?? 'null' };
   },
 });
 

@@ -127,6 +127,18 @@ export function answerAll(
 export const isProvisional = ({ actions }: Event, callId: string | null | undefined): boolean =>
   Object.hasOwn(actions?.requestedToolConfirmations ?? {}, callId ?? '');
 
+/** Type of a part with text, in AG-UI and in the APIs of OpenAI. */
+export const TEXT = /^(?:(?:in|out)put_)?text$/;
+
+/** A tool's answer as text: its texts joined if all parts are text, otherwise JSON. */
+export function toAnswerText(content: string | readonly { type: string; text?: unknown }[] | null | undefined): string {
+  if (typeof content === 'string') return content;
+  const texts = content?.map(({ type, text }) => (TEXT.test(type) ? text : undefined));
+  return texts?.length && texts.every((text) => typeof text === 'string')
+    ? texts.join('\n')
+    : JSON.stringify(content ?? null);
+}
+
 /** A function response must be an object, so any other value is wrapped as `{ result }`. */
 export const toResponse = (value: unknown): JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactInteger(value)

@@ -7,7 +7,7 @@ import {
 } from '../../conversation/sessions/event-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { followSession } from '../../invocations/follow.ts';
-import type { Invocation } from '../../invocations/invocation.ts';
+import { type Invocation, isActive } from '../../invocations/invocation.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { SessionFeeds } from '../../invocations/session-feed.ts';
 import type { InvocationRef } from './handle.ts';
@@ -82,18 +82,17 @@ export async function* readTurn(
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const { reads } = context.database;
-  const activeStatuses = new Set<string>(['queued', 'running', ...(throughPauses ? ['paused'] : [])]);
-  const isActive = ({ status }: Invocation) => activeStatuses.has(status);
+  const goesOn = (invocation: Invocation) => isActive(invocation) || (throughPauses && invocation.status === 'paused');
   let last: Invocation | undefined;
   const isOver = async (ended?: Invocation) => {
     last = ended ?? (await context.feeds.readInvocation(key, invocationId));
-    return !last || !isActive(last);
+    return !last || !goesOn(last);
   };
   const local = isSoFar ? undefined : run;
   // The status is read before the events, because all events of an invocation are stored before its end.
   if (!local && ((await isOver()) || isSoFar)) {
     yield* readStored(reads, { key, invocationId, after: after ?? 0, withText }, signal);
-    if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+    if (last && !goesOn(last) && !signal.aborted) yield { kind: 'end', invocation: last };
     return;
   }
   let sequence = after ?? (local ? 0 : await findPlaceBefore(reads, key, invocationId));
@@ -126,7 +125,7 @@ export async function* readTurn(
       }
     }
   }
-  if (last && !isActive(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+  if (last && !goesOn(last) && !signal.aborted) yield { kind: 'end', invocation: last };
 }
 
 /**

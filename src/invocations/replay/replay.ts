@@ -7,7 +7,7 @@ import { getAnswerText } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { findInvocationText } from '../invocation-store.ts';
-import type { InvocationStatus } from '../invocation.ts';
+import { type InvocationStatus, isActive } from '../invocation.ts';
 import { findAgent } from '../session-claim.ts';
 import { invocationNotFound } from '../wire-request.ts';
 import { listTapes } from '../tape.ts';
@@ -62,7 +62,7 @@ async function replayRuns(
   // Only a row proves that this runtime produced the events: clients may append events with any invocation id.
   if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
   const { status } = JSON.parse(text) as { status: InvocationStatus };
-  if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
+  if (isActive({ status })) throw new ConflictError('The invocation has not ended yet.');
   const runs = toRuns(history, invocationId, await listTapes(reads, key, invocationId));
   if (runs.length === 0)
     throw new InvalidError('The runtime stored no event of its agent: there is nothing to replay.');

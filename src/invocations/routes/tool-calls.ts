@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isActive } from '../invocation.ts';
 import { getConfirmedId, listConfirmationRequests } from '../../agent/loop/script.ts';
 import { toResponse } from '../../agent/loop/tool-answer.ts';
 import { type JsonObject, jsonObject } from '../../core/content.ts';
@@ -116,7 +117,7 @@ const settleToolCall = room.operation({
       if (!row) throw notFound();
       const { status, state } = row;
       if (state !== 'unknown') throw new ConflictError(`The call is ${state}.`);
-      if (status === 'running' || status === 'queued') throw new ConflictError('Its invocation has not ended.');
+      if (isActive({ status })) throw new ConflictError('Its invocation has not ended.');
       const questionId = status === 'paused' ? await findQuestion(tx, key, row) : undefined;
       const task = questionId === undefined ? undefined : await findTaskOfCall(tx, key, row.invocationId, questionId);
       if (task?.shown.kind === 'effect') {

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { isActive } from '../../../invocations/invocation.ts';
 import type { z } from 'zod';
 import { CALLS, CHAIN, CHAIN_STATE, TIME, TOKENS } from '../../../agent/a2a/wire.ts';
 import type { Config } from '../../../config/config.ts';
@@ -162,8 +163,7 @@ function toOwnPart({ principal }: A2aCall, task: Task, { messageId }: A2aMessage
   return { ...task, events: first < 0 ? [] : task.events.slice(first) };
 }
 
-const isActive = ({ invocation: { status } }: Task) => status === 'running' || status === 'queued';
-const isOver = (task: Task) => !isActive(task) && task.invocation.status !== 'paused';
+const isOver = ({ invocation }: Task) => !isActive(invocation) && invocation.status !== 'paused';
 
 /** Sends a message and waits for the end of its task, unless the client asks to return immediately. */
 export async function sendMessage(call: A2aCall, params: z.output<typeof sendParams>): Promise<{ task: JsonObject }> {
@@ -207,7 +207,7 @@ const follow = (
         if (step.kind === 'event') after = step.sequence;
         break;
       }
-    if (!isActive(task) && !fromAnswer) return;
+    if (!isActive(task.invocation) && !fromAnswer) return;
     const end = yield* toUpdates(readTurn(call.context, { key, invocationId, after, run }, signal), task);
     if (signal.aborted) return;
     // The status of a paused task contains its questions, which are in its events.
@@ -308,7 +308,7 @@ export async function createPush(
     if (others.length >= MAX_PUSHES)
       throw new A2aError('INVALID_PARAMS', `The task has ${MAX_PUSHES} configurations, the most. Delete one first.`);
     await replacePush(tx, hook);
-    if (status !== 'queued' && status !== 'running') await insertDelivery(tx, hook, 'task', { ...ids, status });
+    if (!isActive({ status })) await insertDelivery(tx, hook, 'task', { ...ids, status });
   });
   return toConfig(hook);
 }

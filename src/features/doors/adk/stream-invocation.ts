@@ -9,7 +9,8 @@ import type { EventFrame, InvocationRequest } from '../../../invocations/request
 import { followSession, formatPosition, type Position } from '../../../invocations/follow.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import type { KeyedInvocation } from '../../../invocations/invocation-store.ts';
-import { findRepeated, abandonedError, isActive } from '../../../invocations/retry.ts';
+import { isActive } from '../../../invocations/invocation.ts';
+import { findRepeated, abandonedError } from '../../../invocations/retry.ts';
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 

@@ -3,7 +3,7 @@ import type { Content, JsonObject, Part } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Log } from '../../../platform/log.ts';
 import type { RunInput } from './input.ts';
-import { answerAll, type ExternalCall, toResponse } from '../open-calls.ts';
+import { answerAll, type ExternalCall, toAnswerText, toResponse } from '../open-calls.ts';
 import { type Message, withMessageId } from './messages.ts';
 
 type UserMessage = Extract<RunInput['messages'][number], { role: 'user' }>;
@@ -49,7 +49,7 @@ export function toNewContent(
 
 function toAnswer({ kind }: ExternalCall, entry?: ResumeEntry, tool?: ToolMessage): JsonObject | undefined {
   if (kind === 'client' && tool) {
-    const text = toText(tool.content);
+    const text = toAnswerText(tool.content);
     return tool.error == null ? toResponse(text) : { error: tool.error, content: text };
   }
   if (!entry) return undefined;
@@ -59,13 +59,6 @@ function toAnswer({ kind }: ExternalCall, entry?: ResumeEntry, tool?: ToolMessag
     return { confirmed: approved === true || confirmed === true, ...(form !== undefined && { payload: form }) };
   }
   return entry.status === 'resolved' ? toResponse(payload) : { error: 'It was cancelled.' };
-}
-
-/** Returns a tool's answer as text: its texts joined if all parts are text, otherwise JSON. */
-function toText(content: ToolMessage['content']): string {
-  if (typeof content === 'string') return content;
-  const texts = content.flatMap((part) => (part.type === 'text' ? part.text : []));
-  return texts.length > 0 && texts.length === content.length ? texts.join('\n') : JSON.stringify(content);
 }
 
 function toParts({ id, content }: UserMessage): Part[] {

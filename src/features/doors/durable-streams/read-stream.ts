@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { isActive } from '../../../invocations/invocation.ts';
 import type { Response } from 'express';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
@@ -222,7 +223,7 @@ async function hasEnded(
 ): Promise<boolean | undefined> {
   if (invocationId === '') return false;
   const invocation = await feeds.readInvocation(key, invocationId);
-  return invocation && !['queued', 'running', 'paused'].includes(invocation.status);
+  return invocation && !isActive(invocation) && invocation.status !== 'paused';
 }
 
 /** Returns a cursor greater than the client's cursor, even if the client's cursor lies in the future. */

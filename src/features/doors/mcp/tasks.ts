@@ -9,7 +9,7 @@ import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { requestCancel } from '../../../invocations/cancel.ts';
-import type { Invocation } from '../../../invocations/invocation.ts';
+import { type Invocation, isActive } from '../../../invocations/invocation.ts';
 import { type Asked, begin, toReply } from '../door.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { answerCalls, listOpenCalls } from '../open-calls.ts';
@@ -45,7 +45,7 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
   const invocation = await context.feeds.readInvocation(key, invocationId);
   if (!invocation) return undefined;
   const turn = { key, invocationId, invocation };
-  if (STATUS[invocation.status] === 'working') return { ...turn, events: [] };
+  if (isActive(invocation)) return { ...turn, events: [] };
   // The user's messages are not read, because results do not contain them.
   const [task] = await readWholeTurns(context.database.db, key, [turn], { maxUserEvents: 0 }, 0);
   return task;

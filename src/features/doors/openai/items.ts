@@ -10,12 +10,10 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { requireScope } from '../../../platform/http/access/authorize.ts';
 import { eventDemands } from '../../../platform/http/operation/demands.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { isProvisional, toResponse } from '../open-calls.ts';
+import { isProvisional, TEXT, toAnswerText, toResponse } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 import { RequestError } from './errors.ts';
 import type { InputItem, Page } from './schemas.ts';
-
-const TEXT = /^(?:(?:in|out)put_)?text$/;
 
 /** Consecutive messages of the same speaker. */
 export interface Utterance {
@@ -99,17 +97,8 @@ function readItem(item: InputItem, place: string): Utterance {
   const isApproval = member === 'approval_request_id';
   if (isApproval && approve == null) throw new RequestError('An approval decides.', { param: `${place}.approve` });
   const decision = { confirmed: approve, ...(reason != null && { reason }) };
-  const response = isApproval ? decision : toResponse(toText(type === 'tool' ? content : output));
+  const response = isApproval ? decision : toResponse(toAnswerText(type === 'tool' ? content : output));
   return { by: 'user', parts: [{ functionResponse: { id, name: '', response } }] };
-}
-
-/** Returns a tool's answer as text: its texts joined if all parts are text, otherwise JSON. */
-function toText(content: InputItem['output']): string {
-  if (typeof content === 'string') return content;
-  const texts = content?.map((part) => (TEXT.test(part.type) ? part['text'] : undefined));
-  return texts?.length && texts.every((text) => typeof text === 'string')
-    ? texts.join('\n')
-    : JSON.stringify(content ?? null);
 }
 
 function readMessage({ role, content, tool_calls: calls }: InputItem, place: string): Utterance {

@@ -5,7 +5,7 @@ import { HandedOverError } from '../../../core/errors.ts';
 import { getParts, type JsonObject, type Part as ContentPart } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import type { Invocation } from '../../../invocations/invocation.ts';
+import { type Invocation, isActive } from '../../../invocations/invocation.ts';
 import { toTokens } from '../../../observability/tokens.ts';
 import { untilGone } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
@@ -118,8 +118,7 @@ export class ResponseState {
 /** Returns a response with its status but without its content. */
 export function toState(ref: InvocationRef, invocation: Invocation): Response {
   const state = new ResponseState(ref);
-  const isOver = !['queued', 'running'].includes(invocation.status);
-  if (isOver) state.end = invocation;
+  if (!isActive(invocation)) state.end = invocation;
   const response = state.toResponse();
   const status = invocation.status === 'running' ? 'in_progress' : response.status;
   return { ...response, status, created_at: Math.floor(invocation.createTime), usage: null } as unknown as Response;
