@@ -48,7 +48,7 @@ export const toErrorCode = (code: string): ErrorCode => (isErrorCode(code) ? cod
 
 const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERROR_CODES, code);
 
-/** Lists the error codes in Markdown, for the OpenAPI document. */
+/** Markdown, for the OpenAPI document. */
 export const errorCodeList = (): string =>
   Object.entries(ERROR_CODES)
     .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)

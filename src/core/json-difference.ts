@@ -23,10 +23,12 @@ export function* listJsonDifferences(
     return;
   }
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    const pointer = `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    yield* listJsonDifferences(getMember(before, name), getMember(after, name), pointer);
+    yield* listJsonDifferences(getMember(before, name), getMember(after, name), path + toPointer(name));
   }
 }
+
+/** The JSON pointer (RFC 6901) to a member. */
+export const toPointer = (name: string): string => `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
 
 const isContainer = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !isExactInteger(value);

@@ -113,7 +113,7 @@ type ScopedDelta = Partial<Record<'session' | 'user' | 'app', JsonObject>>;
 
 const isTemporary = (key: string) => key.startsWith('temp:');
 
-/** Returns an object without a prototype, so that a key such as `__proto__` is data. */
+/** Without a prototype, so that a key such as `__proto__` is data. */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
 /**

@@ -8,6 +8,9 @@ const formats = new Map<string, FindError>();
 /** All rules for texts that are implemented as code, by the `format` that the OpenAPI document publishes. */
 export const TEXT_FORMATS: ReadonlyMap<string, FindError> = formats;
 
+/** Counts code points, as pydantic and JSON Schema do; JavaScript's `length` counts UTF-16 units. */
+export const countCharacters = (text: string): number => Array.from(text).length;
+
 /**
  * A text with a rule that JSON Schema cannot express. The OpenAPI document publishes the rule's name as `format`; zod,
  * the document's validator and the error messages all call `findError`.

@@ -25,7 +25,7 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-/** Returns a schema's definition as one type with optional members; zod has a separate type for each kind of schema. */
+/** One type with optional members, because zod has a separate type for each kind of schema. */
 export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 

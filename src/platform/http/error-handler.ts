@@ -89,7 +89,6 @@ function sendFailure(response: Response, { status, detail, headers, limit }: Fai
   response.writeHead(status, { 'content-type': type, 'content-length': body.length }).end(body);
 }
 
-/** Sends an error response in another protocol's format. */
 function sendRefusal(response: Response, failure: Failure, { status, body, headers }: ReturnType<ToRefusal>): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries({ ...failure.headers, ...headers })) response.setHeader(name, value);

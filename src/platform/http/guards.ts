@@ -95,7 +95,7 @@ export function createGuards(options: GuardOptions): RequestHandler {
   };
 }
 
-/** Sets the response's request id. An id sent by the caller or a proxy is kept if it is a plain token. */
+/** An id that the caller or a proxy sent is kept if it is a plain token. */
 function setRequestId(request: Request, response: Response): string {
   const sent = request.headers['x-request-id'];
   const id = typeof sent === 'string' && /^[\w.-]{1,128}$/.test(sent) ? sent : randomUUID();

@@ -16,7 +16,7 @@ const MAX_NAME = 256;
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
 
-/** Returns a request's audit entry. @param resource present after the content was validated */
+/** @param resource present after the content was validated */
 export function toAuditEntry(
   request: Request,
   response: Response,
@@ -62,7 +62,6 @@ export function auditDenied(audit: Audit | undefined, error: unknown, request: R
   if (reason !== undefined) audit?.refused(toAuditEntry(request, response), reason);
 }
 
-/** Returns the audit's reason for a refusal; `undefined` for other errors. */
 function toReason(error: unknown): string | undefined {
   if (error instanceof UnauthenticatedError) return 'no credential, or a wrong one';
   if (error instanceof LimitError) return `limit ${error.limit}`;

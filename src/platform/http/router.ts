@@ -82,14 +82,13 @@ function bySegments(routes: (Route & { handler: RequestHandler | undefined })[])
   };
 }
 
-/** Counts the segments of a path; a trailing slash starts none. */
+/** A trailing slash starts no segment. */
 function countSegments(path: string): number {
   let count = 0;
   for (let at = path.indexOf('/'); at !== -1 && at < path.length - 1; at = path.indexOf('/', at + 1)) count += 1;
   return count;
 }
 
-/** Returns the middleware for an operation's requests, in order. It prepares once what is equal for all requests. */
 function createHandler(operation: Operation, steps: Steps): RequestHandler {
   const { owner, body, wire } = operation;
   // An operation without authentication that changes something is limited by address.
@@ -143,7 +142,7 @@ function noteOperation(
     response.once('close', metrics.raise('agent_runtime_streams', { operation: operationId }));
 }
 
-/** Returns the resource that the path names, before any byte of the body is read. */
+/** Runs before any byte of the body is read. */
 function readPath(
   operation: Operation,
   request: Request,
@@ -158,7 +157,6 @@ function readPath(
   };
 }
 
-/** Returns a function that reads the resource and the additionally required scopes from validated content. */
 function createContentReader({ owner, demands }: Operation, appAliases: ReadonlyMap<string, string>) {
   const named = typeof owner === 'object' ? owner : undefined;
   if (!named && !demands) return undefined;
@@ -186,7 +184,6 @@ function notFound({ absent }: Operation, request: Request): NotFoundError {
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
-/** Returns a function that runs an operation's handler for an authorised request and sends the response. */
 function createAnswer(operation: Operation, steps: Steps) {
   const limits = steps.limits?.(operation);
   const kind = { isRead: operation.method === 'get' && loadFor(operation) !== 'invoke' };
@@ -254,7 +251,7 @@ function whileValid(principal: Principal, response: Response) {
   };
 }
 
-/** Returns the user to whose rows row-level security restricts statements, if the principal is restricted to users. */
+/** The user to whose rows row-level security restricts statements; `undefined` for a caller who acts for all. */
 function rowsFor(principal: Principal, named: string | undefined): string | undefined {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
@@ -262,7 +259,7 @@ function rowsFor(principal: Principal, named: string | undefined): string | unde
 
 type Sendable = Exclude<Answer, { kind: 'stream' }>;
 
-/** Sends a response; a value that JSON cannot express becomes `null`. */
+/** A value that JSON cannot express becomes `null`. */
 function sendAnswer(response: Response, answer: Sendable, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');

@@ -65,7 +65,7 @@ export interface A2aCall extends DoorCall {
   isOld: boolean;
 }
 
-/** Sends a message, which starts a task or answers a paused one. */
+/** A message starts a task or answers a paused one. */
 async function send(call: A2aCall, { message, configuration }: z.output<typeof sendParams>): Promise<InvocationRef> {
   const push = configuration?.taskPushNotificationConfig;
   if (push) checkPush(call, push);
@@ -313,7 +313,7 @@ export async function createPush(
   return toConfig(hook);
 }
 
-/** Returns a configuration without its credentials. */
+/** Leaves the credentials out. */
 const toConfig = ({ url, push }: Pick<WebhookRow, 'url' | 'push'>): JsonObject => ({ ...push?.shown, url });
 
 export async function listPush(call: A2aCall, { taskId }: { taskId: string }): Promise<{ configs: JsonObject[] }> {

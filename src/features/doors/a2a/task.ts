@@ -119,7 +119,7 @@ const toA2aParts = ({ content }: Event): JsonObject[] =>
     return [typeof words === 'string' ? { text: words } : { data: { callId, response } }];
   });
 
-/** Returns a part's bytes or URL as an A2A part; empty if the part has no bytes and no URL. */
+/** @returns nothing for a part without bytes and URL */
 function toMedia({ inlineData, fileData }: Part): JsonObject[] {
   const content = inlineData ? { raw: inlineData.data } : { url: fileData?.fileUri };
   const { mimeType, displayName } = inlineData ?? fileData ?? {};
@@ -185,7 +185,7 @@ export async function* toUpdates(
   return undefined;
 }
 
-/** Builds an update with a task's current status, which also ends a stream. */
+/** This update also ends a stream. */
 export const toStatusUpdate = (task: Task): JsonObject => ({
   statusUpdate: { ...toIds(task), status: toStatus(task) },
 });

@@ -29,7 +29,6 @@ export const withMessageId = (part: Part, messageId = NO_MESSAGE): Part => ({
   partMetadata: { [NOTE]: messageId },
 });
 
-/** Converts events to AG-UI messages. Rewound events are omitted. */
 export const toMessages = (events: readonly Event[]): Message[] => withoutRewound([...events]).flatMap(toEventMessages);
 
 export const toEventMessages = (event: Event): Message[] =>

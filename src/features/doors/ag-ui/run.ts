@@ -4,6 +4,7 @@ import { toClientTools } from '../../../agent/definition/client-tools.ts';
 import { getParts, type JsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
+import { toPointer } from '../../../core/json-difference.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -260,7 +261,7 @@ function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCa
 function* toChanges({ author, content, actions }: Event): Generator<Frame> {
   const { stateDelta, artifactDelta, transferToAgent } = actions ?? {};
   const delta = Object.entries(stateDelta ?? {}).flatMap(([name, value]) =>
-    name.startsWith('temp:') ? [] : { op: 'add', path: `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`, value },
+    name.startsWith('temp:') ? [] : { op: 'add', path: toPointer(name), value },
   );
   if (delta.length > 0) yield { type: 'STATE_DELTA', delta };
   const others = getParts(content).filter((part) => !part.text && !part.functionCall && !part.functionResponse);

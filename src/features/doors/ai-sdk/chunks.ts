@@ -171,7 +171,7 @@ const FINISH_REASONS = new Map(
   Object.entries({ STOP: 'stop', MAX_TOKENS: 'length', failed: 'error', paused: 'tool-calls' }),
 );
 
-/** Returns a file as a chunk. A message part with a file has the same properties. */
+/** A message part with a file has the same properties. */
 export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   const mediaType = (inlineData ?? fileData)?.mimeType ?? 'application/octet-stream';
   const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;

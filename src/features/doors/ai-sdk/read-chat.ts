@@ -8,13 +8,13 @@ import type { InvocationRef } from '../handle.ts';
 import { Part, readTurn } from '../turn.ts';
 import { type AiVersion, ChunkWriter, type UiChunk } from './chunks.ts';
 
-/** Builds the id of a run. The id contains everything that is needed to stream the run. */
+/** The id contains everything that is needed to stream the run. */
 function toRunId({ key, invocationId, answeredCallId }: InvocationRef): string {
   const names = [key.sessionId, invocationId, ...(answeredCallId === undefined ? [] : [answeredCallId])];
   return `run.${names.map((name) => Buffer.from(name).toString('base64url')).join('.')}`;
 }
 
-/** Decodes the id of a run. Returns `undefined` if the id is that of a chat. */
+/** @returns `undefined` if the id is that of a chat */
 export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, id: string): InvocationRef | undefined {
   if (!/^run(\.[\w-]+){2,3}$/.test(id)) return undefined;
   const names = id.split('.').map((name) => Buffer.from(name, 'base64url').toString());

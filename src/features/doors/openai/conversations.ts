@@ -17,7 +17,7 @@ import { parseExactJson } from '../../../core/exact-json.ts';
 type OneCall<Body = unknown, Query = unknown> = Call<{ conversationId: string }, Query, unknown, Body>;
 type NewBody = z.input<typeof conversationSchema> | undefined;
 
-/** Creates a conversation, which is a session. The conversation's metadata are stored as the session's labels. */
+/** A conversation is a session, its metadata are the session's labels. */
 export function createConversation(
   context: OpenAiContext,
   call: Call<unknown, { app_name: string }, unknown, NewBody> & { userId: string },

@@ -155,7 +155,7 @@ const toSystemPart = (text: string): Part => ({
   partMetadata: { [NOTE]: text },
 });
 
-/** Returns the text of a system message; empty for any other part. */
+/** @returns '' for a part that is no system message */
 export const toSystemText = ({ partMetadata }: Part): string => {
   const text = partMetadata?.[NOTE];
   return typeof text === 'string' ? text : '';

@@ -48,7 +48,6 @@ export function requireScope({ scopes }: Principal, { scope, because }: Demand):
     throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`, scope);
 }
 
-/** True if a caller may read and write the resources of this user. */
 export function mayActFor(principal: Principal, userId: string): boolean {
   if (principal.kind === 'user') return principal.userId === userId;
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);

@@ -24,11 +24,10 @@ const TIME = /^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 /** Length of `YYYY-MM-DDThh:mm:ss`. */
 const TO_SECONDS = 19;
 
-/** Encodes a position in a list as an opaque cursor for clients. */
 export const toCursor = ({ time, id, sort }: ListPlace): string =>
   Buffer.from(JSON.stringify([time, id, sort])).toString('base64url');
 
-/** Decodes a cursor; `undefined` for a text that {@link toCursor} did not create. */
+/** @returns `undefined` for a text that {@link toCursor} did not create */
 export function readCursor(cursor: string): ListPlace | undefined {
   try {
     const [time, id, sort] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[];
@@ -67,7 +66,7 @@ export async function readPage<Item extends object, Wire = Omit<Listed<Item>, 'p
   return { items: items.map(toWire), nextCursor: last && toCursor(last.place) };
 }
 
-/** True if the time exists: JavaScript turns 31 February into a day in March, so it does not come back unchanged. */
+/** JavaScript turns 31 February into a day in March, so it does not come back unchanged. */
 function isTime(text: string): boolean {
   if (!TIME.test(text)) return false;
   const time = new Date(text);

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { keyError, MAX_IDENTIFIER_LENGTH } from '../../../core/session.ts';
-import { textFormat } from '../../../core/text-format.ts';
+import { countCharacters, textFormat } from '../../../core/text-format.ts';
 
 /** Maximum of PostgreSQL's `integer`, the type of sequences and version numbers. */
 export const INT32_MAX = 2 ** 31 - 1;
@@ -11,8 +11,6 @@ const MAX_PAGE_SIZE = 1_000;
  * Printable ASCII of valid length satisfies all rules for identifiers. Tested first, because most identifiers match.
  */
 const PLAIN = new RegExp(`^[\\x20-\\x7e]{0,${MAX_IDENTIFIER_LENGTH}}$`);
-/** Counts code points, as pydantic and JSON Schema do; JavaScript's `length` counts UTF-16 units. */
-const codePoints = (text: string) => Array.from(text).length;
 
 /**
  * An identifier, which becomes a key of a table: PostgreSQL cannot store NUL, and an index row has a size limit
@@ -27,7 +25,7 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
       const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
       // oxlint-disable-next-line no-control-regex
       if (/[\u0000-\u001f]/.test(value)) refuse('control characters are not allowed');
-      else if (value.length > MAX_IDENTIFIER_LENGTH && codePoints(value) > MAX_IDENTIFIER_LENGTH) {
+      else if (value.length > MAX_IDENTIFIER_LENGTH && countCharacters(value) > MAX_IDENTIFIER_LENGTH) {
         issues.push({
           code: 'too_big',
           origin: 'string',

@@ -17,7 +17,7 @@ export const withAliases = <Context>(operations: Operation<Context>[], table: Al
   return operations.map((each) => (each.isCopy ? each : { ...each, aliases: pathsOf(each.operationId) }));
 };
 
-/** Lists all paths of all operations; aliases follow the primary path. */
+/** Aliases follow the primary path. */
 export const listRoutes = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
   operations.flatMap((operation) =>
     [operation.path, ...(operation.aliases ?? [])].map((path) => ({ path, operation })),

@@ -8,7 +8,7 @@ import { getBodyBytes } from '../limits/caller-limits.ts';
 import type { Noted } from '../operation/operation.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/** Reads the body of a request. @throws the error for its response */
+/** @throws the error for the response */
 export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
@@ -114,7 +114,7 @@ function fail(error: string, at: number): never {
   throw new Error(error, { cause: at });
 }
 
-/** Parses the value at `start`; returns the position after it. */
+/** @returns the position after the value */
 function readValue(text: string, start: number): number {
   const opening = text.charAt(start);
   if (opening === '"') return readString(text, start);
@@ -124,7 +124,7 @@ function readValue(text: string, start: number): number {
   return end;
 }
 
-/** Parses an object or array; returns the position after it. */
+/** @returns the position after the object or array */
 function readMembers(text: string, start: number, isObject: boolean): number {
   const closing = isObject ? '}' : ']';
   let at = skip(BLANKS, text, start + 1);
@@ -137,7 +137,7 @@ function readMembers(text: string, start: number, isObject: boolean): number {
   }
 }
 
-/** Parses the member name at `start`; returns the position of its value. */
+/** @returns the position of the member's value */
 function readName(text: string, start: number): number {
   if (text.charAt(start) !== '"') fail(NAME, start);
   const at = skip(BLANKS, text, readString(text, start));

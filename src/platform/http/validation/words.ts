@@ -1,4 +1,4 @@
-import { TEXT_FORMATS } from '../../../core/text-format.ts';
+import { countCharacters, TEXT_FORMATS } from '../../../core/text-format.ts';
 import type { ValidationDetail } from '../operation/request-errors.ts';
 import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.ts';
 
@@ -95,9 +95,6 @@ const range = (type: string, figure: string) => (bound: number) =>
   });
 const ofSmall = range('greater_than_equal', 'ge');
 const ofLarge = range('less_than_equal', 'le');
-
-/** Counts code points, as JSON Schema does; JavaScript's `length` counts UTF-16 units. */
-const countCharacters = (text: string) => Array.from(text).length;
 
 /** How to check a keyword: the type of values it applies to, the test for a violation, and the error. */
 interface Rule {
