@@ -18,7 +18,15 @@ import {
 } from './request.ts';
 import type { Lease } from './lock-store.ts';
 import type { LocalRun } from './local-run.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
+import {
+  CLAIM_PATIENCE_MS,
+  findAgent,
+  newLease,
+  toClaim,
+  acquireSession,
+  type SessionClaim,
+  claimTurn,
+} from './session-lock.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import { endingEvents, type InvocationError, isStopped, stoppedMessage, toAgentError } from './invocation.ts';
@@ -31,10 +39,9 @@ import {
   type Queued,
   type QueueHead,
 } from './queue-store.ts';
-import { acquireSession, type SessionClaim, claimTurn } from './session-lock.ts';
 import { abandonedError, findRepeated } from './retry.ts';
 import type { TakeOverContext } from './take-over.ts';
-import { listKeptResponses } from './tool-call-store.ts';
+import { listKeptResponses } from './invocation-ledger.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 
 type Refusal = Required<Labels<'agent_runtime_queue_refusals_total'>>['reason'];

@@ -24,7 +24,7 @@ import {
   withNotes,
 } from './request.ts';
 import { InvocationLedger } from './invocation-ledger.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './session-claim.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim, acquireSession } from './session-lock.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
 import { HandOver } from './hand-over.ts';
@@ -32,7 +32,6 @@ import { checkSize, endingEvents, isStopped, toAgentError, turnEnd, withDelta } 
 import type { Lease } from './lock-store.ts';
 import { findLeasedRow } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
-import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
 import { listTaskAnswers } from './waits/task-store.ts';

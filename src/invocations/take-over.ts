@@ -11,7 +11,7 @@ import { lockSession, releaseSession, holdsSession } from '../conversation/sessi
 import type { SessionKey } from '../core/session.ts';
 import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack, type LeaseTimes } from './lock-store.ts';
 import { finishInvocation } from './finish-store.ts';
-import { listKeptResponses } from './tool-call-store.ts';
+import { listKeptResponses } from './invocation-ledger.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 import { type SQL, and, eq, isNull, lt, not, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';

@@ -6,8 +6,13 @@ import { join } from 'node:path';
 import type { AgentDefinition, AgentSource, PreparedAgent } from '../agent/definition/agent.ts';
 import type { HarnessFile } from '../agent/definition/agent-schema.ts';
 import type { Model } from '../agent/definition/model.ts';
-import { loadEvalModule } from '../agent/definition/eval-module.ts';
-import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '../agent/definition/agent-module.ts';
+import {
+  loadEvalModule,
+  type AgentModule,
+  loadAgentModules,
+  loadTools,
+  toAgentModules,
+} from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
 import { McpConnections } from '../agent/mcp/mcp-connections.ts';
 import type { McpSettings } from '../agent/mcp/mcp-tools.ts';
@@ -116,7 +121,7 @@ function once(warn: (text: string) => void): (text: string) => void {
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
-  const { toDefinitionText } = await import('../agent/definition/harness-yaml.ts');
+  const { toDefinitionText } = await import('../agent/definition/harness-file.ts');
   const names = [...agents.keys()].join(', ');
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
@@ -190,7 +195,7 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
   if (HARNESS_FILE === undefined && !existsSync(path)) return {};
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
   // The YAML parser is imported only if there is a harness file.
-  const { parseHarnessFile } = await import('../agent/definition/harness-yaml.ts');
+  const { parseHarnessFile } = await import('../agent/definition/harness-file.ts');
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 

@@ -15,7 +15,7 @@ import { openRuntime } from './runtime.ts';
 
 export { defineAgent, defineTool } from '../agent/definition/agent-module.ts';
 export { guardrail } from '../agent/definition/guardrail.ts';
-export { defineMask, defineMetric } from '../agent/definition/eval-module.ts';
+export { defineMask, defineMetric } from '../agent/definition/agent-module.ts';
 export { z } from 'zod';
 export type { PlainTool, TypedTool } from '../agent/definition/agent-module.ts';
 export type {
@@ -29,7 +29,7 @@ export type {
   RemoteAgent,
 } from '../agent/definition/agent.ts';
 export type { AgentKind, AgentNode, NamedModel } from '../agent/definition/tool.ts';
-export type { Mask, MetricTurn, OwnMetric } from '../agent/definition/eval-module.ts';
+export type { Mask, MetricTurn, OwnMetric } from '../agent/definition/agent-module.ts';
 export type {
   Model,
   ModelAnswer,

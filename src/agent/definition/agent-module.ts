@@ -1,16 +1,18 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, parse } from 'node:path';
 import type { z } from 'zod';
 import { parseTyped, toJsonSchema } from './typed-arguments.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
 import { isTool, sourceSchema } from './agent-schema.ts';
-import { importFile } from './import-file.ts';
 import { toPlace } from './members.ts';
 import { toOutputSchema } from './output-schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
+import { pathToFileURL } from 'node:url';
+import { ownLines } from '../../core/own-stack.ts';
+import type { JsonObject } from '../../core/content.ts';
 
 /** An agent application with the tools that it defines itself, by tool name. */
 export interface AgentModule {
@@ -164,4 +166,73 @@ function addTool(tool: string | Tool, own: Map<string, Tool>, path: string): str
   if (existing && existing !== tool) throw new ConfigError(`${path}: two tools are named \`${tool.name}\`.`);
   own.set(tool.name, tool);
   return tool.name;
+}
+
+/** @throws {ConfigError} that names the file, and the line in the file where the error occurred */
+export async function importFile(path: string): Promise<Record<string, unknown>> {
+  try {
+    return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConfigError([`${path}: it cannot be loaded: ${reason}`, ...ownLines(error)].join('\n'), { cause: error });
+  }
+}
+
+export interface MetricTurn {
+  question: string;
+  answer: string;
+  toolCalls: { name: string; args: JsonObject }[];
+}
+
+/** A custom evaluation metric. It scores each turn from 0 to 1; the score of an eval case is the mean of its turns. */
+export interface OwnMetric {
+  /** A sentence for people about what the metric measures. */
+  description: string;
+  /** Null: the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation. */
+  score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
+}
+
+/** Removes private data from an eval case made from a user's session. The case has the JSON form of the API. */
+export type Mask = (evalCase: JsonObject) => JsonObject | Promise<JsonObject>;
+
+export interface EvalModule {
+  /** Custom metrics by the name of their file. */
+  metrics: ReadonlyMap<string, OwnMetric>;
+  mask?: Mask;
+}
+
+/** Gives the export `metric` of an `evals/<metric>.ts` its type; returns its argument. */
+export const defineMetric = (metric: OwnMetric): OwnMetric => metric;
+/** Gives the export `mask` of a file in `evals/` its type; returns its argument. */
+export const defineMask = (mask: Mask): Mask => mask;
+
+const METRIC_NAME = /^[a-z][a-z0-9_]{0,63}$/;
+
+/**
+ * Loads the metrics and the mask of an application's folder `evals/`; none if the folder is missing.
+ * @throws {ConfigError} that names the file, if a file cannot be loaded or exports neither a metric nor a mask
+ */
+export async function loadEvalModule(directory: string): Promise<EvalModule> {
+  const folder = join(directory, 'evals');
+  const files = await readdir(folder).catch(() => []);
+  const metrics = new Map<string, OwnMetric>();
+  let ownMask: Mask | undefined;
+  for (const file of files.filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts')).sort()) {
+    const path = join(folder, file);
+    const { metric, mask } = (await importFile(path)) as { metric?: OwnMetric; mask?: Mask };
+    const name = parse(file).name;
+    if (metric === undefined && mask === undefined)
+      throw new ConfigError(`${path}: it exports neither \`metric\` nor \`mask\`.`);
+    if (metric !== undefined) {
+      if (!METRIC_NAME.test(name)) throw new ConfigError(`${path}: \`${name}\` cannot be the name of a metric.`);
+      if (typeof metric.score !== 'function' || typeof metric.description !== 'string')
+        throw new ConfigError(`${path}: \`metric\` needs a description and a function \`score\`.`);
+      metrics.set(name, metric);
+    }
+    if (mask === undefined) continue;
+    if (typeof mask !== 'function') throw new ConfigError(`${path}: \`mask\` is no function.`);
+    if (ownMask) throw new ConfigError(`${path}: the application has a \`mask\` already.`);
+    ownMask = mask;
+  }
+  return { metrics, ...(ownMask ? { mask: ownMask } : {}) };
 }

@@ -11,8 +11,7 @@ import type { ToolContext } from '../definition/tool.ts';
 import type { ToolLog } from '../definition/services.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
 import type { Answer } from './mcp-question.ts';
-import type { BoundedTransport } from './mcp-transport.ts';
-import { received } from './mcp-wire.ts';
+import { type BoundedTransport, received } from './mcp-transport.ts';
 
 const { mcpToolResult } = INPUT_LIMITS;
 /** Maximum number of log lines that a server may write during one call, and maximum length of each in characters. */

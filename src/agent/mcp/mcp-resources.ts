@@ -4,7 +4,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { type Tool, type ToolContext, toParameters } from '../definition/tool.ts';
 import { sendRequest, checkResult, type Connected, isMembers, toToolResult } from './mcp-request.ts';
 import { tooMuch } from './mcp-error.ts';
-import { received } from './mcp-wire.ts';
+import { received } from './mcp-transport.ts';
 
 /** Members of a resource or prompt that the model sees in a list. */
 const SHOWN = ['uri', 'uriTemplate', 'name', 'title', 'description', 'mimeType', 'size', 'arguments'];

@@ -15,15 +15,12 @@ import { type McpServer, toAddress } from '../definition/agent.ts';
 import type { UserCredentials } from '../definition/services.ts';
 import type { Tool } from '../definition/tool.ts';
 import { type Connected, getText, isMembers } from './mcp-request.ts';
-import { declaredTool, listenTo, toTools } from './mcp-call.ts';
-import type { McpConnections, McpTimeouts } from './mcp-connections.ts';
+import { declaredTool, listenTo, toTools, TASKS } from './mcp-call.ts';
+import { type McpConnections, type McpTimeouts, OperatorToken } from './mcp-connections.ts';
 import { UserToken } from './mcp-consent.ts';
 import { getStatus, toMcpError, tooMuch, within } from './mcp-error.ts';
-import { OperatorToken } from './mcp-oauth.ts';
 import { readingTools } from './mcp-resources.ts';
-import { TASKS } from './mcp-task.ts';
-import { newTransport, type TransportKind } from './mcp-transport.ts';
-import { received } from './mcp-wire.ts';
+import { newTransport, type TransportKind, received } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list that are read, in case a server's cursor never ends. */
 const MAX_PAGES = 100;

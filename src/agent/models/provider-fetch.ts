@@ -4,10 +4,9 @@ import { parseExactJson } from '../../core/exact-json.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
-import type { Cleaner, Listener } from '../providers/cleaner.ts';
+import { type Cleaner, type Listener, toObject, toObjects } from '../providers/cleaner.ts';
 import { fromStreamError, ModelFailure } from '../providers/model-error.ts';
 import type { Provider } from '../providers/provider.ts';
-import { toObject, toObjects } from '../providers/response-members.ts';
 
 const listeners = new AsyncLocalStorage<Listener>();
 

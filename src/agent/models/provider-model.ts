@@ -9,9 +9,9 @@ import type { CallOptions, Provider, ProviderFacts, ProviderModel, StreamPart } 
 import { readStream } from './from-stream.ts';
 import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
-import { type AnswerForm, toForm, withForm } from './answer-form.ts';
 import { fetchFrom, listenWith } from './provider-fetch.ts';
 import { toPrompt } from './to-prompt.ts';
+import type { JsonObject } from '../../core/content.ts';
 
 export interface ProviderSettings {
   provider: Provider;
@@ -280,4 +280,32 @@ function startIdleTimer(timeoutMs: number) {
   const controller = new AbortController();
   const timer = setTimeout(() => controller.abort(), timeoutMs);
   return { signal: controller.signal, touch: () => timer.refresh(), stop: () => clearTimeout(timer) };
+}
+
+type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json' }>['schema'] & JsonObject;
+
+export interface AnswerForm {
+  schema: Schema;
+  /** True: the provider's structured output enforces the output schema. False: only the instruction asks for it. */
+  isNative: boolean;
+}
+
+export function toForm(
+  { outputSchema, tools, toolChoice }: ModelRequest,
+  { outputSchemas }: ProviderFacts,
+): AnswerForm | undefined {
+  // A model that must call a tool gives no final answer, so the output schema does not apply.
+  if (!outputSchema || toolChoice) return undefined;
+  return { schema: outputSchema, isNative: outputSchemas === 'enforced' || tools.length === 0 };
+}
+
+/** Adds the output schema to the instruction, unless the provider enforces it. */
+export function withForm(
+  request: ModelRequest,
+  { outputSchemas }: ProviderFacts,
+  { schema, isNative }: AnswerForm,
+): ModelRequest {
+  if (isNative && outputSchemas === 'enforced') return request;
+  const words = `Your last answer is one JSON value that fits this schema, and nothing else: ${JSON.stringify(schema)}`;
+  return { ...request, instruction: [request.instruction, words].filter(Boolean).join('\n\n') };
 }

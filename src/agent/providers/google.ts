@@ -1,10 +1,9 @@
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { hasExactIntegers, parseExactJson } from '../../core/exact-json.ts';
-import type { Cleaner, Listener } from './cleaner.ts';
+import { type Cleaner, type Listener, toNumber, toObject, toObjects, toWord } from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
 import { ARGUMENT_NAME, type FileFacts, PDF, type Provider, type ProviderFacts, TOOL_NAME } from './provider.ts';
-import { toNumber, toObject, toObjects, toWord } from './response-members.ts';
 
 const TYPES = ['image/png', 'image/jpeg', 'image/webp', 'image/heic', 'image/heif', 'audio/*', 'video/*', PDF];
 

@@ -1,10 +1,18 @@
 import type { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { type JsonObject, toMembers } from '../../core/content.ts';
-import type { Cleaner, Listener } from './cleaner.ts';
+import {
+  type Cleaner,
+  type Listener,
+  toArgumentsText,
+  toNumber,
+  toNumbers,
+  toObject,
+  toObjects,
+  toWord,
+} from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
 import { isStrict } from './openai.ts';
 import { ARGUMENT_NAME, IMAGES, PDF, type Provider, type ProviderFacts, TOOL_NAME } from './provider.ts';
-import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './response-members.ts';
 
 /**
  * What nearly all servers for OpenAI's chat completions API accept, because any model may be behind the address; the

@@ -1,7 +1,15 @@
 import type { JsonObject } from '../../core/content.ts';
-import type { Cleaner, Listener } from './cleaner.ts';
+import {
+  type Cleaner,
+  type Listener,
+  toArgumentsText,
+  toNumber,
+  toNumbers,
+  toObject,
+  toObjects,
+  toWord,
+} from './cleaner.ts';
 import { type FileFacts, IMAGES, LOOSE_NAME, PDF, type Provider, type ProviderFacts } from './provider.ts';
-import { toArgumentsText, toNumber, toNumbers, toObject, toObjects, toWord } from './response-members.ts';
 
 const FILES: FileFacts = {
   types: new Set([...IMAGES, PDF]),

@@ -1,6 +1,6 @@
 import type { AgentOverrides, MemorySettings, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import type { NamedModel } from '../../agent/definition/tool.ts';
-import type { EvalModule } from '../../agent/definition/eval-module.ts';
+import type { EvalModule } from '../../agent/definition/agent-module.ts';
 import type { Skill } from '../../agent/skills.ts';
 import type { AgentDescription } from './agent-description.ts';
 import type { AgentVersion } from './agent-version.ts';

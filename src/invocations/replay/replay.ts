@@ -8,7 +8,7 @@ import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '..
 import type { SessionKey } from '../../core/session.ts';
 import { findInvocationText } from '../invocation-store.ts';
 import { type InvocationStatus, isActive } from '../invocation.ts';
-import { findAgent } from '../session-claim.ts';
+import { findAgent } from '../session-lock.ts';
 import { invocationNotFound } from '../wire-request.ts';
 import { listTapes } from '../tape.ts';
 import type { ReplayDifference } from './differences.ts';

@@ -11,7 +11,7 @@ import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { toolCallPath, userPath } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
-import { listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../tool-call-store.ts';
+import { listUnknownCalls, lockCall, settleCall, type ToolCallRow } from '../invocation-ledger.ts';
 import { toPerson } from '../waits/task-routes.ts';
 import { changeTask, findTaskOfCall, TASKS_TOPIC } from '../waits/task-store.ts';
 import { EFFECTS } from '../../agent/definition/tool.ts';

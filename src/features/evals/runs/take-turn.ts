@@ -7,7 +7,7 @@ import type { IdempotentRequest } from '../../../conversation/idempotency/operat
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type InvocationEnd, type InvocationRequest, newInvocationId } from '../../../invocations/request.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
-import { findAgent } from '../../../invocations/session-claim.ts';
+import { findAgent } from '../../../invocations/session-lock.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';

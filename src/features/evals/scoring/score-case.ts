@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { setImmediate as giveWay } from 'node:timers/promises';
-import type { EvalModule, MetricTurn, OwnMetric } from '../../../agent/definition/eval-module.ts';
+import type { EvalModule, MetricTurn, OwnMetric } from '../../../agent/definition/agent-module.ts';
 import { finalResponseMatch, safety, type Scenario, simulatorQuality } from '../judges/verdicts.ts';
 import { hallucinations } from '../judges/hallucinations.ts';
 import type { Judge } from '../judges/judge.ts';

@@ -1,6 +1,10 @@
 import { expect, test } from 'vitest';
-import { parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
-import { parseHarnessFile, toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
+import {
+  parseMcpServers,
+  toAgentDefinition,
+  parseHarnessFile,
+  toDefinitionText,
+} from '../../../../src/agent/definition/harness-file.ts';
 import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
 import { ConfigError } from '../../../../src/core/errors.ts';
 import { memoryServices } from '../../../support/agent-fixtures.ts';
