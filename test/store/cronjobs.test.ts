@@ -300,6 +300,24 @@ describe('a waiting run', () => {
     expect(await claimQueued(store.pool.db, later, [])).toBe(true);
   });
 
+  test('whose session is being deleted is not begun: its claim waits for the session before it locks the run', async () => {
+    const job = await newCronjob(1);
+    await fire();
+    const deletion = new Client({ connectionString: store.url });
+    await deletion.connect();
+    await deletion.query('begin');
+    await deletion.query('select from sessions where user_id = $1 for update', [job.userId]);
+    const claiming = begin();
+    await expect.poll(countWaiting).toBe(1);
+    const run = 'select from invocations where cronjob_id = $1 for update nowait';
+    expect((await deletion.query(run, [job.id])).rowCount).toBe(1);
+    await deletion.query('delete from sessions where user_id = $1', [job.userId]);
+    await deletion.query('commit');
+    await deletion.end();
+    expect((await claiming).filter(({ key }) => key.userId === job.userId)).toEqual([]);
+    expect(await statusesOf(job)).toEqual(['skipped']);
+  });
+
   test('has the settings that its cronjob has when it begins', async () => {
     const job = await newCronjob(1);
     await fire();
