@@ -246,8 +246,8 @@ function selectHeads(
 
 type HeadRow = Awaited<ReturnType<typeof selectHeads>>[number];
 
-function toHead(row: HeadRow): QueueHead {
-  const { appName, userId, sessionId, id, attempts, ageSeconds, wasPaused, bytes, isRun, ...queued } = row;
+function toHead({ appName, userId, sessionId, id, wasPaused, ...row }: HeadRow): QueueHead {
+  const { attempts, ageSeconds, bytes, isRun, request, token, hasBegun: is, stopAs, llmCalls, toolCalls } = row;
   return {
     key: { appName, userId, sessionId },
     invocationId: id,
@@ -256,7 +256,7 @@ function toHead(row: HeadRow): QueueHead {
     waitSeconds: wasPaused ? 0 : ageSeconds,
     bytes,
     isRun,
-    queued: queued.request === null ? undefined : queued,
+    queued: request === null ? undefined : { request, token, hasBegun: is, stopAs, llmCalls, toolCalls },
   };
 }
 

@@ -14,11 +14,11 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** The messages in the order of that way. */
 const POINTS: [name: string, statement: RegExp][] = [
-  ['look for due cronjobs', /count_open_runs\(/],
+  ['look for due cronjobs', /from "cronjobs" where "cronjobs"\."enabled" order by/],
   ['fire', /fire_cronjobs\(/],
   ['start of the run', /from claim_session\(/],
   ['end of the run', /from finish_invocation\(/],
-  ['claim of the delivery', / from "webhook_deliveries" inner join "webhooks" /],
+  ['claim of the delivery', /from claim_jobs\(/],
   ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
 ];
 const PLACES = (['before', 'after'] as const).flatMap((when) => POINTS.map(([name, sql]) => ({ when, name, sql })));

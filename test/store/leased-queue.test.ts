@@ -308,9 +308,9 @@ test('claims that find nothing although a job is due, as one of an open transact
     return { jobs: [], pauseMs: 10, mayMore: false };
   };
   startWorker('one', 1, { claim });
-  await expect.poll(() => times.length).toBe(8);
+  await expect.poll(() => times.length).toBeGreaterThanOrEqual(8);
   // 10, 20, 40, 80, 160, 320 and 640 ms, which timers may shorten by a part of a millisecond each.
-  expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(1_200);
+  expect((times[7] ?? 0) - (times[0] ?? 0)).toBeGreaterThan(1_200);
 });
 
 test('a pause lasts until the first time, a second where a job is due and blocked, and at most its limit', () => {

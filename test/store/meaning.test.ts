@@ -193,7 +193,7 @@ test('users get their vectors in turn, a batch each; what is added meanwhile kee
     const rows = await listUnembedded(db, job, MODEL, 2);
     const vectors = rows.map(() => [1, 0]);
     if (rows.length > 0) await saveVectors(db, job, MODEL, rows, vectors);
-    await (rows.length === 0 ? endJob(db, MEMORY_JOB, job) : putBackJob(db, MEMORY_JOB, job, { isNew: true }));
+    await (rows.length === 0 ? endJob(db, MEMORY_JOB, job) : putBackJob(db, MEMORY_JOB, job, { attempts: 0 }));
     return [job.userId, rows.length];
   };
   const turns: unknown[] = [];

@@ -471,9 +471,10 @@ describe('races', () => {
       isRun: false,
     };
     expect(await headsOf(queued.key)).toEqual([]);
-    expect(await findQueued(store.pool.db, queued)).toMatchObject({ request: body, hasBegun: false });
+    const row = await findQueued(store.pool.db, queued);
+    expect(row).toMatchObject({ request: body, hasBegun: false });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
-    expect(await headsOf(queued.key)).toEqual([head]);
+    expect(await headsOf(queued.key)).toEqual([{ ...head, queued: row }]);
     expect(await headsOf(queued.key, [queued.invocationId])).toEqual([]);
     expect(await headsOf({ ...queued.key, appName: 'another' })).toEqual([]);
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);

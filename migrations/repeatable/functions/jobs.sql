@@ -331,7 +331,7 @@ comment on function claim_jobs is 'Claims jobs of one kind, lanes in turn and wi
 -- The functions below check the token, so that a process that lost the job changes nothing. They lock the lane before
 -- the job, as add_job does.
 create or replace function put_back_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid, p_pause_ms bigint,
-                             p_half_open boolean default false, p_anew boolean default false) returns boolean
+                             p_half_open boolean default false, p_attempt integer default null) returns boolean
 language plpgsql set enable_seqscan = off as $$
 declare
   v_due timestamptz := clock_timestamp() + p_pause_ms * interval '1 millisecond';
@@ -343,11 +343,11 @@ begin
   perform add_job_lane(p_kind, p_app, p_user, v_lane, v_due, p_half_open);
   update jobs j set
     lease_token = null, lease_expire_time = null, due_time = v_due,
-    attempt = case when p_anew then 0 else j.attempt end, losses = case when p_anew then 0 else j.losses end
+    attempt = coalesce(p_attempt, j.attempt), losses = case when p_attempt = 0 then 0 else j.losses end
   where j.app_name = p_app and j.user_id = p_user and j.kind = p_kind and j.id = p_id and j.lease_token = p_token;
   return found;
 end $$;
-comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; p_anew: its attempts and crashes are counted anew. False if another process has claimed it.';
+comment on function put_back_job is 'Puts a claimed job back for another attempt after a pause; p_attempt: how many it has had; 0: its crashes are counted anew too. False if another process has claimed it.';
 
 create or replace function end_job(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
 language plpgsql set enable_seqscan = off as $$

@@ -141,17 +141,18 @@ export const putsBackJob = (kind: string, job: Job, pauseMs: number, halfOpen = 
   sql<boolean>`put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, ${halfOpen})`;
 
 /**
- * Puts a claimed job back. `isNew`: its attempts and crashes are counted anew.
+ * Puts a claimed job back. `attempts`: how many it has had, this one included by default; 0: its crashes are counted anew
+ * too.
  * @returns false if another process has claimed it, or it is gone
  */
 export async function putBackJob(
   db: Database,
   kind: string,
   job: Job,
-  { pauseMs = 0, isNew = false }: { pauseMs?: number; isNew?: boolean },
+  { pauseMs = 0, attempts = null }: { pauseMs?: number; attempts?: number | null },
 ): Promise<boolean> {
   const { rows } = await db.execute<{ isHeld: boolean }>(
-    sql`select put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, p_anew => ${isNew}) as "isHeld"`,
+    sql`select put_back_job(${keyOf(kind, job)}, ${pauseMs}::bigint, p_attempt => ${attempts}::integer) as "isHeld"`,
   );
   return rows[0]?.isHeld === true;
 }

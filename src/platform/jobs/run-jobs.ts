@@ -78,9 +78,10 @@ export function runJobs<Work extends { job: Job }>(
   const claim = async (slots: number) => {
     const { claimed, pause_ms: nextMs } = await claimJobs(db, { kind, appNames, slots, leaseMs, limits, work: reader });
     const jobs = claimed.map(toWork);
-    // Shutdown has begun meanwhile: another process claims these jobs. All of them, even if one fails, because a job
-    // that keeps its lease would count as crashed.
-    if (draining.aborted) await Promise.allSettled(claimed.map((job) => putBackJob(db, kind, job, {})));
+    // Shutdown has begun meanwhile: another process claims these jobs, whose attempt has not begun. All of them, even if
+    // one fails, because a job that keeps its lease would count as crashed.
+    const undo = (job: Job) => putBackJob(db, kind, job, { attempts: job.attempt - 1 });
+    if (draining.aborted) await Promise.allSettled(claimed.map(undo));
     draining.throwIfAborted();
     return {
       jobs,
@@ -135,7 +136,7 @@ export function runJobs<Work extends { job: Job }>(
     run: async (work, signal) => {
       const end = await run(work, signal).catch((error: unknown) => fail(work, error));
       if (end === 'done') return (await endJob(db, kind, work.job)) ? 'over' : 'waits';
-      if (typeof end === 'object') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, isNew: true });
+      if (typeof end === 'object') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, attempts: 0 });
       return end === 'ended' ? 'over' : 'waits';
     },
     losses: {
