@@ -14,14 +14,17 @@ declare
   written constant text[] := array['cronjobs', 'job_lanes', 'jobs', 'skipped_runs'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
+  policy text;
   called regprocedure;
 begin
   -- Functions called by triggers and user statements, before any trigger: Citus propagates only what is created later.
+  -- Those that take a row of a table come after the tables.
   for called in
     select p.oid from pg_proc p
     where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
       and 'function ' || p.proname in (select made.name from agent_runtime_repeatables made)
       and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
+      and not exists (select from unnest(p.proargtypes) arg join pg_type t on t.oid = arg where t.typrelid <> 0)
     -- In order of creation, because functions called by a SQL function must exist before it.
     order by p.oid
   loop
@@ -29,9 +32,12 @@ begin
   end loop;
   -- One connection per node, so that several tables can be distributed in one transaction.
   set local citus.multi_shard_modify_mode = 'sequential';
-  -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible. Its policies
-  -- stay, because a later migration may alter them.
+  -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible; and Citus
+  -- refuses subqueries in policies. A database of one server has them; the migrator makes none on a cluster.
   foreach name in array of_users || written || copied loop
+    for policy in select polname from pg_policy where polrelid = name::regclass loop
+      execute format('drop policy %I on %I', policy, name);
+    end loop;
     execute format('alter table %I disable row level security, no force row level security', name);
   end loop;
   -- Citus executes the parts of a multi-node statement one by one, and inserts the version last.
@@ -42,7 +48,7 @@ begin
   end loop;
   foreach name in array written loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
-    perform citus_add_local_table_to_metadata(name::regclass);
+    perform citus_add_local_table_to_metadata(name::regclass, cascade_via_foreign_keys => true);
   end loop;
   -- Copied rows are counted again on their new node.
   if not exists (select from pg_dist_partition where logicalrelid = 'sessions'::regclass) then
@@ -59,6 +65,15 @@ do $$
 declare
   called regprocedure;
 begin
+  for called in
+    select p.oid from pg_proc p
+    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
+      and 'function ' || p.proname in (select name from agent_runtime_repeatables)
+      and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
+    order by p.oid
+  loop
+    perform create_distributed_function(called);
+  end loop;
   -- Whole calls are routed to the user's node, where they are one statement and commit in one phase.
   for called in
     select p.oid from pg_proc p

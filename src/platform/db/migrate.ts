@@ -68,7 +68,7 @@ export async function migrateDatabase(
     const schema = await findSchema(client, address.schema);
     const onCluster = await isOnCluster(client);
     if (takesAnyVersion && (await listApplied(client, schema)).size > 0) return [];
-    const files = { tables: readTableMigrations(directory), sections: readSections(directory, onCluster) };
+    const files = { tables: readTableMigrations(directory, onCluster), sections: readSections(directory, onCluster) };
     const { isEmpty, tables, applied } = await findPending(client, schema, files);
     const sections = await findMissingSections(client, schema, files.sections, applied);
     const missing = toNames({ tables, sections: sections.map(({ section }) => section) });
@@ -203,8 +203,11 @@ export interface TableMigration {
 /** A row of drizzle's journal in the database. */
 type AppliedTables = Pick<TableMigration, 'hash' | 'time'>;
 
+/** Row-level security, which a cluster has not: its nodes know no user, and Citus refuses our policies. */
+const POLICY = /^\s*(?:create|alter|drop) policy|enable row level security;?\s*$/i;
+
 /** Reads the migrations of tables in a directory, with drizzle's own reader. */
-export function readTableMigrations(directory: URL): TableMigration[] {
+export function readTableMigrations(directory: URL, onCluster = false): TableMigration[] {
   const { entries } = JSON.parse(readFileSync(new URL('meta/_journal.json', directory), 'utf8')) as {
     entries: { tag: string }[];
   };
@@ -213,7 +216,7 @@ export function readTableMigrations(directory: URL): TableMigration[] {
       name: entries[index]?.tag ?? '',
       hash,
       time: folderMillis,
-      text: sql.join(''),
+      text: sql.filter((statement) => !onCluster || !POLICY.test(statement)).join(''),
     }),
   );
 }
