@@ -18,13 +18,11 @@ declare
   called regprocedure;
 begin
   -- Functions called by triggers and user statements, before any trigger: Citus propagates only what is created later.
-  -- Those that take a row of a table come after the tables.
   for called in
     select p.oid from pg_proc p
     where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
       and 'function ' || p.proname in (select made.name from agent_runtime_repeatables made)
       and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
-      and not exists (select from unnest(p.proargtypes) arg join pg_type t on t.oid = arg where t.typrelid <> 0)
     -- In order of creation, because functions called by a SQL function must exist before it.
     order by p.oid
   loop
@@ -65,15 +63,6 @@ do $$
 declare
   called regprocedure;
 begin
-  for called in
-    select p.oid from pg_proc p
-    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
-      and 'function ' || p.proname in (select name from agent_runtime_repeatables)
-      and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
-    order by p.oid
-  loop
-    perform create_distributed_function(called);
-  end loop;
   -- Whole calls are routed to the user's node, where they are one statement and commit in one phase.
   for called in
     select p.oid from pg_proc p

@@ -5,12 +5,12 @@
 create or replace function alert_budgets(p_app text, p_user text) returns void language sql as '';
 revoke execute on function alert_budgets from public;
 comment on function alert_budgets is 'Does nothing on a cluster.';
-create or replace function insert_delivery_of_invocation(ended invocations) returns void language sql as '';
+create or replace function insert_delivery_of_invocation(ended anyelement) returns void language sql as '';
 comment on function insert_delivery_of_invocation is 'Does nothing on a cluster.';
 create or replace function insert_delivery_of_task() returns trigger language plpgsql as 'begin return null; end';
 comment on function insert_delivery_of_task is 'Does nothing on a cluster.';
 -- The same holds for score rules, which cannot be created there.
-create or replace function add_score_jobs(ended invocations) returns void language sql as '';
+create or replace function add_score_jobs(ended anyelement) returns void language sql as '';
 comment on function add_score_jobs is 'Does nothing on a cluster.';
 
 -- Totals of an application cannot live on one node; they are summed when a budget needs them. Custom plan: a generic

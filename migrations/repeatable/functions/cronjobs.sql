@@ -298,7 +298,7 @@ comment on function stamp_run_end is 'Trigger function: a try of a cronjob''s ru
 -- end_run: a try of a run has ended or paused for the first time. If it failed for a transient reason, queues the next
 -- try after a back-off. Otherwise the run has ended: tells the webhook of the cronjob, counts the failures in a row, and
 -- disables the cronjob after too many. An invocation that was paused may end once more, which is not counted.
-create or replace function end_run(ended invocations) returns void language plpgsql as $$
+create or replace function end_run(ended anyelement) returns void language plpgsql as $$
 declare
   c record;
   v_status constant text := case ended.status when 'succeeded' then 'success' when 'cancelled' then 'cancelled' else 'failed' end;
@@ -363,7 +363,7 @@ comment on function end_run is 'Queues the next try of a cronjob''s run, or ends
 
 -- The session of an open run was deleted, and the run with it: it is recorded as left out. A run that unqueue_runs
 -- deletes still has its session.
-create or replace function leave_out_deleted_run(deleted invocations) returns void language plpgsql as $$
+create or replace function leave_out_deleted_run(deleted anyelement) returns void language plpgsql as $$
 begin
   if exists (select from sessions s
              where s.app_name = deleted.app_name and s.user_id = deleted.user_id and s.id = deleted.session_id)

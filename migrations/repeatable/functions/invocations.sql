@@ -14,7 +14,7 @@ comment on function keep_invocation_key is 'Trigger function: stores the idempot
 -- An invocation that is a step of a job has ended, or was deleted: the job goes on (end_step). The job's user may be
 -- another one, and only a superuser may attach the setting to the function. The session's user may write the
 -- invocation's row, so the row makes no other job due than that of the case that it is a turn of.
-create or replace function continue_job(ended invocations) returns void language plpgsql as $$
+create or replace function continue_job(ended anyelement) returns void language plpgsql as $$
 declare
   all_users text := coalesce(current_setting('agent_runtime.all_users', true), '');
   v_id constant text := ended.job ->> 'id';
@@ -35,7 +35,8 @@ end $$;
 comment on function continue_job is 'Lets the job go on of which an ended or deleted invocation is a step.';
 
 -- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
--- lanes of jobs in different orders would wait for each other.
+-- lanes of jobs in different orders would wait for each other. The functions that it calls take the row as `anyelement`,
+-- because on a cluster the row of a trigger has the type of a part of the table.
 create or replace function follow_invocation() returns trigger language plpgsql as $$
 declare
   is_open constant boolean := new.status in ('queued', 'running');

@@ -97,7 +97,7 @@ begin
 end $$;
 comment on function sum_up_use_of_app is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
 
-create or replace function insert_delivery_of_invocation(ended invocations) returns void language plpgsql as $$
+create or replace function insert_delivery_of_invocation(ended anyelement) returns void language plpgsql as $$
 begin
   perform insert_webhook_delivery(
     ended.app_name, ended.user_id, ended.webhook_url,
@@ -132,7 +132,7 @@ comment on function insert_delivery_of_task is 'Trigger function: a task was cre
 -- add_score_jobs: the statement that ends an invocation adds the jobs of its scores, each in the lane of its rule. A
 -- session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an
 -- empty table.
-create or replace function add_score_jobs(ended invocations) returns void language plpgsql as $$
+create or replace function add_score_jobs(ended anyelement) returns void language plpgsql as $$
 begin
   if not exists (select from score_rules r where r.app_name = ended.app_name) then return; end if;
   perform move_job('score', ended.app_name, ended.user_id, json_build_array(rule, ended.session_id, invocation)::text,
