@@ -74,12 +74,9 @@ begin
 end $$;
 comment on function delete_delivery_job is 'Trigger function: a pending delivery was deleted; deletes its job.';
 
--- delivery_work: the driver undoes escapes in JSON, but those of the payload belong to its text: their mark (json-escape.ts)
--- is escaped once more.
 create or replace function delivery_work(p_app text, p_user text, p_id text) returns jsonb language sql stable as $$
   select jsonb_build_object(
-    'delivery', to_jsonb(d) || jsonb_build_object('payload', replace(d.payload, U&'\E000', U&'\E000e000')),
-    'webhook', to_jsonb(w), 'now', clock_timestamp())
+    'delivery', to_jsonb(d), 'webhook', to_jsonb(w), 'now', clock_timestamp())
   from webhook_deliveries d
   join webhooks w on w.app_name = d.app_name and w.user_id = d.user_id and w.id = d.webhook_id
   where d.app_name = p_app and d.user_id = p_user and d.id = p_id and d.status = 'pending'

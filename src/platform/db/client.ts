@@ -21,7 +21,10 @@ const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
 const TEXTS = new Set<number>([JSON_TYPE, JSONB]);
 const keepText = (text: unknown) => text;
 
-/** Type parsers. Times stay text, because a `Date` would lose three digits; JSON is unescaped, and its integers keep all digits. */
+/**
+ * Type parsers. Times stay text, because a `Date` would lose three digits. JSON is unescaped, and its integers keep all
+ * digits.
+ */
 export const EXACT_TYPES: CustomTypesConfig = {
   getTypeParser: (id: number, format?: 'text' | 'binary') => {
     if (TEXTS.has(id)) return parseStored;
