@@ -1,5 +1,4 @@
-import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
-import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
+import { describeAgent, type HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../src/agent/definition/model.ts';

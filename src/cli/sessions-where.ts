@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { processEnvironment } from '../config/environment.ts';
-import { type ChosenSession, listChosenSessions } from '../conversation/sessions/choose-sessions.ts';
+import { type ChosenSession, listChosenSessions } from '../conversation/sessions/session-list.ts';
 import type { Database, DatabasePool } from '../platform/db/database.ts';
 import { createLog } from '../platform/log.ts';
 import { readConfig } from '../process/config.ts';

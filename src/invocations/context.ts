@@ -1,6 +1,6 @@
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import type { InvocationObserver } from '../agent/loop/run.ts';
-import type { ContentStore } from '../conversation/artifacts/content-store.ts';
+import type { ContentStore } from '../conversation/artifacts/artifact.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
@@ -9,7 +9,7 @@ import type { LeaseTimes } from './lock-store.ts';
 import type { Log } from '../platform/log.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Slots } from '../platform/http/limits/caller-limits.ts';
-import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
+import type { HistoryCache } from '../conversation/sessions/history.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';

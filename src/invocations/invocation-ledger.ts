@@ -20,7 +20,7 @@ import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 import { and, desc, eq, or, sql } from 'drizzle-orm';
-import { isSession } from '../conversation/sessions/session-key.ts';
+import { isSession } from '../conversation/sessions/session-row.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 import { invocations, toolCalls } from '../platform/db/schema/schema.ts';

@@ -7,7 +7,7 @@ import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { newestFirst } from '../platform/db/sql.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { isSession } from '../conversation/sessions/session-key.ts';
+import { isSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 import { parseExactJson } from '../core/exact-json.ts';

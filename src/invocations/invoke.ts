@@ -9,7 +9,7 @@ import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
 import { listSteps, Script, type Step } from '../agent/loop/script.ts';
 import { MEMORY_TOPIC } from './memory.ts';
-import type { SessionHistory } from '../conversation/sessions/history-store.ts';
+import type { SessionHistory } from '../conversation/sessions/history.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import type { InvocationContext } from './context.ts';

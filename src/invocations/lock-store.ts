@@ -1,16 +1,14 @@
 import { and, eq, not, sql } from 'drizzle-orm';
 import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
-import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import {
   type CallAnswer,
   type StoredEvent,
   toEventParameters,
   toStoredEvents,
 } from '../conversation/sessions/append-store.ts';
-import { toHistory } from '../conversation/sessions/history-cache.ts';
-import type { SessionHistory } from '../conversation/sessions/history-store.ts';
-import { isSession } from '../conversation/sessions/session-key.ts';
-import { lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
+import { type SessionHistory, toHistory } from '../conversation/sessions/history.ts';
+import { isSession, lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
 import { LeaseLostError, RepeatedInvocationError, throwRefusal } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { AgentOverrides, McpServer, PreparedAgent } from '../agent/definition/agent.ts';
 import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import type { RunEnd, RunInput } from '../agent/loop/run.ts';
-import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import { type Content, contentSchema, type JsonObject } from '../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../core/event.ts';

@@ -1,4 +1,4 @@
-import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import {
   BusyError,
   HandedOverError,

@@ -1,14 +1,14 @@
-import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import { NotFoundError } from '../core/errors.ts';
-import { USER_ARTIFACT_PREFIX } from '../conversation/artifacts/artifact-content.ts';
-import { restoreArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
+import { USER_ARTIFACT_PREFIX } from '../conversation/artifacts/artifact.ts';
+import { restoreArtifacts } from '../conversation/artifacts/copies.ts';
 import { acquireSession } from './session-lock.ts';
 import { finishOnce } from './persist.ts';
 import type { Lease } from './lock-store.ts';
 import type { JsonObject } from '../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findHistory } from '../conversation/sessions/history-store.ts';
+import { findHistory } from '../conversation/sessions/history.ts';
 import { findInitialState } from '../conversation/sessions/session-store.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';

@@ -12,7 +12,7 @@ import {
   UnavailableError,
 } from '../core/errors.ts';
 import { type BusyPolicy, stoppedMessage } from './invocation.ts';
-import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
+import { refuseForgottenKey } from '../conversation/idempotency/idempotency.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-row.ts';
@@ -31,8 +31,7 @@ import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
-import type { AgentVersion } from '../conversation/apps/agent-version.ts';
-import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
+import type { AgentVersion, HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import type { JsonObject } from '../core/content.ts';

@@ -10,7 +10,7 @@ import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
-import { isSession } from '../conversation/sessions/session-key.ts';
+import { isSession } from '../conversation/sessions/session-row.ts';
 
 /** What an agent passes to its model in addition to the conversation. */
 export interface AgentPrompt {

@@ -1,5 +1,5 @@
 import type { ToolServices } from '../agent/definition/services.ts';
-import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
+import type { ArtifactVersion } from '../conversation/artifacts/artifact.ts';
 import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
 import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';
 import { AgentError, AppError, InvalidError, isPassingFailure, sizeRefusal } from '../core/errors.ts';

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
 import { AgentError, InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
-import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
+import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/idempotency.ts';
 import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';

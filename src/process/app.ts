@@ -12,7 +12,7 @@ import {
   httpValidationErrorSchema,
   validationErrorSchema,
 } from '../platform/http/operation/request-errors.ts';
-import { idempotent } from '../conversation/idempotency/operations.ts';
+import { idempotent } from '../conversation/idempotency/idempotency.ts';
 import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/login-limit.ts';
 import { createRateCounter, createRequestLimits } from '../platform/http/limits/caller-limits.ts';
 import type { Feature } from '../platform/feature/feature.ts';

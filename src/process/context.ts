@@ -1,5 +1,5 @@
 import type { CredentialContext } from '../conversation/credentials/credentials.ts';
-import { copyArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
+import { copyArtifacts } from '../conversation/artifacts/copies.ts';
 import type { SessionContext } from '../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import type { Feature, User, UserCopies, UserTable } from '../platform/feature/feature.ts';

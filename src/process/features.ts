@@ -1,10 +1,10 @@
-import { versionFeature } from '../conversation/apps/version-routes.ts';
+import { versionFeature } from '../conversation/apps/versions.ts';
 import { artifactFeature } from '../conversation/artifacts/routes.ts';
 import { budgetFeature } from '../features/budgets/routes.ts';
 import { usageFeature } from '../conversation/budgets/budget-store.ts';
 import { credentialFeature } from '../conversation/credentials/routes.ts';
 import { holdFeature } from '../conversation/holds/routes.ts';
-import { idempotencyFeature } from '../conversation/idempotency/operations.ts';
+import { idempotencyFeature } from '../conversation/idempotency/idempotency.ts';
 import { memoryFeature } from '../features/memory/routes.ts';
 import { sessionFeature } from '../conversation/sessions/routes.ts';
 import { storageFeature } from '../conversation/storage/routes.ts';

@@ -1,6 +1,6 @@
 import { openCredentials } from '../conversation/credentials/credentials.ts';
 import { CALLBACK_PATH } from '../conversation/credentials/routes.ts';
-import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
+import { describeAgent, type HostedAgent, toAgentVersion } from '../conversation/apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { AgentDefinition, AgentSource, PreparedAgent } from '../agent/definition/agent.ts';
@@ -30,8 +30,6 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import { BoundedCache } from '../platform/work/bounded-cache.ts';
 import type { EgressPolicy } from '../platform/net/egress.ts';
-import { describeAgent } from '../conversation/apps/agent-description.ts';
-import { toAgentVersion } from '../conversation/apps/agent-version.ts';
 import { VERSION } from '../platform/version.ts';
 
 const DEFAULT_HARNESS_FILE = 'harness.yaml';

@@ -1,5 +1,4 @@
-import { listAgents } from '../conversation/apps/agent-description.ts';
-import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
+import { type HostedAgent, listAgents } from '../conversation/apps/hosted-agent.ts';
 import type { Config } from './config.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/db/database.ts';

@@ -9,7 +9,7 @@ import { logInvocations, toKnownNames, openMetricsIfWanted, openTracingIfWanted 
 import { VERSION } from '../platform/version.ts';
 import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
 import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
-import { keepVersions } from '../conversation/apps/version-store.ts';
+import { keepVersions } from '../conversation/apps/versions.ts';
 import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import { describeAnonymous } from '../config/access.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
@@ -32,7 +32,7 @@ import {
   toWaitMs,
 } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
-import { HistoryCache } from '../conversation/sessions/history-cache.ts';
+import { HistoryCache } from '../conversation/sessions/history.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
 import { observeInvocations } from '../observability/metrics/measure.ts';

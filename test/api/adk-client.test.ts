@@ -2,7 +2,7 @@ import { registerHooks } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
-import type { ArtifactVersion } from '../../src/conversation/artifacts/artifact-version.ts';
+import type { ArtifactVersion } from '../../src/conversation/artifacts/artifact.ts';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, testApp } from '../support/app.ts';

@@ -5,7 +5,7 @@ import { Client } from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import pino from 'pino';
 import { createForgetSessions, type FeatureContext } from '../../src/process/context.ts';
-import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { rowContent } from '../../src/conversation/artifacts/artifact.ts';
 import { applyRetention } from '../../src/features/users/retention.ts';
 import { openPool } from '../support/store.ts';
 import { agentTool } from '../../src/agent/loop/agent-tree.ts';

@@ -1,7 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { toArtifactContent } from '../../src/conversation/artifacts/artifact-content.ts';
-import { type ContentStore, rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { type ContentStore, rowContent, toArtifactContent } from '../../src/conversation/artifacts/artifact.ts';
 import { deleteArtifact, loadArtifact, saveArtifact } from '../../src/conversation/artifacts/artifacts.ts';
 import { openS3Content } from '../../src/conversation/artifacts/s3-content.ts';
 import {

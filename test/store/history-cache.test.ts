@@ -3,8 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { HistoryCache } from '../../src/conversation/sessions/history-cache.ts';
-import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import { findHistory, HistoryCache } from '../../src/conversation/sessions/history.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, expect, test } from 'vitest';
-import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { rowContent } from '../../src/conversation/artifacts/artifact.ts';
 import { createForgetSessions, type FeatureContext } from '../../src/process/context.ts';
 import { userRanges } from '../../src/platform/db/user-ranges.ts';
 import { sessions as table } from '../../src/platform/db/schema/schema.ts';

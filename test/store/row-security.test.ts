@@ -13,7 +13,7 @@ import { deleteSessionCases } from '../../src/features/evals/erase-store.ts';
 import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { insertEvalCase } from '../../src/features/evals/cases/eval-case-store.ts';
 import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
-import { HistoryCache } from '../../src/conversation/sessions/history-cache.ts';
+import { HistoryCache } from '../../src/conversation/sessions/history.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { poolOptions, textEvent } from '../support/store.ts';

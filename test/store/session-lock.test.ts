@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { openNotifications } from '../../src/platform/db/notifications.ts';
-import { toArtifactContent } from '../../src/conversation/artifacts/artifact-content.ts';
+import { toArtifactContent } from '../../src/conversation/artifacts/artifact.ts';
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { WaitQueue } from '../../src/invocations/wait-queue.ts';
@@ -29,7 +29,7 @@ import {
 } from '../../src/invocations/queue-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
-import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import { findHistory } from '../../src/conversation/sessions/history.ts';
 import { newKey, statementsOf, takerOn, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
 

@@ -4,14 +4,14 @@ import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { listEvents } from '../../src/conversation/sessions/event-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import { findHistory } from '../../src/conversation/sessions/history.ts';
 import {
   deleteSession,
   type SessionRange,
   findSession,
   insertSession,
 } from '../../src/conversation/sessions/session-store.ts';
-import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
+import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { ListPlace } from '../../src/platform/http/operation/cursor.ts';

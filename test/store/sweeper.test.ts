@@ -6,7 +6,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { toLogFields } from '../../src/platform/log.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { rowContent } from '../../src/conversation/artifacts/artifact.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';

@@ -1,5 +1,4 @@
-import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
-import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
+import { describeAgent, type HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';

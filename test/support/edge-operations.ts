@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { artifactVersionSchema } from '../../src/conversation/artifacts/artifact-version.ts';
+import { artifactVersionSchema } from '../../src/conversation/artifacts/artifact.ts';
 import {
   type Answer,
   type Call,

@@ -1,5 +1,4 @@
-import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
-import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
+import { describeAgent, type HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { guardrail } from '../../src/agent/definition/guardrail.ts';
 import { HOOKS, type Hooks } from '../../src/agent/definition/hooks.ts';

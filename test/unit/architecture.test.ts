@@ -85,7 +85,7 @@ test('SQL text is made of constants: only these files write raw SQL, one of them
   expect(files.filter((file) => /\bsql\.raw\(|\.inlineParams\(/.test(textOf(file)))).toEqual([
     'src/cli/sessions-where.ts',
     'src/conversation/sessions/event-store.ts',
-    'src/conversation/sessions/session-list-store.ts',
+    'src/conversation/sessions/session-list.ts',
     'src/conversation/sessions/session-text.ts',
     'src/features/users/user-tables.ts',
     'src/platform/db/sql.ts',

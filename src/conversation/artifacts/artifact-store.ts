@@ -1,20 +1,20 @@
+import { and, desc, eq, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
 import { createHash } from 'node:crypto';
-import { and, desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
-import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
-import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
-import { statement, value } from '../../platform/db/statement.ts';
-import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
-import { type ArrayPage, type JsonStream, toArrayStream } from '../../platform/json-stream.ts';
-import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-row.ts';
+import { type ArtifactContent, type ContentObject, type StoredContent, USER_ARTIFACT_PREFIX } from './artifact.ts';
+import { isOnHold } from '../holds/hold-store.ts';
+import { isSession, sessionLock } from '../sessions/session-row.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
-import { LeaseLostError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
+import { LeaseLostError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
+import { assignments, getKey, insertSelect, names } from '../../platform/db/sql.ts';
+import { statement, value } from '../../platform/db/statement.ts';
+import { userRanges } from '../../platform/db/user-ranges.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
-import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
-import type { ContentObject, StoredContent } from './content-store.ts';
+import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
+import { type ArrayPage, type JsonStream, toArrayStream } from '../../platform/json-stream.ts';
 
 /** An artifact's key. An artifact whose name starts with `user:` belongs to the user; then `sessionId` is ignored. */
 export interface ArtifactKey extends SessionKey {
@@ -123,7 +123,7 @@ const selectVersionText = statement<{ text: string }>(
 );
 
 /** The row of an artifact version: the part without its bytes, and where the bytes are stored. */
-export interface StoredArtifact extends StoredContent {
+interface StoredArtifact extends StoredContent {
   part: Part;
   mimeType: string | undefined;
 }
@@ -278,4 +278,42 @@ export async function deleteVersionsInObjects(
     .where(and(isOfUser(user), inArray(objectKey, some)))
     .returning({ objectKey });
   return rows.flatMap((row) => row.objectKey ?? []);
+}
+
+const BATCH_ROWS = 100;
+
+const v = artifactVersions;
+export const rangesOfVersions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
+  userRanges(db, v, { signal });
+
+const oldVersions = (count: number, range: SQL): SQL => sql`
+  select ranked.app_name, ranked.user_id, ranked.session_id, ranked.artifact_name, ranked.version from (
+    select ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}, ${v.version},
+           row_number() over (partition by ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}
+                              order by ${v.version} desc) as place
+    from ${v} where ${range}) ranked
+  where ranked.place > ${count}::int
+    and not ${isOnHold({
+      appName: sql`ranked.app_name`,
+      userId: sql`ranked.user_id`,
+      sessionId: sql`ranked.session_id`,
+    })}`;
+
+/** Counts the artifact versions in a range of users, except the newest `count` versions of each artifact. */
+export async function countOldVersions(db: Database, count: number, range: SQL): Promise<number> {
+  const { rows } = await db.execute<{ n: number }>(
+    sql`select count(*)::int as n from (${oldVersions(count, range)}) counted`,
+  );
+  return rows[0]?.n ?? 0;
+}
+
+export async function deleteOldVersions(
+  db: Database,
+  count: number,
+  range: SQL,
+): Promise<{ rows: number; objectKeys: string[] }> {
+  const { rows } = await db.execute<{ key: string | null }>(sql`
+    delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (${oldVersions(count, range)} limit ${BATCH_ROWS})
+    returning ${v.objectKey} as key`);
+  return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
 }

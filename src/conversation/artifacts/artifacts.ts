@@ -3,7 +3,7 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Log } from '../../platform/log.ts';
 import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
-import { toArtifactContent, toPart } from './artifact-content.ts';
+import { type ContentStore, toArtifactContent, toPart } from './artifact.ts';
 import type { Counts, User } from '../../platform/feature/feature.ts';
 import {
   type ArtifactKey,
@@ -13,7 +13,6 @@ import {
   saveArtifactVersion,
 } from './artifact-store.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
-import type { ContentStore } from './content-store.ts';
 
 /**
  * An artifact's bytes are stored before its row, so a crash leaves an unreferenced object, never an incomplete version.

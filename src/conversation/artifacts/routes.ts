@@ -7,7 +7,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
-import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
+import { artifactVersionSchema, type ContentStore, saveArtifactSchema, USER_ARTIFACT_PREFIX } from './artifact.ts';
 import {
   findArtifactVersionText,
   listArtifactNamesText,
@@ -15,14 +15,12 @@ import {
   listArtifactVersionsText,
 } from './artifact-store.ts';
 import { deleteArtifact, deleteObjects, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
-import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
-import type { ContentStore } from './content-store.ts';
 import { ARTIFACT_SETTINGS } from './s3-content.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { identifierSchema } from '../../core/session.ts';
 
-export interface ArtifactContext {
+interface ArtifactContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;

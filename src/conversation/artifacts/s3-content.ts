@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
 import { choice, documented, type SettingValues, textOr, url } from '../../config/setting-schemas.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { checkContentSize, type ContentStore, rowContent } from './content-store.ts';
+import { checkContentSize, type ContentStore, rowContent } from './artifact.ts';
 
 interface S3Settings {
   bucket: string;

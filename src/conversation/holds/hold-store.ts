@@ -4,7 +4,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
 
 /** The data under a legal hold: a session's, or all data of a user if `sessionId` is undefined. */
-export interface HoldKey {
+interface HoldKey {
   appName: string;
   userId: string;
   sessionId: string | undefined;

@@ -1,15 +1,36 @@
 import type { CallRecord } from '../../agent/loop/call-ledger.ts';
-import { CONFIRMATION_CALL } from '../../core/names.ts';
-import { type Content, getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
-import { ConflictError, LeaseLostError, NotFoundError, throwRefusal } from '../../core/errors.ts';
-import type { NewEvent } from '../../core/event.ts';
-import { type SessionKey, sessionNotFound, splitDelta, withoutTemporary } from '../../core/session.ts';
-import { callFunction } from '../../platform/db/statement.ts';
-import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import { toChangeError } from './precondition.ts';
 import { MAX_FIRST_TEXT } from './session-text.ts';
+import { type Content, getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
+import { ConflictError, LeaseLostError, NotFoundError, throwRefusal } from '../../core/errors.ts';
+import { emptyActions, type Event, eventSchema, type NewEvent } from '../../core/event.ts';
+import { CONFIRMATION_CALL } from '../../core/names.ts';
+import { type SessionKey, sessionNotFound, splitDelta, withoutTemporary } from '../../core/session.ts';
+import { withoutKnownNulls } from '../../core/zod-graph.ts';
+import { type Database, onConflict } from '../../platform/db/database.ts';
+import { callFunction } from '../../platform/db/statement.ts';
+import { escapeJson, escapeList, escapeText, unescapeJson } from '../../platform/json-escape.ts';
+
+/** Fills in a missing id or author of a client's events, and drops partial events, which are never stored. */
+export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
+  events
+    .filter((event) => event.partial !== true)
+    .map((event) => ({
+      ...withoutKnownNulls(eventSchema, event),
+      id: event.id || newId(),
+      invocationId: event.invocationId ?? '',
+      author: event.author || 'user',
+    }));
+
+/** Creates an event that only changes the state, in the format that ADK uses. */
+export const toStateEvent = (stateDelta: JsonObject, newId: () => string): NewEvent => ({
+  id: newId(),
+  invocationId: `p-${newId()}`,
+  author: 'user',
+  nodeInfo: { path: '' },
+  actions: { ...emptyActions(), stateDelta },
+});
 
 /** A stored event: its sequence, and its JSON text with the timestamp that the database assigned. */
 export interface StoredEvent {

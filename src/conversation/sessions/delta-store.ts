@@ -6,8 +6,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { eventDeltas, sessions } from '../../platform/db/schema/schema.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { type SessionEnd, sessionEnd } from './event-store.ts';
-import { holdsSession } from './session-row.ts';
-import { isSession, KEY } from './session-key.ts';
+import { holdsSession, isSession, KEY } from './session-row.ts';
 import { s } from './session-text.ts';
 
 /** A chunk of streamed text, stored before its event is complete; `text` is a partial event as JSON. */

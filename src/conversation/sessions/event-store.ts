@@ -7,7 +7,7 @@ import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, jsonTextOf } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
-import { type SessionRef, isSession, KEY } from './session-key.ts';
+import { type SessionRef, isSession, KEY } from './session-row.ts';
 import { s } from './session-text.ts';
 import { type FunctionCall, getFunctionCalls } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
@@ -16,7 +16,7 @@ import type { SessionKey } from '../../core/session.ts';
 const payloadText = jsonTextOf(events.payload);
 
 /** A page of a session's events, as the JSON text of an array. */
-export interface EventPage extends JsonStream {
+interface EventPage extends JsonStream {
   /** Sequence of the page's last event; the next page starts after it. `undefined` on the last page. */
   next: number | undefined;
 }
@@ -253,7 +253,7 @@ const selectOfInvocation = statement<StoredEvent>(
     where e.bytes_before < ${MAX_BYTES} order by e.sequence`,
 );
 
-export interface EventSelection {
+interface EventSelection {
   sessionId: string;
   invocationId: string;
   /** At most this many user events are read, the newest ones. Default: all. */

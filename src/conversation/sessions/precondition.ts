@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { isSession } from './session-key.ts';
+import { isSession } from './session-row.ts';
 import { rowVersion, s, sessionEtag, withStates } from './session-text.ts';
 
 // A session's ETag is `"session.app.user"`: the versions of the session's row, the application's state and the user's
@@ -18,7 +18,7 @@ const PUBLISHED = `^\\s*(\\*\\s*|${TAGS.source.slice(4, -1)})$`;
 const TAG = /(W\/)?"([^"]*)"/g;
 
 /** The strong entity tags of a header; `*` matches any. */
-export type Tags = '*' | string[];
+type Tags = '*' | string[];
 
 const tags = (isWeakToo: boolean) =>
   z

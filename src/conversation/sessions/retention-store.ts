@@ -6,7 +6,7 @@ import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
 /** Returns an SQL condition on a session's key, which is true if another feature forbids the session's deletion. */
-export type KeepsSession = (key: Record<keyof SessionKey, SQL>) => SQL;
+type KeepsSession = (key: Record<keyof SessionKey, SQL>) => SQL;
 
 /** Limits after which sessions are deleted; 0 disables a limit. */
 export interface SessionRetention {

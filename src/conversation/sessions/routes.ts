@@ -1,10 +1,33 @@
 import type { Response } from 'express';
 import { z } from 'zod';
+import { appendEvents, toNewEvents, toStateEvent } from './append-store.ts';
+import { deleteLostDeltas } from './delta-store.ts';
+import { diffSessions } from './diff.ts';
+import { listEvents } from './event-store.ts';
+import {
+  absentSession,
+  checkEventSize,
+  exampleAnswer,
+  exampleEvent,
+  exampleListedSession,
+  exampleSession,
+  NEXT_CURSOR_HEADER,
+  room,
+  session,
+  SESSION_PATH,
+  type SessionContext,
+} from './session-context.ts';
+import { forkSession } from './fork.ts';
+import { labelOperations } from './labels.ts';
+import { CHANGED, findEtag, ifMatch, ifNoneMatch, isUnchanged, toVersions } from './precondition.ts';
+import { listSessionsOperation } from './session-list.ts';
+import { deleteSession, findSession, insertSession, type SessionJson } from './session-store.ts';
+import { countAppStateKeys, deleteAppStateKeys, userTables } from './user-data-store.ts';
 import { contentSchema, type JsonObject, partSchema } from '../../core/content.ts';
-import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
+import { InvalidError, NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
 import { type Event, eventActionsSchema, eventSchema } from '../../core/event.ts';
 import { groundingMetadataSchema, usageMetadataSchema } from '../../core/model-metadata.ts';
-import { runAsSystem } from '../../platform/context.ts';
+import { sessionTopic } from '../../core/names.ts';
 import {
   createSessionSchema,
   type SessionKey,
@@ -12,26 +35,113 @@ import {
   sessionSchema,
   updateSessionSchema,
 } from '../../core/session.ts';
-import { sessionTopic } from '../../core/names.ts';
+import { runAsSystem } from '../../platform/context.ts';
+import type { Feature } from '../../platform/feature/feature.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
-import { eventPath, sessionPath } from '../../platform/http/operation/parameters.ts';
-import { appendEvents } from './append-store.ts';
-import { deleteLostDeltas } from './delta-store.ts';
-import { eventOperations } from './event-routes.ts';
-import { exampleListedSession, exampleSession } from './examples.ts';
-import { diffSessions } from './diff-routes.ts';
-import { forkSession } from './fork-routes.ts';
-import { getSession } from './get-routes.ts';
+import {
+  afterSequence,
+  eventPath,
+  INT32_MAX,
+  pageSize,
+  sessionPath,
+} from '../../platform/http/operation/parameters.ts';
+import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { collect } from '../../platform/json-stream.ts';
-import { labelOperations } from './label-routes.ts';
-import { listSessionsOperation } from './list-routes.ts';
-import { toNewEvents, toStateEvent } from './new-event.ts';
-import { absentSession, checkEventSize, room, session, SESSION_PATH, type SessionContext } from './session-context.ts';
-import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
-import { deleteSession, findSession, type SessionJson, insertSession } from './session-store.ts';
-import { countAppStateKeys, deleteAppStateKeys, userTables } from './user-data-store.ts';
-import type { Feature } from '../../platform/feature/feature.ts';
+
+const sequence = z.int().min(0).max(INT32_MAX);
+
+export const getSession = session.read({
+  wire: 'ADK',
+  load: 'heavy',
+  description:
+    'With its state and all events, in order. This is also how a session is exported. With `atSequence` or `atTime` ' +
+    'both are those of then; of the keys with `user:` and `app:` in front, which have no history, the state of then ' +
+    "has what the session's own events set until then. The header `ETag` is for `If-None-Match` and `If-Match`.",
+  query: z.object({
+    numRecentEvents: sequence.optional().describe('Only the newest so many events, still oldest first.'),
+    afterSequence: afterSequence.optional(),
+    atSequence: sequence.optional().describe('As it was after this event; 0 is before the first.'),
+    atTime: z
+      .number()
+      .optional()
+      .describe('As it was at this Unix time in seconds: with the events before the first one that is later.'),
+    withDetails: z
+      .boolean()
+      .default(false)
+      .describe("True: with the members of `Session` that ADK's own clients do not know."),
+  }),
+  headers: ifNoneMatch,
+  errors: { 400: 'The session has not reached `atSequence`.' },
+  bare: { 304: 'The session and the states that it shares have not changed.' },
+  handler: async ({ database }, { path, query, headers, response, notFound }) => {
+    if (query.atSequence !== undefined && query.atTime !== undefined)
+      throw new ValidationFailedError([valueError(['query', 'atTime'], 'atSequence says it already', query.atTime)]);
+    const known = headers['if-none-match'];
+    const etag = known && (await findEtag(database.reads, path));
+    if (known && etag !== undefined && isUnchanged(etag, known)) {
+      response.writeHead(304, { etag }).end();
+      return { kind: 'sent' };
+    }
+    const found = await findSession(database.reads, path, query);
+    if (!found) throw notFound();
+    response.setHeader('etag', found.etag);
+    return { kind: 'stream', text: found };
+  },
+});
+
+const DEFAULT_PAGE_SIZE = 100;
+
+const appendEventOperation = session.action('events')({
+  operationId: 'appendEvent',
+  summary: 'Append an event',
+  description:
+    'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent. The header ' +
+    '`ETag` is the new one of the session, for the next `If-Match`.',
+  demands: ({ body }) => eventDemands([body]),
+  headers: ifMatch,
+  body: { schema: eventSchema, example: { author: 'user', content: exampleEvent.content } },
+  success: { schema: eventSchema, description: 'The event as it is stored.', example: exampleEvent },
+  errors: {
+    400: 'A partial event is never stored.',
+    409: 'The session has an event of this id.',
+    412: CHANGED,
+  },
+  handler: async (context, { path: key, body, headers, response }) => {
+    const { database, notifications, newId, limits } = context;
+    const [event] = toNewEvents([body], newId);
+    if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
+    checkEventSize(event, limits.eventBytes);
+    const versions = toVersions(headers['if-match']);
+    const { events, version } = await appendEvents(database.db, key, [event], { versions });
+    response.setHeader('etag', `"${version}"`);
+    notifications.publish(sessionTopic(key));
+    return { kind: 'json', text: events[0]?.text ?? 'null' };
+  },
+});
+
+const listEventsOperation = session.action('events')({
+  method: 'get',
+  operationId: 'listEvents',
+  load: 'heavy',
+  summary: "List a session's events",
+  description:
+    'A page, oldest first; large events make it shorter than `limit`. The header ' +
+    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
+  query: z.object({
+    afterSequence: afterSequence.default(0),
+    limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
+  }),
+  success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },
+  handler: async ({ database }, { path, query, response, notFound }) => {
+    const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
+    if (!page) throw notFound();
+    if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
+    return { kind: 'stream', text: page };
+  },
+});
+
+const eventOperations = [appendEventOperation, listEventsOperation];
 
 const createSession = session.create({
   wire: 'ADK',

@@ -12,7 +12,7 @@ import { eventExists, toEventParameters } from './append-store.ts';
 import { eventPieces, findEventPage, type Moment } from './event-store.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
 import { hasVersion } from './precondition.ts';
-import { isSession, KEY } from './session-key.ts';
+import { isSession, KEY } from './session-row.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 
 export interface SessionRange {

@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, events, sessions, userStates } from '../../platform/db/schema/schema.ts';
-import { type SessionRef, type UserRef, isSession } from './session-key.ts';
+import { type SessionRef, type UserRef, isSession } from './session-row.ts';
 
 /** Maximum length of a session's first text in code points. */
 export const MAX_FIRST_TEXT = 200;

@@ -7,7 +7,7 @@ import { appStates, eventDeltas, events, sessions, userStates } from '../../plat
 import { names } from '../../platform/db/sql.ts';
 import type { User, UserTable } from '../../platform/feature/feature.ts';
 import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
-import { newLabelsSchema } from './label.ts';
+import { newLabelsSchema } from './labels.ts';
 
 const eventKeys = keyAliases(eventSchema);
 

@@ -7,7 +7,7 @@ import {
   type Part,
   toMembers,
 } from '../../core/content.ts';
-import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
+import type { SessionHistory } from '../../conversation/sessions/history.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { isExactInteger } from '../../core/exact-json.ts';

@@ -3,7 +3,7 @@ import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../
 import { LiveAudio } from '../../agent/loop/live-audio.ts';
 import { runLiveTurn, toLiveRequest } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
-import { findHistory } from '../../conversation/sessions/history-store.ts';
+import { findHistory } from '../../conversation/sessions/history.ts';
 import type { Content } from '../../core/content.ts';
 import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';

@@ -4,7 +4,7 @@ import { HARNESS_APP } from '../../core/names.ts';
 import { eventSchema } from '../../core/event.ts';
 import type { Sockets } from '../../platform/http/operation/sockets.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { exampleAnswer } from '../../conversation/sessions/examples.ts';
+import { exampleAnswer } from '../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../invocations/context.ts';
 import { converse } from './converse.ts';
 import { LIVE_LIMITS, type LiveLimits } from './live-socket.ts';

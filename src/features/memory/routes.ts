@@ -8,7 +8,7 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
-import { idempotencyHeaders, once } from '../../conversation/idempotency/operations.ts';
+import { idempotencyHeaders, once } from '../../conversation/idempotency/idempotency.ts';
 import { MEMORY_TOPIC, type UserMemory } from '../../invocations/memory.ts';
 import { findVector, type MemoryJobContext, openEmbedders, runMemoryJobs } from './embed-memories.ts';
 import { persist } from '../../invocations/persist.ts';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
-import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
+import type { ContentStore } from '../../conversation/artifacts/artifact.ts';
 import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';

@@ -1,5 +1,5 @@
-import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
-import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/retention-store.ts';
+import type { ContentStore } from '../../conversation/artifacts/artifact.ts';
+import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/artifact-store.ts';
 import { type SettingValues, whole } from '../../config/setting-schemas.ts';
 import type { Log } from '../../platform/log.ts';
 import type { SessionKey } from '../../core/session.ts';

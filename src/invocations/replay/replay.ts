@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { findConfirmations, listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
 import { listSteps } from '../../agent/loop/script.ts';
-import { findHistory, type SessionHistory } from '../../conversation/sessions/history-store.ts';
+import { findHistory, type SessionHistory } from '../../conversation/sessions/history.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';

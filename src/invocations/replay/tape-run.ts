@@ -3,7 +3,7 @@ import { getConfirmedId, isMadeBy, listConfirmationRequests, listSteps, type Ste
 import { toOriginal } from '../../agent/loop/structured-output.ts';
 import { getFunctionCalls, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event, EventActions } from '../../core/event.ts';
-import type { SessionHistory } from '../../conversation/sessions/history-store.ts';
+import type { SessionHistory } from '../../conversation/sessions/history.ts';
 import type { Tape } from '../tape.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { cloneJson } from '../../core/exact-json.ts';

@@ -1,4 +1,4 @@
-import { IDEMPOTENCY_HOURS } from '../../conversation/idempotency/operations.ts';
+import { IDEMPOTENCY_HOURS } from '../../conversation/idempotency/idempotency.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { invocations, invocationTapes, toolCalls } from '../../platform/db/schema/schema.ts';
 import type { Feature } from '../../platform/feature/feature.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { sessionNotFound } from '../../core/session.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
-import { exampleEvent } from '../../conversation/sessions/examples.ts';
+import { exampleEvent } from '../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText } from '../invocation-store.ts';

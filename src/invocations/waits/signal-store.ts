@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, sql } from 'drizzle-orm';
-import { isSession } from '../../conversation/sessions/session-key.ts';
+import { isSession } from '../../conversation/sessions/session-row.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';

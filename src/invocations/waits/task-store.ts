@@ -1,7 +1,7 @@
 import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
-import { isSession } from '../../conversation/sessions/session-key.ts';
+import { isSession } from '../../conversation/sessions/session-row.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, throwRefusal } from '../../core/errors.ts';

@@ -11,7 +11,7 @@ import { callFunction } from '../../platform/db/statement.ts';
 import { endsJob, type Job, type JobLimits, jobOf, putsBackJob } from '../../platform/jobs/job-store.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
+import { isOneOfUsers } from '../../conversation/sessions/session-row.ts';
 import { DELIVERY_JOB, type WebhookKey, type WebhookRow } from './webhook-store.ts';
 
 /**

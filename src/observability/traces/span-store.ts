@@ -6,7 +6,7 @@ import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isAmong } from '../../conversation/sessions/session-key.ts';
+import { isAmong } from '../../conversation/sessions/session-row.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { type Span, spanSchema } from './span.ts';
 

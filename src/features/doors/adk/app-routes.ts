@@ -2,9 +2,8 @@ import { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
-import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
+import { type AgentDescription, type HostedAgent, listAgents } from '../../../conversation/apps/hosted-agent.ts';
 import { type JsonObject, jsonObject } from '../../../core/content.ts';
-import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import { looseObject } from '../../../core/members.ts';
 
 /** Programming language of the agents. ADK's clients only display it. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
+import type { AgentDescription } from '../../../conversation/apps/hosted-agent.ts';
 import { findAgentAt, structureNodeSchema, toDot, toSteps, toStructure } from './graph.ts';
 import type { DatabasePool } from '../../../platform/db/database.ts';
 import { area } from '../../../platform/http/operation/area.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 

@@ -1,6 +1,12 @@
-import { eventStream, exampleListedSession, exampleSession } from '../../../conversation/sessions/examples.ts';
+import {
+  absentSession,
+  eventStream,
+  exampleListedSession,
+  exampleSession,
+  room,
+  SESSION_PATH,
+} from '../../../conversation/sessions/session-context.ts';
 import { createAndAnswer } from '../../../conversation/sessions/routes.ts';
-import { absentSession, room, SESSION_PATH } from '../../../conversation/sessions/session-context.ts';
 import {
   chosenIdentifierSchema,
   legacyStateSchema,

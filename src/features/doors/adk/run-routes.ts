@@ -4,7 +4,7 @@ import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { streamPosition } from '../../../platform/http/operation/parameters.ts';
 import { listEventTexts } from '../../../conversation/sessions/event-store.ts';
-import { eventStream, exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
+import { eventStream, exampleAnswer, exampleEvent } from '../../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { answerOnce } from '../../../invocations/retry.ts';

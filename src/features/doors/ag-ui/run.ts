@@ -6,7 +6,7 @@ import { NotFoundError } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { toPointer } from '../../../core/json-difference.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
-import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
+import type { SessionHistory } from '../../../conversation/sessions/history.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';

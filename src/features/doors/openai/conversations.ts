@@ -5,7 +5,7 @@ import { sessionTopic } from '../../../core/names.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { appendEvents } from '../../../conversation/sessions/append-store.ts';
 import { listCallsById } from '../../../conversation/sessions/event-store.ts';
-import { changeLabels, findLabels, type SessionLabels } from '../../../conversation/sessions/label-store.ts';
+import { changeLabels, findLabels, type SessionLabels } from '../../../conversation/sessions/labels.ts';
 import { insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { parseId, toConversationId } from './ids.ts';

@@ -3,7 +3,7 @@ import type { ResponseStreamEvent } from 'openai/resources/responses/responses';
 import type { z } from 'zod';
 import type { JsonObject } from '../../../core/content.ts';
 import { ConflictError } from '../../../core/errors.ts';
-import { forkAt } from '../../../conversation/sessions/fork-routes.ts';
+import { forkAt } from '../../../conversation/sessions/fork.ts';
 import { cancel } from '../../../invocations/cancel.ts';
 import { listInvocationsText } from '../../../invocations/invocation-store.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';

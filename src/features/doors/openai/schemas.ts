@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { newLabelsSchema } from '../../../conversation/sessions/label.ts';
+import { newLabelsSchema } from '../../../conversation/sessions/labels.ts';
 import { invocationHeaders } from '../../../invocations/wire-request.ts';
 
 /** Headers of requests that run an agent, including the headers in which front ends name a user and a chat. */

@@ -5,7 +5,7 @@ import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
 import { getFunctionCalls, getFunctionResponses, toMembers } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
-import type { SessionHistory } from '../../../conversation/sessions/history-store.ts';
+import type { SessionHistory } from '../../../conversation/sessions/history.ts';
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { newInvocationId } from '../../../invocations/request.ts';

@@ -1,7 +1,6 @@
-import { listAgents } from '../../../conversation/apps/agent-description.ts';
-import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
-import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
-import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { type HostedAgent, listAgents } from '../../../conversation/apps/hosted-agent.ts';
+import type { ChosenSession } from '../../../conversation/sessions/session-list.ts';
+import { findHistory } from '../../../conversation/sessions/history.ts';
 import { checkReached, findInitialState } from '../../../conversation/sessions/session-store.ts';
 import type { JsonObject } from '../../../core/content.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';

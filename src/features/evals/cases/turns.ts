@@ -1,6 +1,6 @@
 import { type Content, getFunctionCalls, getParts, getFunctionResponses } from '../../../core/content.ts';
 import { type Event, isFinalResponse, withoutRewound } from '../../../core/event.ts';
-import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/hosted-agent.ts';
 import type { Turn } from '../metrics/turn.ts';
 
 export interface EvalInvocation {

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
+import { listChosenSessions } from '../../../conversation/sessions/session-list.ts';
 import { isBusy } from '../../../conversation/sessions/session-row.ts';
 import { AppError, isPassingFailure } from '../../../core/errors.ts';
 import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';

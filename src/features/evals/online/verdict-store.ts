@@ -1,6 +1,5 @@
 import { and, eq, inArray, sql } from 'drizzle-orm';
-import { isSession } from '../../../conversation/sessions/session-key.ts';
-import { sessionLock } from '../../../conversation/sessions/session-row.ts';
+import { isSession, sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';

@@ -3,7 +3,7 @@ import type { Database } from '../../../platform/db/database.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
-import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
+import { joinEventBytes } from '../../../conversation/sessions/history.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { PART_BYTES, PART_ROWS } from '../sets/bounds.ts';

@@ -4,7 +4,7 @@ import { toToolUses, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { type ScoredCase, toEfficiencyView, toMetricResult, toReason } from '../scoring/score.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Event } from '../../../core/event.ts';
-import { listHistories } from '../../../conversation/sessions/history-store.ts';
+import { listHistories } from '../../../conversation/sessions/history.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase } from '../cases/eval-case.ts';
 import { type EndedPage, listEndedCases } from './eval-run-store.ts';

@@ -15,8 +15,7 @@ import {
   toDisconnectSignal,
 } from '../sets/context.ts';
 import type { Response, Request } from 'express';
-import { idempotencyHeaders } from '../../../conversation/idempotency/operations.ts';
-import { once } from '../../../conversation/idempotency/operations.ts';
+import { idempotencyHeaders, once } from '../../../conversation/idempotency/idempotency.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
 import { exampleCaseResult, runEvalSchema, runResultsSchema } from './eval-run.ts';
 import { runErrors } from './routes.ts';

@@ -6,7 +6,7 @@ import type { Database } from '../../../platform/db/database.ts';
 import { addJudgeTokens } from './eval-run-store.ts';
 import { isStopped } from '../../../invocations/invocation.ts';
 import { jobLost } from '../../../platform/jobs/job-store.ts';
-import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { findHistory } from '../../../conversation/sessions/history.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type CaseOutcome, type RunningCase, restartCase } from './case-store.ts';

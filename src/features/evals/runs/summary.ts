@@ -1,6 +1,6 @@
 import type { Database } from '../../../platform/db/database.ts';
 import { toShown } from '../../../conversation/sessions/diff.ts';
-import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { findHistory } from '../../../conversation/sessions/history.ts';
 import { sumOfCosts } from '../scoring/score.ts';
 import {
   type Comparison,

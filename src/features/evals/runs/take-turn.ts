@@ -3,14 +3,14 @@ import { type Content, getParts } from '../../../core/content.ts';
 import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeRefusal } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
-import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
+import type { IdempotentRequest } from '../../../conversation/idempotency/idempotency.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type InvocationEnd, type InvocationRequest, newInvocationId } from '../../../invocations/request.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { findAgent } from '../../../invocations/session-lock.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
-import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { findHistory } from '../../../conversation/sessions/history.ts';
 import { insertSession, checkReached } from '../../../conversation/sessions/session-store.ts';
 import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
 import { toEvalInvocations } from '../cases/turns.ts';
@@ -21,7 +21,7 @@ import type { ScoringContext } from '../scoring/score-case.ts';
 import { type Exchange, nextMessage, readSimulatedUser } from './simulated-user.ts';
 import { StoredTurn } from './stored-turn.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { findForkPoint, insertFork } from '../../../conversation/sessions/fork-store.ts';
+import { findForkPoint, insertFork } from '../../../conversation/sessions/fork.ts';
 
 /** How the turns of a case have ended. */
 export interface TurnsEnd {

@@ -37,7 +37,7 @@ import { type Spend, spendWith } from '../../../conversation/budgets/reserve-cal
 import { judgeWith } from '../judges/judge-model.ts';
 import type { Event } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
-import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { findHistory } from '../../../conversation/sessions/history.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { toUses } from './score.ts';
 import type { EvalContext } from '../sets/context.ts';

@@ -2,7 +2,7 @@ import type { JsonObject } from '../../../core/content.ts';
 import type { ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Efficiency } from '../metrics/efficiency.ts';
 import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/status.ts';
-import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/hosted-agent.ts';
 import type { Event } from '../../../core/event.ts';
 import { mapExactIntegers, toRounded } from '../../../core/exact-json.ts';
 

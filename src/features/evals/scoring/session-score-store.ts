@@ -4,7 +4,7 @@ import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
 import { getKey, insertSelect, newestFirst, names } from '../../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import type { SessionKey } from '../../../core/session.ts';
-import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
+import type { ChosenSession } from '../../../conversation/sessions/session-list.ts';
 import { sessionLock } from '../../../conversation/sessions/session-row.ts';
 import { s } from '../../../conversation/sessions/session-text.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';

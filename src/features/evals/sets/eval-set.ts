@@ -10,7 +10,7 @@ import { bodyList, bodyText, name, number, text } from '../../../core/members.ts
 import { InvalidError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { rubricType } from '../metrics/criteria.ts';
-import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
+import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/session-context.ts';
 
 /**
  * Cases and their session input accept unknown properties, which later versions of ADK may add. Turns, rubrics and

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { AgentDescription } from '../../../../../src/conversation/apps/agent-description.ts';
+import type { AgentDescription } from '../../../../../src/conversation/apps/hosted-agent.ts';
 import { findAgentAt, toDot, toSteps, toStructure } from '../../../../../src/features/doors/adk/graph.ts';
 
 const agent = (name: string, more: Partial<AgentDescription> = {}): AgentDescription => ({

@@ -1,24 +1,23 @@
 import { type SQL, sql } from 'drizzle-orm';
-import { ConflictError, LeaseLostError } from '../../core/errors.ts';
+import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
+import type { ContentObject, ContentStore } from './artifact.ts';
+import { isSession, sessionLock } from '../sessions/session-row.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
+import { ConflictError, isPassingFailure, LeaseLostError, TooLargeError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { insertSelect, names } from '../../platform/db/sql.ts';
-import { isSession } from '../sessions/session-key.ts';
-import { sessionLock } from '../sessions/session-row.ts';
-import { limitedBytes } from '../storage/storage-store.ts';
-import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
-import type { ContentObject } from './content-store.ts';
+import { escapeJson } from '../../platform/json-escape.ts';
 
 /** Selects the artifact versions that existed at a fork point; see `ForkPoint`. */
-export interface VersionChoice {
+interface VersionChoice {
   nextTime: string | null;
   saved: Record<string, number>;
   savedLater: Record<string, number>;
 }
 
-export interface VersionToCopy {
+interface VersionToCopy {
   name: string;
   version: number;
   sizeBytes: number;
@@ -32,7 +31,7 @@ const v = artifactVersions;
 const versionIn = (versions: Record<string, number | null>): SQL =>
   sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
 
-export const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
+const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
 /** SQL condition: the row's version existed at the fork point. */
 export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
@@ -41,7 +40,7 @@ export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
   return sql`(${v.version} <= ${versionIn(saved)} or ((${wasThere}) and ${isOlder}))`;
 }
 
-export async function listVersionsToCopy(
+async function listVersionsToCopy(
   db: Database,
   key: SessionKey,
   condition: SQL,
@@ -58,7 +57,7 @@ export async function listVersionsToCopy(
  * A version to insert. An undefined `version` inserts an empty one; `object` is set if the bytes are in the object
  * store.
  */
-export interface VersionCopy {
+interface VersionCopy {
   name: string;
   version: number | undefined;
   object: ContentObject | undefined;
@@ -134,3 +133,98 @@ export async function insertVersionCopies(
 const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
 /** MIME type of the empty version with which ADK, too, restores an artifact that did not exist at that point. */
 const EMPTY = sql`'application/octet-stream'::text`;
+
+/** Limits of a copy request, because a small request can cause large writes. */
+const MAX_VERSIONS = 10_000;
+const MAX_BYTES = 134_217_728;
+const COPIED_AT_ONCE = 8;
+
+type Store = { db: Database; contentStore: ContentStore };
+
+/**
+ * Copies a session's artifacts to another session of the user.
+ * @param write - receives a function that inserts the copies
+ * @throws {TooLargeError} if the limits of a copy request are exceeded
+ * @throws {UnavailableError} if the object store does not answer
+ */
+export const copyArtifacts = <T>(
+  store: Store,
+  source: SessionKey,
+  choice: VersionChoice,
+  write: (insert: (tx: Database, sessionId: string) => Promise<number>) => Promise<T>,
+): Promise<T> =>
+  withCopies(store, source, isChosen(choice), (copies) =>
+    write(async (tx, sessionId) =>
+      copies.length === 0 ? 0 : (await insertVersionCopies(tx, source, { sessionId }, copies)).length,
+    ),
+  );
+
+/**
+ * Saves earlier artifact versions as new versions: for each name the given version, or an empty version if the number
+ * is null or the version was deleted.
+ * @throws like {@link copyArtifacts}
+ */
+export async function restoreArtifacts(
+  store: Store,
+  key: SessionKey,
+  leaseToken: string,
+  versions: Record<string, number | null>,
+): Promise<Record<string, number>> {
+  const artifactNames = Object.keys(versions);
+  if (artifactNames.length === 0) return {};
+  checkCount(artifactNames.length, 0);
+  const restored = await withCopies(store, key, isCopied(versions), (copies) => {
+    const byName = new Map(copies.map((copy) => [copy.name, copy]));
+    const all = artifactNames.map((name) => byName.get(name) ?? { name, version: undefined, object: undefined });
+    return insertVersionCopies(store.db, key, { ...key, leaseToken }, all);
+  });
+  return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
+}
+
+/** Copies objects outside of any transaction, then writes rows. If a row cannot be written, removes the new objects. */
+async function withCopies<T>(
+  { db, contentStore }: Store,
+  source: SessionKey,
+  condition: SQL,
+  write: (copies: VersionCopy[]) => Promise<T>,
+): Promise<T> {
+  const versions = await listVersionsToCopy(db, source, condition, MAX_VERSIONS + 1);
+  checkCount(
+    versions.length,
+    versions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+  );
+  const copies: VersionCopy[] = [];
+  let isWritten = false;
+  try {
+    for (let from = 0; from < versions.length; from += COPIED_AT_ONCE) {
+      const results = await Promise.allSettled(
+        versions.slice(from, from + COPIED_AT_ONCE).map(async (version) => {
+          copies.push({ ...version, object: await copyObject(contentStore, version) });
+        }),
+      );
+      const failure = results.find((result) => result.status === 'rejected');
+      if (failure) throw failure.reason;
+    }
+    isWritten = true;
+    return await write(copies);
+  } catch (error) {
+    // After a connection failure the rows may have been committed, so their objects are kept.
+    const keys = copies.flatMap(({ object }) => object?.key ?? []);
+    if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
+    throw error;
+  }
+}
+
+function checkCount(versions: number, bytes: number): void {
+  if (versions > MAX_VERSIONS || bytes > MAX_BYTES)
+    throw new TooLargeError(`At most ${MAX_VERSIONS} versions of artifacts, ${MAX_BYTES} bytes together, are copied.`);
+}
+
+async function copyObject(
+  contentStore: ContentStore,
+  { objectKey, sizeBytes: bytes, sha256 }: VersionToCopy,
+): Promise<ContentObject | undefined> {
+  if (objectKey === null) return undefined;
+  const content = await contentStore.load({ content: undefined, objectKey, bytes, sha256 });
+  return content && contentStore.save(content);
+}

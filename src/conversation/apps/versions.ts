@@ -1,15 +1,72 @@
+import { and, eq, inArray, sql } from 'drizzle-orm';
 import { z } from 'zod';
+import type { HostedAgent } from './hosted-agent.ts';
+import type { JsonObject } from '../../core/content.ts';
 import { type JsonDifference, listJsonDifferences } from '../../core/json-difference.ts';
 import { looseObject } from '../../core/members.ts';
 import { storedIdentifierSchema } from '../../core/session.ts';
-import type { DatabasePool } from '../../platform/db/database.ts';
-import { area } from '../../platform/http/operation/area.ts';
-import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
-import { appPath, pageSize, versionPath } from '../../platform/http/operation/parameters.ts';
-import { deleteOldVersions, findVersions, listVersions } from './version-store.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { agentVersions } from '../../platform/db/schema/schema.ts';
+import { newestFirst } from '../../platform/db/sql.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
+import { area } from '../../platform/http/operation/area.ts';
+import { type Listed, type ListPlace, pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
+import { appPath, pageSize, versionPath } from '../../platform/http/operation/parameters.ts';
 
-export interface VersionContext {
+const v = agentVersions;
+const newest = newestFirst(v.createTime, v.digest);
+
+/** Maximum number of stored versions per application: enough for three years with a deployment each day. */
+const MAX_VERSIONS = 1_000;
+
+/** Stores the current version of each application, unless another replica has stored it already. */
+export async function keepVersions(db: Database, agents: ReadonlyMap<string, HostedAgent>): Promise<void> {
+  // Rows are sorted, so that replicas that start at the same time lock them in the same order and cannot deadlock.
+  const rows = [...agents].toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const values = rows.map(([name, { version }]) => ({
+    appName: name,
+    digest: version.digest,
+    definition: version.definition,
+  }));
+  if (values.length > 0) await db.insert(v).values(values).onConflictDoNothing();
+}
+
+/** Lists an application's versions after a cursor position, sorted by first deployment, the newest first. */
+export const listVersions = (
+  db: Database,
+  app: string,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<Listed<{ version: string; createTime: number; runtime: string | null }>[]> =>
+  db
+    .select({
+      version: v.digest,
+      createTime: v.createTime,
+      runtime: sql<string | null>`${v.definition} ->> 'runtime'`,
+      place: newest.place,
+    })
+    .from(v)
+    .where(and(eq(v.appName, app), newest.isAfter(after)))
+    .orderBy(newest.order)
+    .limit(limit);
+
+export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
+  const rows = await db
+    .select({ digest: v.digest, definition: v.definition })
+    .from(v)
+    .where(and(eq(v.appName, app), inArray(v.digest, digests)));
+  return new Map(rows.map((row) => [row.digest, row.definition as JsonObject]));
+}
+
+export const deleteOldVersions = (db: Database): Promise<unknown> =>
+  db.execute(sql`
+    delete from ${v} where (app_name, digest) in (
+      select app_name, digest from (
+        select app_name, digest, row_number() over (partition by app_name order by create_time desc) as place
+        from ${v}) numbered
+      where place > ${MAX_VERSIONS})`);
+
+interface VersionContext {
   database: DatabasePool;
 }
 

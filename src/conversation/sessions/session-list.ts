@@ -1,18 +1,23 @@
-import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import type { Database } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
+import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import { z } from 'zod';
+import { callsTool, hasErrorEvent } from './event-store.ts';
+import { exampleListedSession, NEXT_CURSOR_HEADER, session } from './session-context.ts';
+import { type LabelChoice, labelCondition, MAX_LABELS, toLabelChoice } from './labels.ts';
+import { clampedSeconds } from './session-store.ts';
+import { estimatedBytes, s, sessionTexts } from './session-text.ts';
+import type { Database } from '../../platform/db/database.ts';
 import { appStates, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { exactTime } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
-import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import { type ListPlace, readCursor, toCursor } from '../../platform/http/operation/cursor.ts';
+import { pageSize } from '../../platform/http/operation/parameters.ts';
+import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
+import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
-import type { LabelChoice } from './label.ts';
-import { clampedSeconds } from './session-store.ts';
-import { estimatedBytes, s, sessionTexts } from './session-text.ts';
 
 /** Sort order of a session list; ties are broken by id. */
-export interface SessionOrder {
+interface SessionOrder {
   sort: 'updated' | 'created';
   order: 'desc' | 'asc';
 }
@@ -228,3 +233,126 @@ const selectWanted = (withDetails: boolean) =>
       from ${LISTED}`,
   );
 const [selectPlain, selectDetailed] = [selectWanted(false), selectWanted(true)];
+
+/** Filters on sessions: a session must match all that are set. Sessions of evaluation runs never match. */
+interface SessionChoice {
+  appName: string;
+  userIds?: string[] | undefined;
+  keys?: { userId: string; sessionId: string }[] | null | undefined;
+  /** Time of the last update in Unix seconds: `updatedFrom` is inclusive, `updatedBefore` exclusive. */
+  updatedFrom?: number | null | undefined;
+  updatedBefore?: number | null | undefined;
+  /** Name of a tool: only sessions in which an agent called it. */
+  tool?: string | null | undefined;
+  /** True: only sessions with an error event; false: only sessions without one. */
+  hasError?: boolean | null | undefined;
+  /** Label conditions as in requests (`name=value` or `name`); a session must match all. */
+  labels?: string[] | null | undefined;
+  /** Conditions of other features on a session, as SQL about the row `s`. */
+  also?: (SQL | undefined)[];
+  limit: number;
+}
+
+export interface ChosenSession {
+  userId: string;
+  sessionId: string;
+  lastSequence: number;
+}
+
+/** Lists matching sessions that have events, last updated first, in a single statement. */
+export async function listChosenSessions(db: Database, choice: SessionChoice): Promise<ChosenSession[]> {
+  const { userIds, keys, updatedFrom, updatedBefore, tool, hasError, labels } = choice;
+  const column = (name: 'userId' | 'sessionId') => sql`${sql.param((keys ?? []).map((key) => key[name]))}::text[]`;
+  const conditions = [
+    eq(s.appName, choice.appName),
+    not(s.isEval),
+    sql`${s.lastSequence} > 0`,
+    userIds && sql`${s.userId} = any(${sql.param(userIds)}::text[])`,
+    keys
+      ? sql`(${s.userId}, ${s.id}) in (select * from unnest(${column('userId')}, ${column('sessionId')}))`
+      : undefined,
+    updatedFrom == null ? undefined : sql`${s.updateTime} >= to_timestamp(${updatedFrom}::float8)`,
+    updatedBefore == null ? undefined : sql`${s.updateTime} < to_timestamp(${updatedBefore}::float8)`,
+    tool == null ? undefined : callsTool(tool),
+    hasError == null ? undefined : hasError ? hasErrorEvent : not(hasErrorEvent),
+    labels ? hasLabels(labels) : undefined,
+    ...(choice.also ?? []),
+  ];
+  const { rows } = await db.execute<{ userId: string; sessionId: string; lastSequence: number }>(sql`
+    select ${s.userId} as "userId", ${s.id} as "sessionId", ${s.lastSequence} as "lastSequence"
+    from ${sessions} ${s} where ${and(...conditions)}
+    order by ${s.updateTime} desc, ${s.userId}, ${s.id} limit ${choice.limit}`);
+  return rows;
+}
+
+function hasLabels(conditions: string[]): SQL {
+  const { values, names } = toLabelChoice(conditions);
+  return sql`(${s.labels} @> all(${sql.param(values.map(escapeJson))}::jsonb[])
+    and ${s.labels} ?& ${sql.param(names)}::text[])`;
+}
+
+const cursor = z
+  .string()
+  .max(2_048)
+  .transform((text, { issues }) => {
+    const place = readCursor(text);
+    const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;
+    if (!place) issues.push({ code: 'custom', message, input: text });
+    return place;
+  })
+  .optional()
+  .describe(`The header \`${NEXT_CURSOR_HEADER}\` of the page before.`);
+
+const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
+
+const listQuery = z.object({
+  sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
+  order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
+  limit: pageSize('Maximum number of sessions of a page [all].').optional(),
+  cursor,
+  updatedAfter: seconds('updated after'),
+  updatedBefore: seconds('updated before'),
+  createdAfter: seconds('created after'),
+  createdBefore: seconds('created before'),
+  label: z
+    .array(labelCondition)
+    .max(MAX_LABELS)
+    .optional()
+    .describe('Only sessions with this label, `name=value`, or `name` for whatever value; several: with all of them.'),
+  text: z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .describe('Only sessions whose first text of the user has this in it, in its first 200 characters, in any case.'),
+  withDetails: z
+    .boolean()
+    .default(false)
+    .describe("True: with the members of `Session` that ADK's own clients do not know."),
+});
+
+/** The name of a sort order in cursors; the default order has none. */
+const toName = ({ sort, order }: SessionOrder) =>
+  sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
+
+export const listSessionsOperation = session.list({
+  wire: 'ADK',
+  load: 'heavy',
+  description:
+    'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
+    '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, with conditions ' +
+    `only of the next 250 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
+    'the `cursor` of the next one.',
+  query: listQuery,
+  success: { example: [exampleListedSession] },
+  handler: async ({ database }, { path: { appName, userId }, query, response }) => {
+    const { cursor: after, label, ...filter } = query;
+    const sort = toName(filter);
+    if (after && after.sort !== sort)
+      throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
+    const page = { ...filter, after, labels: label && toLabelChoice(label) };
+    const { next, ...text } = await listSessions(database.reads, appName, userId, page);
+    if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
+    return { kind: 'stream', text: text };
+  },
+});
