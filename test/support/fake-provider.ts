@@ -127,7 +127,7 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
     response.write(`${named}data: ${JSON.stringify(event)}\n\n`);
   }
   if (answer.stop === 'hang') return;
-  response.end(provider === 'openai-compatible' && answer.stop !== 'end' ? 'data: [DONE]\n\n' : '');
+  response.end(WIRES[provider] === chatCompletions && answer.stop !== 'end' ? 'data: [DONE]\n\n' : '');
 }
 
 type Wire = (answer: FakeAnswer, finished: boolean) => unknown[];

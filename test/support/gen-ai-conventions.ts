@@ -99,7 +99,7 @@ const METRICS: Record<string, { unit: string; bounds?: number[]; required: strin
     required: ['gen_ai.agent.name', 'gen_ai.tool.name', 'gen_ai.tool.type'],
   },
 };
-/** Values that are to be used where one of them is what is meant. */
+/** Names of providers: those that the conventions have, and of the others ours. A provider's is its `telemetryName`. */
 const PROVIDERS = new Set(['anthropic', 'openai', 'gcp.gemini', 'openai-compatible', 'offline', 'scripted']);
 const MODALITIES = new Set<unknown>([undefined, 'audio', 'image', 'text', 'unknown']);
 

@@ -9,8 +9,11 @@ import type { ProviderName } from '../../src/agent/providers/index.ts';
  * how sure it is, `requests.json` the parts of the published request schemas, `forms.json` the bodies of errors.
  */
 
-/** Whose rules hold; `text-only` is a server of the chat wire whose model has a strict template and sees no pictures. */
-export type Rules = ProviderName | 'mistral' | 'text-only';
+/**
+ * Whose rules hold: those of a provider, of a model of Mistral anywhere, or of a server of the chat wire (`text-only`)
+ * whose model has a strict template and sees no pictures.
+ */
+export type Rules = ProviderName | 'mistral-model' | 'text-only';
 
 /** Why a request is refused: a rule of `refusals.json`, or `schema` or `common` where no single rule says so. */
 export interface Refusal {
@@ -80,7 +83,7 @@ const FORM_OF: Record<Rules, string> = {
   'openai-compatible': 'openai',
   anthropic: 'anthropic',
   google: 'google',
-  mistral: 'mistral',
+  'mistral-model': 'mistral',
   'text-only': 'llama.cpp',
 };
 
@@ -293,7 +296,7 @@ function checkChatMessage(message: Json, where: string, rules: Rules): void {
     const name = str((call['function'] as Json)['name']);
     must(pattern('mi-tool-name').test(name), 'mi-tool-name', where, `function name ${name}`);
   }
-  if (rules !== 'mistral') return;
+  if (rules !== 'mistral-model') return;
   const known = new Set(['role', 'content', 'tool_calls', 'tool_call_id', 'name', 'prefix']);
   for (const name of Object.keys(message)) must(known.has(name), 'mi-extra', where, `extra input ${name}`);
 }
@@ -352,16 +355,16 @@ function checkChatOrder(messages: Json[], rules: Rules): void {
   const rest = roles.filter((role) => role !== 'system');
   must(rest[0] === 'user', 'vl-alternate', 'messages', 'a user must be first');
   must(['user', 'tool'].includes(rest.at(-1) ?? ''), 'mi-last', 'messages', 'expected last role user or tool');
-  const behindTool = rules === 'mistral' ? ['assistant', 'tool'] : ['assistant', 'tool', 'user'];
+  const behindTool = rules === 'mistral-model' ? ['assistant', 'tool'] : ['assistant', 'tool', 'user'];
   const after: Record<string, string[]> = { user: ['assistant'], assistant: ['user', 'tool'], tool: behindTool };
-  if (rules === 'mistral' || rules === 'text-only') {
+  if (rules === 'mistral-model' || rules === 'text-only') {
     rest.forEach((role, place) => {
       const before = rest[place - 1];
-      const id = rules === 'mistral' ? 'mi-order' : 'll-alternate';
+      const id = rules === 'mistral-model' ? 'mi-order' : 'll-alternate';
       must(!before || after[before]?.includes(role), id, `messages[${place}]`, `unexpected ${role} after ${before}`);
     });
   }
-  if (rules !== 'mistral') return;
+  if (rules !== 'mistral-model') return;
   const ids = messages.flatMap((message) => [
     ...toList(message['tool_calls']).map(({ id }) => id),
     ...(message['role'] === 'tool' ? [message['tool_call_id']] : []),

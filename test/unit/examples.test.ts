@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { parseHarnessFile } from '../../src/agent/definition/harness-file.ts';
+import { MODEL_SOURCES } from '../../src/agent/providers/index.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { readConfig } from '../../src/process/config.ts';
 import { ConfigError } from '../../src/core/errors.ts';
@@ -95,7 +96,7 @@ describe('what is wrong is said with its line', () => {
       'system_promt: Help.\nmodel:\n  provider: gemini\nmcp_servers:\n  - url: https://mcp.example.com\n' +
         'sub_agents:\n  - name: user\n',
       'FILE:1: system_promt: there is no such member.\n' +
-        'FILE:3: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.\n' +
+        `FILE:3: model.provider: allowed: ${MODEL_SOURCES.slice(0, -1).join(', ')} or ${MODEL_SOURCES.at(-1)}.\n` +
         'FILE:5: mcp_servers[0].name: allowed: a string; it is missing.\n' +
         'FILE:7: sub_agents[0].name: allowed: a name other than `user`.\n',
     ],

@@ -6,6 +6,7 @@ import {
   toDefinitionText,
 } from '../../../../src/agent/definition/harness-file.ts';
 import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
+import { MODEL_SOURCES } from '../../../../src/agent/providers/index.ts';
 import { ConfigError } from '../../../../src/core/errors.ts';
 import { memoryServices } from '../../../support/agent-fixtures.ts';
 
@@ -133,7 +134,7 @@ test.each([
   ['model:\n  provder: x', 'harness.yaml:2: model.provder: there is no such member.'],
   [
     'model:\n  provider: x',
-    'harness.yaml:2: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.',
+    `harness.yaml:2: model.provider: allowed: ${MODEL_SOURCES.slice(0, -1).join(', ')} or ${MODEL_SOURCES.at(-1)}.`,
   ],
   [
     'mcp_servers:\n  - name: a\n',

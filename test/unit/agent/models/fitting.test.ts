@@ -27,7 +27,7 @@ test.each<[ProviderName, Rules, string]>([
   ['google', 'google', 'gemini-3-pro'],
   ['google', 'google', 'gemini-2.5-flash'],
   ['openai-compatible', 'openai-compatible', 'any'],
-  ['openai-compatible', 'mistral', 'mistral-small'],
+  ['openai-compatible', 'mistral-model', 'mistral-small'],
   ['openai-compatible', 'text-only', 'any'],
 ])(
   '%s by the rules of %s (%s) refuses no conversation and no tools',

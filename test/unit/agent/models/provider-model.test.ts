@@ -135,22 +135,23 @@ describe.each(NAMES)('%s', (provider) => {
         role: 'model',
         parts: [
           { text: 'Both.' },
-          { functionCall: { id: 'a', name: 'work', args: { n: 1 } } },
-          { functionCall: { id: 'b', name: 'work', args: { n: 2 } } },
+          { functionCall: { id: 'callOfOne', name: 'work', args: { n: 1 } } },
+          { functionCall: { id: 'callOfTwo', name: 'work', args: { n: 2 } } },
         ],
       },
       {
         role: 'user',
         parts: [
-          { functionResponse: { id: 'a', name: 'work', response: { first: 11 } } },
-          { functionResponse: { id: 'b', name: 'work', response: { error: 'second failed' } } },
+          { functionResponse: { id: 'callOfOne', name: 'work', response: { first: 11 } } },
+          { functionResponse: { id: 'callOfTwo', name: 'work', response: { error: 'second failed' } } },
           { text: 'and now?' },
         ],
       },
     ];
     const { server, answer } = await ask(provider, [{ text: ['ok'] }], { contents, tools });
     const body = JSON.stringify(server.requests[0]?.body);
-    const places = ['Both.', '"a"', '"b"', 'first', 'second failed', 'and now?'].map((text) => body.indexOf(text));
+    const told = ['Both.', '"callOfOne"', '"callOfTwo"', 'first', 'second failed', 'and now?'];
+    const places = told.map((text) => body.indexOf(text));
     expect(places.every((place) => place > 0)).toBe(true);
     expect([...places].sort((one, other) => one - other)).toEqual(places);
     expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
@@ -196,9 +197,10 @@ describe.each(NAMES)('%s', (provider) => {
     const { model } = await start(provider, [{ text: ['ok'] }], { baseUrl: server.baseUrl });
     await collect(model.generate(toRequest({ contents })));
     const sent = JSON.stringify(server.requests[1]?.body);
-    expect(sent).toContain('let me think');
+    const { takesThoughts } = findProvider(provider).facts(undefined, 'fake-model');
+    expect(sent.includes('let me think')).toBe(takesThoughts);
     // The chat completions wire has no signatures.
-    expect(sent.includes('c2lnbmF0dXJl')).toBe(provider !== 'openai-compatible');
+    expect(sent.includes('c2lnbmF0dXJl')).toBe(takesThoughts && provider !== 'openai-compatible');
 
     const other = provider === 'anthropic' ? 'google' : 'anthropic';
     const elsewhere = await ask(other, [{ text: ['ok'] }], { contents });
@@ -387,15 +389,18 @@ test('openai-compatible: no key is needed, and none is sent', async () => {
   expect(server.requests[0]?.headers.authorization).toBeUndefined();
 });
 
-test.each(['openai', 'anthropic', 'google'] as const)('%s: without a key nothing is sent', async (provider) => {
-  const model = createModel({ provider });
-  await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({
-    code: 'model_unauthorized',
-    message:
-      `The model \`fake-model\` of ${provider} refused the key. ` +
-      'Check MODEL_API_KEY and that the key may use this model. (no key is set)',
-  });
-});
+test.each(PROVIDERS.flatMap(({ name, baseUrl }) => (baseUrl === undefined ? [] : [name])))(
+  '%s: without a key nothing is sent',
+  async (provider) => {
+    const model = createModel({ provider });
+    await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({
+      code: 'model_unauthorized',
+      message:
+        `The model \`fake-model\` of ${provider} refused the key. ` +
+        'Check MODEL_API_KEY and that the key may use this model. (no key is set)',
+    });
+  },
+);
 
 const forms = JSON.parse(readFileSync('test/data/providers/forms.json', 'utf8')) as Record<string, { body: object }>;
 
@@ -659,7 +664,8 @@ describe('the form of an answer on the wire', () => {
   test.each(NAMES)('%s: a form that is refused is asked for in words', async (provider) => {
     const script = [{ status: 400 }, { text: [OUTPUT] }];
     const { server, answer } = await ask(provider, script, { outputSchema: closed });
-    expect(server.requests.map(({ body }) => words(body))).toEqual([provider === 'openai-compatible', true]);
+    const { outputSchemas } = findProvider(provider).facts(undefined, 'fake-model');
+    expect(server.requests.map(({ body }) => words(body))).toEqual([outputSchemas === 'tried', true]);
     expect(answer.content?.parts).toMatchObject([{ text: OUTPUT }]);
   });
 

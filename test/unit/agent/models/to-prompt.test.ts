@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
 import { toPrompt } from '../../../../src/agent/models/to-prompt.ts';
-import { findProvider, type ProviderName } from '../../../../src/agent/providers/index.ts';
+import { findProvider, type ProviderName, PROVIDERS } from '../../../../src/agent/providers/index.ts';
 import type { Content, Part } from '../../../../src/core/content.ts';
 
 const promptFor = (name: ProviderName, modelName: string, contents: Content[]) => {
@@ -129,7 +129,7 @@ test.each([
 ])('%s is text in a prompt and in a result', (mimeType, text) => {
   const file = { inlineData: { mimeType, data: base64(text), displayName: 'f' } };
   const response = { functionResponse: { id: '1', name: 'look', response: {}, parts: [file] } };
-  for (const provider of ['openai-compatible', 'openai', 'anthropic', 'google'] as const) {
+  for (const { name: provider } of PROVIDERS) {
     const [prompt, , result] = promptFor(provider, 'any', [
       user({ text: 'go' }, file),
       ...start.slice(1),
@@ -147,7 +147,7 @@ test('a file that the provider does not take is told by name, type and size', ()
   const file = { inlineData: { mimeType: docx, data: zipped, displayName: 'r.docx' } };
   const words = `(The file r.docx of the type ${docx}, 6 bytes, is not shown: this model does not take files of this type.)`;
   const response = { functionResponse: { id: '1', name: 'look', response: { ok: true }, parts: [file] } };
-  for (const provider of ['openai-compatible', 'openai', 'anthropic', 'google'] as const) {
+  for (const { name: provider } of PROVIDERS) {
     const [prompt, , result] = promptFor(provider, 'any', [user(file), ...start.slice(1), user(response)]);
     expect(prompt).toEqual({ role: 'user', content: [{ type: 'text', text: words }] });
     expect(result).toMatchObject({ content: [{ output: { type: 'text', value: `{"ok":true}\n\n${words}` } }] });
