@@ -8,8 +8,8 @@ import { endCase, restartCase, type RunningCase, toRunningCase } from '../../src
 import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, findRunnableSet } from '../../src/features/evals/cases/eval-case-store.ts';
-import { forgetOldRuns } from '../../src/features/evals/runs/trend-store.ts';
 import {
+  forgetOldRuns,
   cancelEvalRun,
   insertEvalRun,
   listEndedCases,

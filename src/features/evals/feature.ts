@@ -12,7 +12,7 @@ import { evalMetricSchema } from './metrics/criteria.ts';
 import { runScoreRules } from './online/score-worker.ts';
 import { evalCaseResultSchema, evalRunSchema } from './runs/eval-run.ts';
 import { runEvalCases } from './runs/run-worker.ts';
-import { forgetOldRuns } from './runs/trend-store.ts';
+import { forgetOldRuns } from './runs/eval-run-store.ts';
 import type { EvalContext } from './sets/context.ts';
 import { evalCaseSchema, evalSetSchema } from './sets/eval-set.ts';
 import { EVALUATION_SETTINGS, type EvaluationSettings } from './sets/settings.ts';

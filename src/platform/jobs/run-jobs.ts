@@ -1,5 +1,5 @@
 import { LimitError } from '../../core/errors.ts';
-import type { Database, DatabasePool } from '../db/database.ts';
+import type { DatabasePool } from '../db/database.ts';
 import {
   claimJobs,
   endJob,

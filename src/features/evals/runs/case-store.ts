@@ -4,7 +4,6 @@ import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
-import type { EvalMetric } from '../metrics/criteria.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';

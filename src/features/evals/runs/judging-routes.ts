@@ -5,7 +5,7 @@ import { evalRunPath, INT32_MAX, pageSize } from '../../../platform/http/operati
 import { evalSetExists } from '../sets/eval-set-store.ts';
 import { DEFAULT_JUDGE_TOKENS, DEFAULT_PARALLELISM, exampleRun, maxJudgeTokens, type NewEvalRun } from './eval-run.ts';
 import { insertEvalRun } from './eval-run-store.ts';
-import { listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
+import { listJudgeCounts, listTrend, listVerdicts, saveVerdict } from './judging-store.ts';
 import { evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalSet, getAuthor, getRequester, room } from '../sets/context.ts';
@@ -13,7 +13,6 @@ import { evalRun, toWire } from './routes.ts';
 import { MAX_OPEN_RUNS } from './start-run.ts';
 import { checkMetricName, checkMetrics } from '../scoring/score-case.ts';
 import { checkMetricsSize, MAX_CASES, streamList } from '../sets/bounds.ts';
-import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { looseObject } from '../../../core/members.ts';
 

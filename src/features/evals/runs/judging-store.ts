@@ -4,7 +4,8 @@ import { unescapeText } from '../../../platform/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
-import type { EvalRunKey } from './eval-run.ts';
+import type { EvalRun, EvalRunKey } from './eval-run.ts';
+import { runCounts } from './eval-run-store.ts';
 
 export interface Verdict {
   evalId: string;
@@ -98,4 +99,31 @@ export async function listJudgeCounts(
       and m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name
     group by 1, 2, 3 order by 1, 2, 3 limit ${MAX_JUDGES}`);
   return rows;
+}
+
+/** A set's last completed runs, oldest first; only of the requester `requestedBy`, if given. */
+export async function listTrend(
+  db: Database,
+  { appName, evalSetId }: { appName: string; evalSetId: string },
+  requestedBy: string | undefined,
+  limit: number,
+) {
+  const isTheirs = requestedBy === undefined ? sql`true` : sql`${evalRuns.requestedBy} = ${requestedBy}`;
+  const { rows } = await db.execute<
+    Pick<EvalRun, 'runId' | 'createTime' | 'modelName' | 'agentHash' | 'counts'> & {
+      scores: Record<string, number | null>;
+    }
+  >(sql`
+    select ${evalRuns.id} as "runId", extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
+           ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash", ${runCounts} as counts,
+           coalesce(${evalRuns.summary} -> 'scores', eval_run_scores(${evalRuns.appName}, ${evalRuns.id})) as scores
+    from ${evalRuns}
+    where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
+      and ${evalRuns.status} = 'done' and ${isTheirs}
+    order by ${evalRuns.createTime} desc limit ${limit}`);
+  return rows
+    .toReversed()
+    .map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) =>
+      Object.assign(run, { total, passed, failed, notEvaluated, errors, scores }),
+    );
 }

@@ -298,12 +298,12 @@ const oldSessions = z.array(
 );
 
 /** True if the JSON is a file of an early ADK version, in which a set is a list of sessions without an id. */
-export const isOldFile = (json: unknown): boolean => Array.isArray(json);
+const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
 /**
  * Converts a file's sessions, with new ids and the current time. @throws {InvalidError} if it is no list of sessions
  */
-export function fromOldSessions(
+function fromOldSessions(
   json: unknown,
   { evalSetId, now, newId }: FileDefaults,
 ): { set: EvalSetDocument; dropped: string[] } {
