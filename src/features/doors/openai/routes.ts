@@ -10,7 +10,6 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { doorQuery, toDoorUser } from '../door-user.ts';
 import { openAiErrorSchema, toRefusal } from './errors.ts';
 import { parseId } from './ids.ts';
-import { toOverrides } from './overrides.ts';
 import * as schemas from './schemas.ts';
 import type { OpenAiContext } from './start.ts';
 import type { Feature } from '../../../platform/feature/feature.ts';
@@ -33,7 +32,8 @@ const run = (operationId: string, summary: string) =>
     isStream: true,
     owner: { ...named, app: ({ body }: { body: { model: string } }) => body.model },
     parameters: { query: doorQuery, headers: schemas.doorHeaders },
-    demands: ({ body }: { body: schemas.CreateResponse | schemas.ChatRequest }) => overrideDemands(toOverrides(body)),
+    demands: ({ body }: { body: schemas.CreateResponse | schemas.ChatRequest }) =>
+      overrideDemands(schemas.toOverrides(body)),
     errors: { 404: 'No such application, response or conversation.', ...BUSY_ERRORS },
   }) as const;
 

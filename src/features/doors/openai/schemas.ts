@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { harnessOverridesSchema } from '../../../agent/definition/overrides.ts';
+import type { AgentOverrides } from '../../../agent/definition/agent.ts';
+import { harnessOverridesSchema, toAgentOverrides } from '../../../agent/definition/overrides.ts';
 import { bodyList, bodyText, flag, looseObject, name, optional, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { newLabelsSchema } from '../../../conversation/sessions/labels.ts';
@@ -69,7 +70,7 @@ const toolChoice = looseObject('A tool to call, or those that may be called.', {
 const { temperature, top_p, presence_penalty, frequency_penalty, max_tokens, output_schema } =
   harnessOverridesSchema.shape;
 /** Parameters that override the deployed agent, named as in this service's own API; they need the scope `override`. */
-export const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
+const samplingSchema = z.object({ temperature, top_p, presence_penalty, frequency_penalty });
 const schema = { schema: output_schema };
 const format = looseObject('The form of the answer.', {
   type: z.enum(['text', 'json_object', 'json_schema']).describe('What the answer is.'),
@@ -144,3 +145,19 @@ export type CreateResponse = z.input<typeof createResponseSchema>;
 export type ChatRequest = z.input<typeof chatSchema>;
 export type Page = z.output<typeof pageQuery>;
 export type InputItem = z.input<typeof item>;
+
+/** The parameters of a request that override the agent and therefore require the scope `override`. */
+export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrides {
+  const body: Partial<CreateResponse & ChatRequest> = request;
+  const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
+  const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
+  // `required` forces a tool of the agent only if the client has no tools. Otherwise it refers to the client's tools.
+  const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
+  const changes = toAgentOverrides({
+    ...samplingSchema.parse(body),
+    system_prompt: body.instructions,
+    max_tokens: body.max_output_tokens ?? body.max_completion_tokens ?? body.max_tokens,
+    output_schema: type === 'json_object' ? { type: 'object' } : form,
+  });
+  return isOfAgent ? { ...changes, toolChoice: 'required' } : changes;
+}

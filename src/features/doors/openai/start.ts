@@ -19,8 +19,7 @@ import { answerAll, findPaused } from '../open-calls.ts';
 import { RequestError, toPlace } from './errors.ts';
 import { nameAnswers, type Utterance, toOwnEvents } from './items.ts';
 import { withEcho } from './response.ts';
-import { toOverrides } from './overrides.ts';
-import type { ChatRequest, CreateResponse, doorHeaders } from './schemas.ts';
+import { type ChatRequest, type CreateResponse, type doorHeaders, toOverrides } from './schemas.ts';
 
 export type OpenAiContext = InvocationContext & Pick<SessionContext, 'copyArtifacts' | 'forgetSessions'>;
 
