@@ -293,7 +293,7 @@ const toCells = ({ columns = {} }: OperationRow, item: unknown): string[] =>
 
 function toCell(value: unknown): string {
   if (value === null || value === undefined) return '–';
-  return typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value as string | number);
+  return typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value);
 }
 
 async function watch(api: Api, row: OperationRow, path: string, { json }: Given): Promise<never> {

@@ -12,7 +12,7 @@ import { SERVER } from './server.ts';
 import { documented, type SettingValues, splitAtCommas } from './setting-schemas.ts';
 
 /** Settings by heading. */
-export type SettingGroups = Readonly<Record<string, Record<string, z.ZodType>>>;
+type SettingGroups = Readonly<Record<string, Record<string, z.ZodType>>>;
 
 /** What the service needs before its features, by heading. Features declare the other settings. */
 const SETTINGS = {
@@ -37,10 +37,10 @@ export type Intersection<Union> = (Union extends unknown ? (each: Union) => void
 /** The settings of several groups as one. */
 export type Joined<Groups> = Intersection<AllOf<Groups>>;
 
-export type BaseSettings = SettingValues<Joined<typeof SETTINGS>>;
+type BaseSettings = SettingValues<Joined<typeof SETTINGS>>;
 
 /** What a feature tells about settings (`src/platform/feature/feature.ts`). */
-export interface DeclaringFeature {
+interface DeclaringFeature {
   name: string;
   door?: string;
   settings?: SettingGroups;

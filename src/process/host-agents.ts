@@ -197,7 +197,7 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 
-export interface ModelChoice {
+interface ModelChoice {
   provider: ModelSource;
   name: string;
   baseUrl: string | undefined;

@@ -106,7 +106,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = toFeatureContext(await toContext(options, resources, stops));
-    await Promise.all(FEATURES.map((feature) => feature.open?.(context)));
+    await Promise.all(FEATURES.map(async (feature) => feature.open?.(context)));
     observeServices(context);
     const app = createApp(context);
     const background = startBackground(context, resources.source.access, stops.draining.signal);

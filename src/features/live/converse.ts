@@ -21,7 +21,7 @@ import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 const GOES_ON = 'The service is stopping, and another process goes on with this turn. Its events come to the session.';
 const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
 
-export interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
+interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
   /** The modalities that the client asked for. `undefined`: audio if the model has a live API, else text. */
   modalities: string[] | undefined;
   limits: LiveLimits;

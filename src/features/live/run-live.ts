@@ -10,7 +10,7 @@ import { converse } from './converse.ts';
 import { LIVE_LIMITS, type LiveLimits } from './live-socket.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
-interface LiveContext extends InvocationContext {
+export interface LiveContext extends InvocationContext {
   sockets: Sockets;
   /** Tests set others. */
   liveLimits?: LiveLimits;

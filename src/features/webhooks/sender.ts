@@ -22,7 +22,7 @@ const LEASE_SLACK_MS = 10_000;
 /** HTTP status with which a receiver refuses all further deliveries, by the specification Standard Webhooks. */
 const GONE = 410;
 
-export interface SenderSettings {
+interface SenderSettings {
   policy: EgressPolicy;
   maxSending: number;
   /** Maximum number of concurrent deliveries per host and per user, over all processes. */

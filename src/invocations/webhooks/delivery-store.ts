@@ -198,7 +198,7 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
 }
 
 /** Deletes deliveries about these sessions, waiting ones included, and webhooks of A2A clients for their tasks. */
-export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
   await tx.delete(webhooks).where(isOneOfUsers(keys, webhooks, sql`${webhooks.push} ->> 'sessionId'`));
   await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }

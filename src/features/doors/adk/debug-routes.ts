@@ -25,7 +25,7 @@ const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
 const OLD_TRACE_PATH = '/debug/trace';
 
-interface DebugContext {
+export interface DebugContext {
   database: DatabasePool;
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
   tracing?: Tracing | undefined;
