@@ -46,7 +46,7 @@ interface NewFork {
  */
 export async function insertFork(db: Database, source: SessionKey, fork: NewFork): Promise<boolean> {
   const n = sql`${fork.atSequence}::int`;
-  const session = insertSelect(sessions, {
+  const forked = insertSelect(sessions, {
     appName: s.appName,
     userId: s.userId,
     id: fork.sessionId,
@@ -66,7 +66,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
         ${bytesUpTo(source, n)}::bigint, ${fork.maxBytes ?? db.limits.maxSessionBytes}::bigint) as bytes
       from ${sessions} ${s} where ${isSession(source, s)}),
     made as (
-      ${session} from own, ${sessions} ${s} where ${isSession(source, s)} and ${limitedBytes(
+      ${forked} from own, ${sessions} ${s} where ${isSession(source, s)} and ${limitedBytes(
         db,
         source,
         sql`own.bytes + state_size(own.state, ${s.initialState})`,
