@@ -186,7 +186,7 @@ export async function endLostInvocations(db: Database): Promise<void> {
 }
 
 /** The sessions whose holder's process died, the longest dead first, without the first `offset`. */
-export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
+function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db
     .select({ appName, userId, sessionId })

@@ -3,7 +3,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { runWith } from '../../platform/context.ts';
-import type { Guard, HookContext, HookedCall, HookedFailure, HOOKS, Hooks } from '../definition/hooks.ts';
+import type { Guard, HookContext, HookedCall, HookedFailure, HookResult, HOOKS, Hooks } from '../definition/hooks.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { toToolLog } from '../definition/services.ts';
 import type { OpenCall } from './call-ledger.ts';
@@ -61,12 +61,8 @@ export async function runGuards<Value>(
   for (const { name, timeoutMs, guard } of turn.agent.hooks ?? []) {
     if (!guard?.at.includes(at)) continue;
     const kind = `${name}.${at === 'input' ? 'beforeModel' : 'afterTool'}`;
-    const value = await runHook(invocation, turn, kind, timeoutMs, (signal) =>
-      run(guard, toContext(invocation, turn, marks, signal)),
-    );
-    if (value === undefined) continue;
-    marks.changed.push(kind);
-    return value;
+    const value = await runHook(invocation, turn, kind, timeoutMs, marks, (context) => run(guard, context));
+    if (value !== undefined) return value;
   }
   return undefined;
 }
@@ -81,35 +77,36 @@ async function runHooks<Value>(
   turn: AgentTurn,
   kind: Kind,
   marks: HookMarks,
-  run: (hooks: Hooks, context: HookContext) => Value | undefined | void | Promise<Value | undefined | void>,
+  run: (hooks: Hooks, context: HookContext) => HookResult<Value>,
 ): Promise<Value | undefined> {
   for (const hooks of turn.agent.hooks ?? []) {
     if (!hooks[kind]) continue;
-    const value = await runHook(invocation, turn, `${hooks.name}.${kind}`, hooks.timeoutMs, (signal) =>
-      run(hooks, toContext(invocation, turn, marks, signal)),
-    );
-    if (value === undefined) continue;
-    marks.changed.push(`${hooks.name}.${kind}`);
-    return value;
+    const name = `${hooks.name}.${kind}`;
+    const value = await runHook(invocation, turn, name, hooks.timeoutMs, marks, (context) => run(hooks, context));
+    if (value !== undefined) return value;
   }
   return undefined;
 }
 
+/** Runs one hook or guardrail; if it returns a value, the marks have its name. */
 async function runHook<Value>(
   invocation: InvocationState,
   turn: AgentTurn,
   name: string,
   timeoutMs = DEFAULT_TIMEOUT_MS,
-  run: (signal: AbortSignal) => Value | undefined | void | Promise<Value | undefined | void>,
+  marks: HookMarks,
+  run: (context: HookContext) => HookResult<Value>,
 ): Promise<Value | undefined> {
   const late = AbortSignal.timeout(timeoutMs);
   const signal = AbortSignal.any([turn.signal, late]);
   try {
     const value = await orAborted(
-      runWith({ tool: name }, async () => run(signal)),
+      runWith({ tool: name }, async () => run(toContext(invocation, turn, marks, signal))),
       signal,
     );
-    return value ?? undefined;
+    if (value === undefined || value === null) return undefined;
+    marks.changed.push(name);
+    return value;
   } catch (error) {
     if (turn.signal.aborted) throw abortError(turn.signal);
     invocation.cause = error;

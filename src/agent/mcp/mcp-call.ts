@@ -194,14 +194,14 @@ const task = z.looseObject({
 });
 
 /** @throws {Error} if the server responded with a task that has no id */
-export const getTaskId = (answer: Record<string, unknown>): string | undefined =>
+const getTaskId = (answer: Record<string, unknown>): string | undefined =>
   answer['resultType'] === 'task' ? task.parse(answer).taskId : undefined;
 
 /**
  * Polls a task until it ends or asks the user. If the invocation ends, the task is cancelled; if only this process
  * stops, it is not, because another process goes on polling.
  */
-export async function followTask(
+async function followTask(
   connected: Connected,
   name: string,
   context: ToolContext,

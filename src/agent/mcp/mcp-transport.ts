@@ -199,7 +199,7 @@ const LINE_FEED = 0x0a;
  * whole, rewritten lines are put into its private buffer (2.4.0; a test with a program fails if a new version changes
  * that).
  */
-export function cleanLines(transport: StdioClientTransport, maxBytes: number): void {
+function cleanLines(transport: StdioClientTransport, maxBytes: number): void {
   const { _readBuffer: buffer } = transport as unknown as { _readBuffer: { append(chunk: Buffer): void } };
   const append = buffer.append.bind(buffer);
   let open: Buffer[] = [];
@@ -219,7 +219,7 @@ export function cleanLines(transport: StdioClientTransport, maxBytes: number): v
 }
 
 /** Returns the HTTP response with its body rewritten for the MCP SDK: one JSON message, or server-sent events. */
-export function cleanResponse(response: Response, isStream: boolean): Response {
+function cleanResponse(response: Response, isStream: boolean): Response {
   if (!response.body) return response;
   const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());
   return withBody(response, isStream ? mapEvents(text, (data) => [cleanMessage(data)]) : cleanWhole(text));

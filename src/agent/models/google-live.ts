@@ -12,7 +12,7 @@ import { type Content, jsonObject, type Part, getParts } from '../../core/conten
 import { usageMetadataSchema } from '../../core/model-metadata.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 
-export interface GoogleLiveSettings {
+interface GoogleLiveSettings {
   provider: Provider;
   modelName: string;
   apiKey: string | undefined;
@@ -185,7 +185,7 @@ class Connection implements LiveConnection {
  */
 
 /** First message of a session: the model, and all settings that are fixed for the session. */
-export function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
+function toSetup(modelName: string, request: LiveRequest, fitted: FittedTools): object {
   const { instruction, sampling, modality, proactiveAudio, affectiveDialog } = request;
   const text = [instruction, fitted.notes].filter((each) => each.trim() !== '').join('\n\n');
   return {
@@ -211,7 +211,7 @@ const toDeclaration = (tool: FittedTools['tools'][number]) =>
     : [];
 
 /** Message with the earlier conversation. If that ends with a message of the user, the model responds at once. */
-export function toHistory(contents: Content[]): object | undefined {
+function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;
   return { clientContent: { turns, turnComplete: turns.at(-1)?.role === 'user' } };
@@ -227,7 +227,7 @@ const toTurn = (content: Content) => ({
   }),
 });
 
-export function toClientMessage(input: LiveInput, fitted: Pick<FittedTools, 'toName'>): object {
+function toClientMessage(input: LiveInput, fitted: Pick<FittedTools, 'toName'>): object {
   if (input.kind === 'content') return { clientContent: { turns: [toTurn(input.content)], turnComplete: true } };
   if (input.kind === 'responses') {
     const functionResponses = input.responses.map((each) => ({ ...each, name: fitted.toName(each.name ?? '') }));
@@ -271,13 +271,13 @@ const serverMessageSchema = z.object({
 });
 
 /** The members of a server message that this runtime reads. */
-export type ServerMessage = z.output<typeof serverMessageSchema>;
+type ServerMessage = z.output<typeof serverMessageSchema>;
 
 /** @throws {Error} for an invalid message */
-export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
+const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(parseExactJson(text));
 
 /** Converts a server message; `undefined` if it is only about the connection. */
-export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
+function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};
   return {

@@ -284,13 +284,13 @@ function startIdleTimer(timeoutMs: number) {
 
 type Schema = Extract<NonNullable<CallOptions['responseFormat']>, { type: 'json' }>['schema'] & JsonObject;
 
-export interface AnswerForm {
+interface AnswerForm {
   schema: Schema;
   /** True: the provider's structured output enforces the output schema. False: only the instruction asks for it. */
   isNative: boolean;
 }
 
-export function toForm(
+function toForm(
   { outputSchema, tools, toolChoice }: ModelRequest,
   { outputSchemas }: ProviderFacts,
 ): AnswerForm | undefined {
@@ -300,7 +300,7 @@ export function toForm(
 }
 
 /** Adds the output schema to the instruction, unless the provider enforces it. */
-export function withForm(
+function withForm(
   request: ModelRequest,
   { outputSchemas }: ProviderFacts,
   { schema, isNative }: AnswerForm,

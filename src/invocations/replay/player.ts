@@ -347,11 +347,11 @@ const isRun = (kind: (typeof HOOKS)[number], { model, tools }: ReplayModes): boo
   kind !== 'onError' && (OF_TOOLS.includes(kind) ? tools : model) === 'live';
 
 /** True if a replay does not run a hook of the agent, so that a change of that hook stays unnoticed. */
-export const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
+const leavesHooksOut = ({ hooks = [] }: AgentNode, modes: ReplayModes): boolean =>
   hooks.some((own) => HOOKS.some((kind) => own[kind] && !isRun(kind, modes)));
 
 /** Only hooks around live models and tools run; the effects of all others are in the stored events. */
-export function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
+function toReplayHooks({ name, hooks = [] }: AgentNode, stored: Differences, modes: ReplayModes): Hooks[] {
   const modeOf = { input: modes.model, results: modes.tools };
   const live = hooks.map((own): Hooks => {
     const kinds = HOOKS.filter((kind) => own[kind] && isRun(kind, modes));

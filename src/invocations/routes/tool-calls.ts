@@ -35,7 +35,7 @@ export const toolCallSchema = z
   })
   .describe('A call of a tool, as the ledger has it.');
 
-export const TOOL_CALL_EXAMPLE = {
+const TOOL_CALL_EXAMPLE = {
   operationId: '5d0c1f3a-6f7e-8b21-8c44-9a3f0e1d2b6c',
   callId: 'call-1',
   sessionId: 's1',

@@ -85,7 +85,7 @@ export async function signal(db: Database, task: TaskRow, sender: Person, payloa
 /**
  * A new task takes the first stored signal that matches and whose sender may answer, and discards earlier unfit ones.
  */
-export const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
+const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
   database.transaction(async (tx) => {
     const task = await findTask(tx, { userId: undefined, groups: [] }, id);
     const name = task?.shown.signal;
