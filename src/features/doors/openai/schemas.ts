@@ -149,10 +149,10 @@ export type InputItem = z.input<typeof item>;
 /** The parameters of a request that override the agent and therefore require the scope `override`. */
 export function toOverrides(request: CreateResponse | ChatRequest): AgentOverrides {
   const body: Partial<CreateResponse & ChatRequest> = request;
-  const { type, schema, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
-  const form = type === 'json_schema' ? (schema ?? chat?.schema ?? {}) : undefined;
+  const { type, schema: own, json_schema: chat } = body.text?.format ?? body.response_format ?? {};
+  const form = type === 'json_schema' ? (own ?? chat?.schema ?? {}) : undefined;
   // `required` forces a tool of the agent only if the client has no tools. Otherwise it refers to the client's tools.
-  const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((tool) => tool.type === 'function');
+  const isOfAgent = body.tool_choice === 'required' && !body.tools?.some((each) => each.type === 'function');
   const changes = toAgentOverrides({
     ...samplingSchema.parse(body),
     system_prompt: body.instructions,
