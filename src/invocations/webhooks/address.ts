@@ -9,6 +9,7 @@ import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 export interface WebhookSettings {
   WEBHOOKS?: boolean;
   WEBHOOKS_ALLOWED_HOSTS?: string[];
+  [other: string]: unknown;
 }
 
 const MAX_URL_LENGTH = 1_024;
