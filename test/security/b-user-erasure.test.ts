@@ -171,10 +171,13 @@ test('what runs is cancelled first', async () => {
   await client.query(`
     update sessions set lease_token = gen_random_uuid() where user_id = 'busy';
     insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
-    select app_name, user_id, id, 'e-dead', 'running', lease_token, clock_timestamp() + interval '1 second'
+    select app_name, user_id, id, 'e-dead', 'running', lease_token, clock_timestamp() + interval '1 hour'
     from sessions where user_id = 'busy'`);
   const started = await ask('POST', `${APP}/users/busy/sessions/s1/invocations`, body);
   expect(started).toMatchObject({ status: 'queued' });
+  await client.query(
+    `update invocations set lease_expire_time = clock_timestamp() + interval '1 second' where id = 'e-dead'`,
+  );
   const erased = await app.send('DELETE', `${APP}/users/busy`);
   expect(erased.body).toMatchObject({ status: 'done', counts: { invocations: 2, sessions: 1 } });
   expect((await app.send('DELETE', `${APP}/users/busy`)).body).toEqual(EMPTY);

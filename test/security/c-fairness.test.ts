@@ -13,7 +13,7 @@ import { staged } from '../support/staged.ts';
 const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? 15);
 /** A user may run the agent 300 times in a minute, and a session that grows is slower by itself. */
 const ROUNDS_OF_USER = 50;
-const TIMEOUT_MS = 300_000 + ROUNDS * 1_000;
+const TIMEOUT_MS = 900_000 + ROUNDS * 1_000;
 
 const KINDS = Object.keys(ATTACKS) as AttackKind[];
 const CASES: [string, AttackKind[]][] = [
