@@ -86,5 +86,6 @@ begin
   -- Allowed inside distributed statements, because they only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
+  alter function uses_cost set citus.allow_nested_distributed_execution = on;
   alter function budgets_for(text, text) set citus.allow_nested_distributed_execution = on;
 end $$;

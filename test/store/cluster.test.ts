@@ -207,7 +207,7 @@ describe('on a cluster', () => {
     const keys = Array.from({ length: 8 }, newKey);
     for (const key of keys) await insertSession(pool.db, key, {}, [textEvent('hello')]);
     const scored = { lastSequence: 1, scored: { overall: [], turns: [] } as unknown as ScoredCase };
-    for (const key of keys) expect(await saveSessionScore(pool.db, key, scored, 'hash')).toBe(true);
+    for (const key of keys) expect(await saveSessionScore(pool.db, key, scored, 'hash')).toEqual({ cost: null });
     for (const key of keys) expect(await deleteSession(pool.db, key)).toBe(true);
     const apps = keys.map(({ appName }) => appName);
     for (const table of ['events', 'eval_session_scores']) {
