@@ -144,8 +144,8 @@ async function applyPending(
     if (onCluster) await prepareDistribution(client);
     await applyTables(client, schema, tables);
     // After the tables, because these may have dropped views.
-    const missing = await findMissingSections(client, schema, files.sections, applied);
-    const sections = applied.size === 0 ? missing.map(({ section }) => section) : chooseSections(missing);
+    const changed = await findMissingSections(client, schema, files.sections, applied);
+    const sections = applied.size === 0 ? changed.map(({ section }) => section) : chooseSections(changed);
     const next = { tables, sections };
     if (toNames(next).length === 0) return next;
     if (tables.length === 0 && sections.every((section) => done.has(section)))

@@ -66,7 +66,7 @@ const LACKING = `
   order by lack`;
 
 /** Lists the missing privileges of a role, e.g. `insert, update on events`. */
-export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
+async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
   const each = tableRights(role).flatMap(([name, privileges]) => privileges.map((privilege) => [name, privilege]));
   const [names, privileges] = [each.map(([name]) => name), each.map(([, privilege]) => privilege)];
   const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, names, privileges, functionsFor(role)]);
