@@ -77,6 +77,7 @@ export const invocationFeature = {
         stop_requested_as: 'null',
         stop_request_time: 'null',
         not_before: 'null',
+        is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
         end_time: end('end_time', 'clock_timestamp()'),
         error_code: end('error_code', `'interrupted'`),
