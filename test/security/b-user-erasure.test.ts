@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { startApp } from '../support/app.ts';
-import { s3Environment, type S3Server, startS3 } from '../support/s3-server.ts';
+import { s3Environment, startS3 } from '../support/s3-server.ts';
 import { tablesWith } from './support/tables-with.ts';
 import { staged, stagedSql } from '../support/staged.ts';
 
