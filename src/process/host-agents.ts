@@ -119,7 +119,7 @@ function once(warn: (text: string) => void): (text: string) => void {
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
-  const { toDefinitionText } = await import('../agent/definition/harness-file.ts');
+  const { toDefinitionText } = await import('../agent/definition/harness-yaml.ts');
   const names = [...agents.keys()].join(', ');
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
@@ -193,7 +193,7 @@ async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) =
   if (HARNESS_FILE === undefined && !existsSync(path)) return {};
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
   // The YAML parser is imported only if there is a harness file.
-  const { parseHarnessFile } = await import('../agent/definition/harness-file.ts');
+  const { parseHarnessFile } = await import('../agent/definition/harness-yaml.ts');
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 

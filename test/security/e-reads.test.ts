@@ -1,7 +1,7 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ToolContext } from '../../src/agent/definition/tool.ts';
-import { htmlToText } from '../../src/agent/tools/web-fetch.ts';
+import { htmlToText } from '../../src/agent/tools/html-text.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { Part } from '../../src/core/content.ts';
 import { measureSlowness } from '../support/slowness.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { parseHarnessFile } from '../../src/agent/definition/harness-file.ts';
+import { parseHarnessFile } from '../../src/agent/definition/harness-yaml.ts';
 import { MODEL_SOURCES } from '../../src/agent/providers/index.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { readConfig } from '../../src/process/config.ts';

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { loadAgentModules } from '../../../../src/agent/definition/agent-module.ts';
 import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
-import { toDefinitionText } from '../../../../src/agent/definition/harness-file.ts';
+import { toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { prepareAgent } from '../../../../src/agent/prepare-agent.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
 import { getFunctionResponses } from '../../../../src/core/content.ts';

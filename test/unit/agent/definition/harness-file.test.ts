@@ -1,10 +1,6 @@
 import { expect, test } from 'vitest';
-import {
-  parseMcpServers,
-  toAgentDefinition,
-  parseHarnessFile,
-  toDefinitionText,
-} from '../../../../src/agent/definition/harness-file.ts';
+import { parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
+import { parseHarnessFile, toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
 import { MODEL_SOURCES } from '../../../../src/agent/providers/index.ts';
 import { ConfigError } from '../../../../src/core/errors.ts';

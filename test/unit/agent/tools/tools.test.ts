@@ -2,7 +2,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ToolServices } from '../../../../src/agent/definition/services.ts';
-import { htmlToText } from '../../../../src/agent/tools/web-fetch.ts';
+import { htmlToText } from '../../../../src/agent/tools/html-text.ts';
 import { builtInTools, findTools } from '../../../../src/agent/tools/registry.ts';
 import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, memoryServices, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
