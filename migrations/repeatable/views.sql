@@ -28,7 +28,7 @@ where i.cronjob_id is not null
   and (i.user_id = current_setting('agent_runtime.user', true) or current_setting('agent_runtime.all_users', true) = 'on'
        or not row_security_active('invocations'::regclass))
   and not i.is_retried
-  -- A value, not `exists`, which would be a join that reads all runs of a cronjob for each of them.
+  -- A scalar subquery looks up one row for each run; `not exists` would be a join that reads all skipped runs for each.
   and (select s.id from skipped_runs s where s.app_name = i.app_name and s.user_id = i.user_id
          and s.cronjob_id = i.cronjob_id and s.due_time = i.due_time) is null
 union all

@@ -56,7 +56,7 @@ export interface OperationRow extends Omit<CommandRow, 'run'> {
   text?: (answer: never, given: never) => string;
   /** The answer for people as lines with colours, in which all texts of others are escaped already. */
   lines?: (answer: never) => string[] | Promise<string[]>;
-  /** The exit code; a refusal of the service then has the code 2. */
+  /** Exit code for an answer. If it is set, a refusal of the service exits with 2, because 1 is an outcome of its own. */
   exitCode?: (answer: never) => number;
 }
 
@@ -134,7 +134,7 @@ const typeOf = ({ type }: Schema) => (Array.isArray(type) ? type.find((each) => 
 const isPairs = ({ additionalProperties: value }: Schema) => typeof value === 'object' && typeOf(value) === 'string';
 const toFlag = (name: string) => `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 
-/** The command of a row; none if the document lacks its operation. */
+/** Returns a row as a command, or nothing if the document lacks the operation: its feature was removed. */
 export function toCommandRow(row: CommandRow | OperationRow): CommandRow[] {
   if ('run' in row) return [row];
   const operation = findOperation(row.operation);
@@ -201,7 +201,7 @@ function toJson(flag: string, text: string): unknown {
   }
 }
 
-/** The greatest integer of 32 bits is the document's for "any". */
+/** Greatest integer of 32 bits, which the document has as the bound of an integer without one. */
 const ANY = 2_147_483_647;
 
 function toWhole(flag: string, text: string, { minimum = -ANY, maximum = ANY }: Schema): number {

@@ -373,7 +373,7 @@ const WORK: (CommandRow | OperationRow)[] = [
     options: [['--reject', 'say no']],
     values: ({ reject }: { reject?: boolean }) =>
       reject ? { action: 'reject', answer: undefined } : { action: 'answer' },
-    // The invocation goes on only in a service that keeps running.
+    // The answer resumes the invocation, and a service that stopped with the command would interrupt it.
     needsRunning: true,
     text: ({ id, state }: { id: string; state: string }) => `task ${id}: ${state}`,
   },

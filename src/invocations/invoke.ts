@@ -218,8 +218,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
 }
 
 /**
- * Of a resumed run the events after its beginning, but for its prompts, are the script.
- * @returns the events before
+ * Makes the script of a resumed invocation: its stored events after `start` without its prompts.
+ * @returns the events up to `start`, then the prompts
  */
 function takeScript(running: RunningInvocation, history: SessionHistory, start: number): Event[] {
   const own = listSteps(history, running.lease.invocationId).filter(({ isOwn, sequence }) => isOwn && sequence > start);

@@ -32,7 +32,7 @@ export interface FeatureContext extends Context {
   /** Deletes what features store about deleted sessions, in the same transaction. */
   forgetSessions: SessionContext['forgetSessions'];
   copyArtifacts: SessionContext['copyArtifacts'];
-  afterImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
+  onImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   userTables: readonly UserTable[];
   /** In the order in which an erasure deletes them. */
   userCopies: readonly UserCopies<FeatureContext>[];
@@ -48,7 +48,7 @@ export const USER_DATA: Pick<FeatureContext, 'userTables' | 'userCopies'> = {
   userCopies: FEATURES.toReversed().flatMap((feature) => feature.userCopies ?? []),
 };
 
-type All = Omit<FeatureContext, 'forgetSessions' | 'afterImport'>;
+type All = Omit<FeatureContext, 'forgetSessions' | 'onImport'>;
 
 export const createForgetSessions =
   (context: All): FeatureContext['forgetSessions'] =>
@@ -67,8 +67,8 @@ export function toFeatureContext(context: Context): FeatureContext {
   const whole: FeatureContext = {
     ...all,
     forgetSessions: createForgetSessions(all),
-    afterImport: async (tx, user, tables) => {
-      for (const feature of FEATURES) await feature.afterImport?.(whole, tx, user, tables);
+    onImport: async (tx, user, tables) => {
+      for (const feature of FEATURES) await feature.onImport?.(whole, tx, user, tables);
     },
   };
   return Object.assign(whole, ...FEATURES.map(({ provides }) => provides?.(whole))) as FeatureContext;

@@ -34,7 +34,8 @@ begin
 end $$;
 comment on function budget_uses_of_app is 'Returns the usage of all users of an application since today or the first of this month, and the current reservations.';
 
--- Without the lookups of one value after the other, which would each ask all nodes.
+-- list_user_apps, list_app_users: with `distinct`, because the single-server versions look up one value after the other,
+-- and each lookup would ask all nodes.
 create or replace function list_user_apps(p_tables text[], p_user text) returns setof text language plpgsql stable as $$
 declare
   v_table text;

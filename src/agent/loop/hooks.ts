@@ -88,7 +88,7 @@ async function runHooks<Value>(
   return undefined;
 }
 
-/** Runs one hook or guardrail; if it returns a value, the marks have its name. */
+/** Runs one hook or guardrail. If it returns a value, its name is added to `marks.changed`. */
 async function runHook<Value>(
   invocation: InvocationState,
   turn: AgentTurn,

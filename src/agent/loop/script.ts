@@ -37,7 +37,7 @@ const MAKERS: Record<Exclude<Maker, 'model'>, (event: Event) => boolean> = {
   afterAgent: (event) => isOfHook(event, 'afterAgent'),
 };
 
-/** True for a step of this maker, even if it failed. A model makes what none of the others makes. */
+/** True if `maker` made the event, even if it is an error. An event of no other maker is the model's. */
 export const isMadeBy = (maker: Maker, event: Event): boolean =>
   maker === 'model' ? !Object.values(MAKERS).some((isMade) => isMade(event)) : MAKERS[maker](event);
 
@@ -69,7 +69,7 @@ export function listConfirmationRequests({ author, content, longRunningToolIds }
 export const getConfirmedId = ({ args }: Pick<FunctionCall, 'args'>): string | undefined =>
   (args?.['originalFunctionCall'] as { id?: string } | undefined)?.id;
 
-/** The events of a session, and the ids of those that the runtime made: clients may write any invocation id. */
+/** `runtimeEventIds`: events that the runtime made. An invocation id does not tell, because clients may write any. */
 interface Session {
   events: Event[];
   runtimeEventIds: ReadonlySet<string>;
@@ -149,7 +149,7 @@ export class Script {
     return this.#remaining.length === 0;
   }
 
-  /** @throws {AgentError} if a step was not taken, because the agent's definition has changed */
+  /** @throws {AgentError} if the agent did not take all stored steps, because its definition has changed */
   checkAllTaken(): void {
     const [first] = this.#remaining;
     if (first) throw agentChanged(first);

@@ -118,7 +118,10 @@ interface ListRow {
   last: ListPlace | null;
 }
 
-/** Selects one of 32 texts; all other filters are values, because each set of filters would need a plan of its own. */
+/**
+ * Selects one of the 32 texts of the statement. All other filters are parameters of the text, because each set of
+ * filters as a text would need a plan of its own.
+ */
 interface ListShape extends SessionOrder {
   isPage: boolean;
   /** True: has a filter that is evaluated on the session's row, after the index has found the row. */

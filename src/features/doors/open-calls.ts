@@ -29,7 +29,10 @@ export interface ExternalCall {
   /** Name and arguments of the displayed call. */
   shown: { name: string; args: JsonObject };
   message: string;
-  /** What the tool tells the person who confirms: `url`, `schema`, `kept`; empty unless this is a confirmation. */
+  /**
+   * Of a confirmation: `url` and `schema`, which the tool asks for beside its hint, and `kept`, its data for its next run.
+   * Else empty.
+   */
   request: JsonObject;
   /** Author of the answer; `undefined` while the call is unanswered. */
   answeredBy: string | undefined;

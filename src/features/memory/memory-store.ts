@@ -36,7 +36,7 @@ const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
-/** Id of the job of memory that embeds all memories of its user. */
+/** Id of a user's memory job that embeds all memories of the user; that of any other names a session and an invocation. */
 export const EMBEDS_USER = '';
 
 const addsEmbedding = ({ appName, userId }: User) => addsJob(MEMORY_JOB, { appName, userId, id: EMBEDS_USER });

@@ -155,7 +155,7 @@ export const memoryFeature = {
       setByRuntime: { embedding: 'null', embedding_model: 'null' },
     },
   ],
-  afterImport: async ({ agents }, tx, user, tables) => {
+  onImport: async ({ agents }, tx, user, tables) => {
     if (tables.has('memories') && agents.get(user.appName)?.embedder) await embedLater(tx, user);
   },
   forgetSessions: async (_context, tx, keys, { copiesToo }) => {

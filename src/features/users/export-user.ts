@@ -22,7 +22,7 @@ import type { User, UserTable } from '../../platform/feature/feature.ts';
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
-  afterImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
+  onImport: (tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   userTables: readonly UserTable[];
 }
 
@@ -84,7 +84,7 @@ interface Batch {
  * @throws {InvalidError} if a line is not part of an export
  */
 export async function importLines(
-  { database, contentStore, afterImport, userTables }: ExportContext,
+  { database, contentStore, onImport, userTables }: ExportContext,
   user: User,
   text: string,
   mayOverride: boolean,
@@ -96,7 +96,7 @@ export async function importLines(
     for (const [index, line] of lines.entries())
       addBatch(batches, await toBatch(contentStore, tables, line, index + 1, mayOverride));
     return database.transaction(async (tx) => {
-      await afterImport(tx, user, new Set(batches.map(({ table }) => table.name)));
+      await onImport(tx, user, new Set(batches.map(({ table }) => table.name)));
       return insertBatches(tx, user, batches);
     });
   };

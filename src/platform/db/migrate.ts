@@ -94,8 +94,8 @@ export async function migrateDatabase(
 }
 
 /**
- * Finds the migrations of tables that a schema lacks, and what it has of the sections.
- * @throws {ConfigError} if the database is newer than this version, or has other migrations of tables
+ * Finds the migrations of tables that a schema lacks, and the sections that were applied to it.
+ * @throws {ConfigError} if the schema is newer than this version, or an applied migration of tables has another text here
  */
 async function findPending(
   client: Client,
@@ -143,7 +143,7 @@ async function applyPending(
     const { tables, applied } = await findPending(client, schema, files);
     if (onCluster) await prepareDistribution(client);
     await applyTables(client, schema, tables);
-    // After the tables, because these may have dropped views.
+    // After the migrations of tables, because these may have dropped views.
     const changed = await findMissingSections(client, schema, files.sections, applied);
     const sections = applied.size === 0 ? changed.map(({ section }) => section) : chooseSections(changed);
     const next = { tables, sections };
@@ -164,9 +164,9 @@ async function applyPending(
 }
 
 /**
- * Chooses what one transaction applies to a schema of an earlier version: all functions, which lock no table, and the
- * views that are not there; then one section at a time, because a transaction that replaced all triggers would hold
- * locks of all tables, in another order than clients.
+ * Chooses the sections that the next transaction applies to a schema of an earlier version. The first one applies all
+ * functions, because they lock no table, and the views that are missing. Each later one applies one section, because a
+ * transaction that replaced all triggers would lock all tables, in another order than clients do.
  */
 function chooseSections(missing: MissingSection[]): Section[] {
   const first = missing.filter(({ section, isDropped }) => isFunctions(section) || (isDropped && isView(section)));

@@ -17,11 +17,11 @@ export interface Section {
   file: string;
   text: string;
   hash: string;
-  /** What it makes, e.g. `view inspect.usage`; its file, if it makes nothing. Each name is in one section only. */
+  /** Names of what the section makes, e.g. `view inspect.usage`, or its file's if it makes nothing; in no other section. */
   names: string[];
 }
 
-/** What a schema has of the sections: for each name the hash of the section that made it, and the version of that. */
+/** For each function, trigger or view: the hash of its applied section, and the version that applied it. */
 export type Applied = Map<string, { hash: string; version: string }>;
 
 const COMMENTS = 'comments';
@@ -85,7 +85,7 @@ async function listObjects(client: Client, schema: string): Promise<Set<string>>
   return new Set(rows.map(({ name }) => name));
 }
 
-/** `isDropped`: something that the section makes is not there. */
+/** A section to be applied. `isDropped`: the database lacks a function, trigger or view that the section makes. */
 export interface MissingSection {
   section: Section;
   isDropped: boolean;

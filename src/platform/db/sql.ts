@@ -81,7 +81,7 @@ export const fromJsonRow = <Table extends PgTable>(table: Table, row: JsonRow): 
   Object.fromEntries(
     Object.entries(getTableColumns(table)).map(([name, column]) => {
       const value = row[column.name] ?? null;
-      // The driver has unescaped the whole JSON; the type of the column takes a text as it is stored.
+      // Escaped again, because the driver has unescaped the whole JSON, and the column's type expects a stored text.
       const stored = typeof value === 'string' ? escapeText(value) : value;
       return [name, stored === null ? null : column.mapFromDriverValue(stored)];
     }),

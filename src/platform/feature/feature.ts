@@ -51,8 +51,8 @@ export interface Feature<Context = never> {
   sweeps?: readonly Sweep<Context>[];
   userTables?: readonly UserTable[];
   userCopies?: readonly UserCopies<Context>[];
-  /** Called before rows of these tables are imported for a user, in the same transaction. */
-  afterImport?: (context: Context, tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
+  /** Called in the transaction of an import of a user, before the rows of these tables are inserted. */
+  onImport?: (context: Context, tx: Database, user: User, tables: ReadonlySet<string>) => Promise<void>;
   /**
    * Deletes what quotes deleted sessions but is not part of them, in the transaction that deletes them. With `copiesToo`
    * also deliberate copies.

@@ -95,7 +95,7 @@ export function createGuards(options: GuardOptions): RequestHandler {
   };
 }
 
-/** An id that the caller or a proxy sent is kept if it is a plain token. */
+/** Sets the `x-request-id` of the response: the one of the caller or a proxy if it is a plain token, else a new one. */
 function setRequestId(request: Request, response: Response): string {
   const sent = request.headers['x-request-id'];
   const id = typeof sent === 'string' && /^[\w.-]{1,128}$/.test(sent) ? sent : randomUUID();

@@ -8,7 +8,7 @@ import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
  */
 const BLOCKED_PAUSE_MS = 1_000;
 
-/** Pause in milliseconds after the second claim in a row that was in vain; it doubles up to the pause above. */
+/** Pause in milliseconds after the second claim in a row that found no job; it doubles up to `BLOCKED_PAUSE_MS`. */
 const FIRST_VAIN_PAUSE_MS = 20;
 
 /** Number of crashed holders after which a job is given up as a poison job, which may be what crashes them. */
@@ -106,7 +106,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
-  /** True if the end of a job has to make a claim; also during a claim, which counts its places before. */
+  /** True if a claim must follow the end of a job; also during a claim, because it has counted the free places before. */
   let mayMore = true;
   // Claims in a row that found nothing although a job was said to be due soon.
   let vain = 0;
@@ -153,7 +153,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
     ({ mayMore } = claim);
     for (const job of jobs) start(job, wake);
     vain = jobs.length === 0 && pauseMs < BLOCKED_PAUSE_MS ? vain + 1 : 0;
-    // A job that is due may belong to a transaction that is open for long, which no claim sees: back off.
+    // Back off, because a long transaction may have locked the due job, and a claim skips locked rows.
     return vain < 2 ? pauseMs : Math.max(pauseMs, Math.min(FIRST_VAIN_PAUSE_MS * 2 ** (vain - 2), BLOCKED_PAUSE_MS));
   };
   const stopRenewing = lease && keepRenewing(context, name, lease, active, takeBack);

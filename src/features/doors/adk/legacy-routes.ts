@@ -103,7 +103,7 @@ const invokeLegacy = operation({
   },
 });
 
-/** Further spellings, for the clients that use them. */
+/** Operations of older clients (ADK 1.x, AgentKit), whose paths and bodies differ. */
 export const legacyOperations = [createSessionWithId, invokeLegacy];
 
 /**
