@@ -34,8 +34,9 @@ export interface OperationRow extends Omit<CommandRow, 'run'> {
   /** The operation's id. Without such an operation in the document there is no such command. */
   operation: string;
   /**
-   * Parameters, or members of the body, by the argument or option that fills each. The document has an
-   * option's type, values and help; in `options` the row words it differently. `--app` and `--user` fill `app_name`, `user_id` and `ownerId`.
+   * Parameters, or members of the body, by the argument or option that fills each. The document has an option's type,
+   * values and help; in `options` the row words it differently. `--app` and `--user` fill `app_name`, `user_id` and
+   * `ownerId`.
    */
   fills?: Record<string, string>;
   /** The operation of `--all`, which lists the objects of all users. */
@@ -293,7 +294,8 @@ const toCells = ({ columns = {} }: OperationRow, item: unknown): string[] =>
 
 function toCell(value: unknown): string {
   if (value === null || value === undefined) return '–';
-  return typeof value === 'boolean' ? (value ? 'yes' : 'no') : String(value);
+  if (typeof value === 'boolean') return value ? 'yes' : 'no';
+  return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
 async function watch(api: Api, row: OperationRow, path: string, { json }: Given): Promise<never> {

@@ -32,7 +32,7 @@ export async function keepVersions(db: Database, agents: ReadonlyMap<string, Hos
 }
 
 /** Lists an application's versions after a cursor position, sorted by first deployment, the newest first. */
-export const listVersions = (
+const listVersions = (
   db: Database,
   app: string,
   limit: number,
@@ -50,7 +50,7 @@ export const listVersions = (
     .orderBy(newest.order)
     .limit(limit);
 
-export async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
+async function findVersions(db: Database, app: string, digests: string[]): Promise<Map<string, JsonObject>> {
   const rows = await db
     .select({ digest: v.digest, definition: v.definition })
     .from(v)
@@ -58,7 +58,7 @@ export async function findVersions(db: Database, app: string, digests: string[])
   return new Map(rows.map((row) => [row.digest, row.definition as JsonObject]));
 }
 
-export const deleteOldVersions = (db: Database): Promise<unknown> =>
+const deleteOldVersions = (db: Database): Promise<unknown> =>
   db.execute(sql`
     delete from ${v} where (app_name, digest) in (
       select app_name, digest from (

@@ -34,7 +34,7 @@ const versionIn = (versions: Record<string, number | null>): SQL =>
 const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
 /** SQL condition: the row's version existed at the fork point. */
-export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
+function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
   const wasThere = sql`${nextTime}::timestamptz is null or ${v.createTime} < ${nextTime}::timestamptz`;
   const isOlder = sql`coalesce(${v.version} < ${versionIn(savedLater)}, true)`;
   return sql`(${v.version} <= ${versionIn(saved)} or ((${wasThere}) and ${isOlder}))`;

@@ -56,7 +56,7 @@ async function reserveKey(tx: Database, key: IdempotencyKey): Promise<{ hash: st
 }
 
 /** Stores the response for a reserved key. It is cleared when session `sessionId` is deleted. */
-export async function keepAnswer(
+async function keepAnswer(
   tx: Database,
   key: IdempotencyKey,
   answer: string,

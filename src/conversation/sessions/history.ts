@@ -108,7 +108,7 @@ const selectFurtherHistory = statement<HistoryPage>(
 );
 
 /** Parses events as stored: JSON texts separated by commas. */
-export const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts)}]`) as Event[];
+const toEvents = (texts: string) => parseExactJson(`[${unescapeJson(texts)}]`) as Event[];
 
 /** Maximum size of a small session, in bytes: up to 200 of them are read together in one statement (12.5 MiB). */
 const SMALL_BYTES = 65_536;

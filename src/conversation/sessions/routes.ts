@@ -51,7 +51,7 @@ import { collect } from '../../platform/json-stream.ts';
 
 const sequence = z.int().min(0).max(INT32_MAX);
 
-export const getSession = session.read({
+const getSession = session.read({
   wire: 'ADK',
   load: 'heavy',
   description:
