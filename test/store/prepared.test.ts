@@ -3,6 +3,7 @@ import { Client } from 'pg';
 import { beforeEach, expect, test } from 'vitest';
 import { listSessionsWhere } from '../../src/cli/sessions-where.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
+import { refuseAnswered } from '../../src/invocations/waits/task-store.ts';
 import { createRateCounter } from '../../src/platform/http/limits/caller-limits.ts';
 import { openPool, poolOptions, statementsOf, testPool } from '../support/store.ts';
 
@@ -117,3 +118,15 @@ test('a library that names its statements has none prepared behind a pooler that
   expect(await listPrepared(pool.db)).toEqual([]);
   await pool.close();
 });
+
+test('answers of any number are looked up with one text', () =>
+  withPool(async ({ db }) => {
+    const key = { appName: 'a', userId: 'u', sessionId: 's' };
+    for (const count of [1, 2, 3])
+      await refuseAnswered(
+        db,
+        key,
+        Array.from({ length: count }, (_, n) => `c\u0000${n}`),
+      );
+    expect((await listPrepared(db)).filter((text) => text.includes('answered_text'))).toHaveLength(1);
+  }));

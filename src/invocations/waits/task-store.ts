@@ -1,4 +1,4 @@
-import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { isSession } from '../../conversation/sessions/session-row.ts';
@@ -216,6 +216,9 @@ export async function openBudgetTask(
   });
 }
 
+/** One parameter for all ids, because each number of parameters would be a statement of its own. */
+const isOneOf = (callIds: string[]): SQL => sql`${tasks.callId} = any(${sql.param(callIds.map(escapeText))}::text[])`;
+
 /** People's answers to a session's questions, by call id. Imported tasks have no `decidedVia` and are left out. */
 export async function listTaskAnswers(db: Database, key: SessionKey, callIds: string[]): Promise<TaskAnswers> {
   if (callIds.length === 0) return new Map();
@@ -223,7 +226,7 @@ export async function listTaskAnswers(db: Database, key: SessionKey, callIds: st
   const rows = await db
     .selectDistinctOn([callId], { callId, invocationId, answer })
     .from(tasks)
-    .where(and(isSession(key, tasks), inArray(callId, callIds), eq(state, 'done'), isNotNull(decidedVia)))
+    .where(and(isSession(key, tasks), isOneOf(callIds), eq(state, 'done'), isNotNull(decidedVia)))
     .orderBy(callId, desc(createTime));
   return new Map(
     rows.map((row) => [row.callId, { invocationId: row.invocationId, response: (row.answer ?? {}) as JsonObject }]),
@@ -237,7 +240,7 @@ export async function refuseAnswered(db: Database, key: SessionKey, callIds: str
   const newest = db
     .selectDistinctOn([tasks.callId], { state, text: answerText.as('text') })
     .from(tasks)
-    .where(and(isSession(key, tasks), inArray(tasks.callId, callIds)))
+    .where(and(isSession(key, tasks), isOneOf(callIds)))
     .orderBy(tasks.callId, sql`${tasks.createTime} desc`)
     .as('newest');
   const [row] = await db.select({ text: newest.text }).from(newest).where(sql`${newest.state} <> 'open'`).limit(1);

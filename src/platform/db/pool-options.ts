@@ -44,6 +44,8 @@ export const ownSettings = (options: PoolOptions) => ({
   lock_timeout: String(options.lockTimeoutMs),
   idle_in_transaction_session_timeout: String(Math.max(IDLE_IN_TRANSACTION_MS, options.statementTimeoutMs)),
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
+  // Times are read as PostgreSQL prints them with this style.
+  DateStyle: 'ISO',
 });
 
 /** Returns the settings of a new connection; none behind a pooler, which would refuse or drop them. */
@@ -55,7 +57,6 @@ export const connectionSettings = (options: PoolOptions): Record<string, string>
         ...FOR_ALL_USERS,
         // The settings are explicit, because reads and locks must not depend on the defaults of an operator's database.
         default_transaction_isolation: 'read committed',
-        DateStyle: 'ISO',
         TimeZone: 'UTC',
         ...STAY_OPEN,
       };
