@@ -28,6 +28,8 @@ export async function runProgram(args: string[]): Promise<number> {
   // Standard output that closes early, as by `head`, is no failure. The service keeps running without its logs.
   if (!isService) process.stdout.off('error', endOnError).once('error', endOnError);
   const program = createProgram((code) => (exit.code = code), isService ? ALONE : COMMANDS);
+  // Only there, because a command may have a `--version` of its own, which the program's would take from it.
+  if (/^(?:-V|--version|-h|--help)$/.test(args[0] ?? '')) program.version(VERSION);
   try {
     await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });
     return exit.code;
@@ -52,7 +54,6 @@ function toUrl(text: string): string {
 export function createProgram(end: (code: number) => void, rows = COMMANDS): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')
-    .version(VERSION)
     .addOption(new Option('--url <url>', 'the service to talk to').env('AGENT_RUNTIME_URL').argParser(toUrl))
     .addOption(new Option('--app <name>', 'application').default(HARNESS_APP))
     .addOption(new Option('--user <id>', 'user').default(DEFAULT_USER))

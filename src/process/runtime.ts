@@ -104,8 +104,11 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   if (anonymous !== undefined) log.warn(anonymous);
   const resources = await openResources(options);
   const stops = { draining: new AbortController(), stopping: new AbortController() };
+  let tools: Context['tools'];
   try {
-    const context = toFeatureContext(await toContext(options, resources, stops));
+    const opened = await toContext(options, resources, stops);
+    tools = opened.tools;
+    const context = toFeatureContext(opened);
     await Promise.all(FEATURES.map(async (feature) => feature.open?.(context)));
     observeServices(context);
     const app = createApp(context);
@@ -118,7 +121,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
       const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
       await end({ drainMs, graceMs, whenEnded, interrupt });
       await background.swept;
-      await context.tools?.close();
+      await tools?.close();
       await resources.close();
     };
     let closed: Promise<void> | undefined;
@@ -130,6 +133,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
     const shown = { database: resources.source.shown, metrics: resources.metrics?.url };
     return { app, attach, agents: context.agents, served: context.served, ...shown, close, closeWith };
   } catch (error) {
+    await tools?.close();
     await resources.close();
     throw error;
   }

@@ -78,6 +78,7 @@ const ROWS: Row[] = [
   ['artifacts put', () => ['artifacts', 'put', 's1', file('note.txt', 'hello')], /^note\.txt, version 0\n$/],
   ['artifacts list', () => ['artifacts', 'list', 's1'], /^note\.txt\n$/],
   ['artifacts get', () => ['artifacts', 'get', 's1', 'note.txt'], /^hello$/],
+  ['artifacts get', () => ['artifacts', 'get', 's1', 'note.txt', '--version', '0'], /^hello$/],
   ['replay', () => ['replay', 's1'], /: same\. 3 events compared/],
   ['eval add', () => ['eval', 'add', 'smoke', '--label', 'env=prod'], /^\S+\n$/],
   [

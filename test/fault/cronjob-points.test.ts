@@ -18,7 +18,7 @@ const POINTS: [name: string, statement: RegExp][] = [
   ['fire', /fire_cronjobs\(/],
   ['start of the run', /from claim_session\(/],
   ['end of the run', /from finish_invocation\(/],
-  ['claim of the delivery', /from claim_jobs\(/],
+  ['claim of the delivery', /from claim_jobs\(.*delivery_work/s],
   ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
 ];
 const PLACES = (['before', 'after'] as const).flatMap((when) => POINTS.map(([name, sql]) => ({ when, name, sql })));

@@ -243,3 +243,17 @@ test('an erasure that was cut off is gone on with; holds keep what the sweep wou
   expect(await rows('select id from invocations')).toEqual([{ id: 'held' }]);
   expect(await rows('select from user_erasures')).toEqual([]);
 });
+
+test('deliveries that ended a week ago go, younger ones stay', async () => {
+  const { userId } = newKey();
+  await store.pool.db.execute(sql`
+    insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
+    values ('a', ${userId}, 'w', 'https://x.test', 'x.test', false, 's')`);
+  for (const days of [6, 8])
+    await store.pool.db.execute(sql`
+      insert into webhook_deliveries (app_name, user_id, webhook_id, id, host, payload, status, retry_end_time, end_time)
+      values ('a', ${userId}, 'w', ${`d${days}`}, 'x.test', '{}', 'delivered', clock_timestamp(),
+              clock_timestamp() - ${days} * interval '1 day')`);
+  await sweepOnce();
+  expect(await rows(`select id from webhook_deliveries where user_id = '${userId}'`)).toEqual([{ id: 'd6' }]);
+});

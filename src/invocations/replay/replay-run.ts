@@ -24,7 +24,7 @@ import { cloneJson } from '../../core/exact-json.ts';
 
 export type ReplayContext = Pick<
   InvocationContext,
-  'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
+  'database' | 'contentStore' | 'log' | 'agents' | 'memory' | 'newId' | 'limits' | 'stopping'
 >;
 
 export interface ReplayOptions extends ReplayModes {
@@ -235,7 +235,7 @@ const versionsIn = (events: Event[], name: string): number[] =>
 
 /** Returns services that read artifacts as they were when the run began, and that save artifacts in memory only. */
 function replayServices(
-  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'agents'>,
+  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'memory'>,
   key: SessionKey,
   { history, events }: TapeRun,
 ): ToolServices {

@@ -87,6 +87,16 @@ const usageMetadata = {
 const CALLS = [{ id: 'call-1', name: 'work', arguments: '{"n":1}' }];
 const NAMES = PROVIDERS.map(({ name }) => name);
 
+test('what the providers take of thoughts and of forms of answers', () => {
+  const facts = PROVIDERS.map(({ name }) => [name, findProvider(name).facts(undefined, 'fake-model')] as const);
+  expect(Object.fromEntries(facts)).toMatchObject({
+    openai: { takesThoughts: true, outputSchemas: 'enforced' },
+    'openai-compatible': { takesThoughts: true, outputSchemas: 'tried' },
+    anthropic: { takesThoughts: true, outputSchemas: 'enforced' },
+    google: { takesThoughts: true, outputSchemas: 'enforced' },
+  });
+});
+
 describe.each(NAMES)('%s', (provider) => {
   test('text, streamed as it comes, with version, reason and usage', async () => {
     const { deltas, answer, server } = await ask(provider, [{ text: ['Hel', 'lo ', 'there'] }]);
