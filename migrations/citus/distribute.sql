@@ -1,5 +1,6 @@
 -- Distributes a migrated database over the nodes of a Citus cluster. Tables of conversations are distributed by user and
--- colocated; tables shared by all users become reference tables; all others stay on the coordinator. Idempotent: if
+-- colocated; tables shared by all users become reference tables; all others stay on the coordinator, plain tables that
+-- Citus does not plan, because it refuses statements such as the claim of jobs. Idempotent: if
 -- Citus is installed, the migrator repeats it in every transaction that changes the schema, because a new user table is
 -- local at first, and deleting a session would leave its rows behind. Existing rows are copied.
 do $$
@@ -10,11 +11,9 @@ declare
                                     'memories',
                                     'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
                                     'eval_session_scores', 'eval_verdicts', 'session_verdicts'];
-  -- On the coordinator but writable from all nodes: an invocation ends and adds jobs, and its end counts for its cronjob.
-  written constant text[] := array['cronjobs', 'job_lanes', 'jobs', 'skipped_runs'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
-  policy text;
+  policy record;
   called regprocedure;
 begin
   -- Functions called by triggers and user statements, before any trigger: Citus propagates only what is created later.
@@ -32,21 +31,19 @@ begin
   set local citus.multi_shard_modify_mode = 'sequential';
   -- Row-level security reads connection settings, which other nodes lack, so that no rows would be visible; and Citus
   -- refuses subqueries in policies. A database of one server has them; the migrator makes none on a cluster.
-  foreach name in array of_users || written || copied loop
-    for policy in select polname from pg_policy where polrelid = name::regclass loop
-      execute format('drop policy %I on %I', policy, name);
-    end loop;
-    execute format('alter table %I disable row level security, no force row level security', name);
+  for policy in
+    select polname, polrelid::regclass as owner from pg_policy join pg_class on pg_class.oid = polrelid
+    where relnamespace = (select oid from pg_namespace where nspname = current_schema())
+      and relname = any(of_users || copied || array['cronjobs', 'job_lanes', 'jobs', 'skipped_runs'])
+  loop
+    execute format('drop policy %I on %s', policy.polname, policy.owner);
+    execute format('alter table %s disable row level security, no force row level security', policy.owner);
   end loop;
   -- Citus executes the parts of a multi-node statement one by one, and inserts the version last.
   alter table eval_cases alter constraint eval_cases_version_fkey deferrable initially deferred;
   foreach name in array copied loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_reference_table(name::regclass);
-  end loop;
-  foreach name in array written loop
-    continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
-    perform citus_add_local_table_to_metadata(name::regclass, cascade_via_foreign_keys => true);
   end loop;
   -- Copied rows are counted again on their new node.
   if not exists (select from pg_dist_partition where logicalrelid = 'sessions'::regclass) then
@@ -88,4 +85,79 @@ begin
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
   alter function uses_cost set citus.allow_nested_distributed_execution = on;
   alter function budgets_for(text, text) set citus.allow_nested_distributed_execution = on;
+end $$;
+
+-- A node cannot see the coordinator's jobs. What it does to them it writes into `coordinator_calls`, in the transaction
+-- of its own: a trigger carries the call out on the coordinator, and keeps no row. The functions that nodes call have
+-- their own texts there under another name (`…_here`).
+create table if not exists coordinator_calls (name text not null, argument jsonb not null);
+do $$
+declare
+  name text;
+  definition text;
+begin
+  foreach name in array array['begin_step', 'continue_job'] loop
+    definition := pg_get_functiondef(name::regproc);
+    continue when definition ~ 'coordinator_calls';
+    definition := regexp_replace(definition, '(FUNCTION .*\m' || name || ')\(', '\1_here(');
+    -- A transaction of several nodes may not notify: who works on jobs finds this one at its next look.
+    execute regexp_replace(definition, 'perform pg_notify\([^;]*\)', 'null', 'g');
+  end loop;
+end $$;
+create or replace function carry_out_call() returns trigger language plpgsql as $$
+declare
+  a constant jsonb := new.argument;
+begin
+  if new.name = 'continue_job' then
+    perform continue_job_here(jsonb_populate_record(null::invocations, a));
+  elsif not begin_step_here(a ->> 0, a ->> 1, a ->> 2, a ->> 3, (a ->> 4)::uuid) then
+    raise exception 'the job was claimed by another process' using errcode = 'AR419';  -- as claim_session does
+  end if;
+  return null;
+end $$;
+comment on function carry_out_call is 'Trigger function: carries out on the coordinator what a node calls.';
+create or replace function begin_step(p_kind text, p_app text, p_user text, p_id text, p_token uuid) returns boolean
+language plpgsql set citus.allow_nested_distributed_execution = on as $$
+begin
+  insert into coordinator_calls values ('begin_step', jsonb_build_array(p_kind, p_app, p_user, p_id, p_token));
+  return true;
+end $$;
+create or replace function continue_job(ended anyelement) returns void
+language plpgsql set citus.allow_nested_distributed_execution = on as $$
+begin
+  insert into coordinator_calls values ('continue_job', to_jsonb(ended));
+end $$;
+do $$
+begin
+  if exists (select from pg_dist_partition where logicalrelid = 'coordinator_calls'::regclass) then return; end if;
+  comment on table coordinator_calls is 'What other nodes of a cluster call on the coordinator. Has no rows.';
+  create trigger coordinator_calls_made before insert on coordinator_calls for each row execute function carry_out_call();
+  perform citus_add_local_table_to_metadata('coordinator_calls');
+end $$;
+
+-- As in migrations/repeatable/functions/evals.sql, but that the newest turn, which is on another node, is read by itself.
+create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language plpgsql stable as $$
+declare
+  v_work jsonb;
+  v_turn jsonb;
+begin
+  select jsonb_build_object(
+    'appName', p_app, 'runId', r.id, 'evalSetId', r.eval_set_id, 'metrics', r.metrics, 'userSimulator', r.user_simulator,
+    'modelExecutionMode', r.model_execution_mode, 'toolExecutionMode', r.tool_execution_mode,
+    'isJudging', r.judged_run_id is not null,
+    'place', c.place, 'trial', c.trial, 'evalId', c.eval_id, 'userId', c.session_user_id, 'sessionId', c.session_id,
+    'sessionCount', c.session_count, 'lastSequence', c.last_sequence, 'evalCase', v.payload) into v_work
+  from eval_run_cases c
+  join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
+  join eval_case_versions v
+    on v.app_name = c.app_name and v.eval_set_id = c.eval_set_id and v.eval_id = c.eval_id and v.version = c.case_version
+  where c.app_name = p_app and c.run_id = split_part(p_id, '.', 1)::uuid and c.place = split_part(p_id, '.', 2)::integer
+    and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running';
+  select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
+                            'error', coalesce(i.error_message, '')) into v_turn
+  from invocations i
+  where i.app_name = p_app and i.user_id = v_work ->> 'userId' and i.session_id = v_work ->> 'sessionId'
+    and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
+  order by (i.job ->> 'step')::integer desc limit 1;
+  return v_work || jsonb_build_object('lastTurn', v_turn);
 end $$;

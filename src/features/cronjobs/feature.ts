@@ -1,5 +1,7 @@
 import type { Config } from '../../config/config.ts';
+import { ConfigError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
+import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import { cronjobs, skippedRuns } from '../../platform/db/schema/schema.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { cronjobPath } from '../../platform/http/operation/parameters.ts';
@@ -31,6 +33,9 @@ export const cronjobFeature = {
     runs: CRONJOBS ? CRONJOBS_MAX_RUNS : 0,
     runsPerUser: CRONJOBS_MAX_RUNS_PER_USER,
   }),
+  open: async ({ config, database }) => {
+    if (config.CRONJOBS && database.db.isOnCluster) throw new ConfigError(REFUSED_ON_CLUSTER.cronjobs);
+  },
   workers: [(context) => (context.config.CRONJOBS ? runCronjobs(context) : undefined)],
   sweeps: [
     {

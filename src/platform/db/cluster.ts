@@ -39,6 +39,7 @@ export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
  * rows, and what they would write is on the coordinator or in tables that no node knows.
  */
 export const REFUSED_ON_CLUSTER = {
+  cronjobs: 'CRONJOBS: the database is a cluster, whose other nodes cannot end a run. Set it to false.',
   webhooks: 'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
   toolTables: 'it is a cluster, where tools have no tables of their own',
   transactionalTools: 'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
