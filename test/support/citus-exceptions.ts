@@ -2,6 +2,7 @@
 
 const NO_ROW_SECURITY = 'row-level security is void on a cluster: its policies look at settings of the connection';
 const NO_WEBHOOKS = 'WEBHOOKS=true is refused on a cluster';
+const NO_CRONJOBS = 'CRONJOBS=true is refused on a cluster';
 const NO_RULES = 'rules of scores are refused on a cluster';
 const NO_TOOL_TABLES = 'transactional tools are refused on a cluster, which a test of their own says';
 const NO_VECTORS = 'memory is searched by words alone on a cluster: no vectors are made there';
@@ -16,14 +17,22 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/row-security.test.ts': NO_ROW_SECURITY,
   'test/store/rights.test.ts': NO_ROW_SECURITY,
   'test/store/webhooks.test.ts': NO_WEBHOOKS,
+  'test/store/cronjobs.test.ts': NO_CRONJOBS,
   'test/store/plans.test.ts': OF_ONE_SERVER,
   'test/store/meaning.test.ts': NO_VECTORS,
   'test/api/meaning.test.ts': NO_VECTORS,
   'test/api/a2a-push.test.ts': NO_WEBHOOKS,
+  'test/api/command-modes.test.ts': NO_CRONJOBS,
+  'test/api/cronjob-changes.test.ts': NO_CRONJOBS,
+  'test/api/cronjobs.test.ts': NO_CRONJOBS,
   'test/api/exact-json.test.ts': NO_WEBHOOKS,
   'test/api/job-floods.test.ts': NO_WEBHOOKS,
+  'test/api/large-numbers.test.ts': NO_CRONJOBS,
   'test/api/metrics.test.ts': NO_WEBHOOKS,
   'test/api/online-scores.test.ts': NO_WEBHOOKS,
+  'test/api/operator-lists.test.ts': NO_CRONJOBS,
+  'test/api/unknown-apps.test.ts': NO_CRONJOBS,
+  'test/api/unknown-names.test.ts': NO_CRONJOBS,
   'test/api/user-export.test.ts': NO_WEBHOOKS,
   'test/api/webhooks.test.ts': NO_WEBHOOKS,
   'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
@@ -39,24 +48,24 @@ const TESTS: Record<string, Record<string, string>> = {
     'what cannot be run is exit code 2': LOGGED,
     'sessions become cases by a condition in SQL': LOGGED,
   },
+  'test/api/hand-over.test.ts': { 'the run of a cronjob follows': NO_CRONJOBS },
+  'test/api/managed-database.test.ts': { 'a role that owns nothing serves from a schema': NO_CRONJOBS },
   'test/api/otlp.test.ts': { 'what rules and requests score': NO_RULES },
   'test/api/process.test.ts': {
     'says where it listens': LOGGED,
     '{"SKILLS":"nope"}': LOGGED,
     'a port that is taken': LOGGED,
   },
-  'test/api/stopping-claims.test.ts': { 'that claims a webhook delivery': NO_WEBHOOKS },
+  'test/api/stopping-claims.test.ts': {
+    'that claims a webhook delivery': NO_WEBHOOKS,
+    'that claims a due cronjob': NO_CRONJOBS,
+  },
   'test/api/task-access.test.ts': { 'row-level security alone': NO_ROW_SECURITY },
   'test/api/tasks.test.ts': { 'answers in place of a person': NO_WEBHOOKS },
   'test/api/transactional-tools.test.ts': {
     'a transactional tool >': NO_TOOL_TABLES,
     'are made ': NO_TOOL_TABLES,
     'are missed at the start': NO_TOOL_TABLES,
-  },
-  'test/api/unknown-apps.test.ts': {
-    'createWebhook is refused': NO_WEBHOOKS,
-    'listA2aPushConfigs answers': NO_WEBHOOKS,
-    'getA2aPushConfig answers': NO_WEBHOOKS,
   },
   'test/store/history-cache.test.ts': {
     'is not read again': OWN_STATEMENTS,
