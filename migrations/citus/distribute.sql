@@ -71,15 +71,6 @@ begin
   loop
     perform create_distributed_function(called, distribution_arg_name => 'p_user', colocate_with => 'sessions');
   end loop;
-  -- On other nodes the search_path lacks a custom schema.
-  for called in
-    select p.oid from pg_proc p
-    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema()) and current_schema() <> 'public'
-      and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
-      and 'function ' || p.proname in (select name from agent_runtime_repeatables)
-  loop
-    execute format('alter function %s set search_path = %I', called, current_schema());
-  end loop;
   -- Allowed inside distributed statements, because they only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
@@ -160,4 +151,20 @@ begin
     and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
   order by (i.job ->> 'step')::integer desc limit 1;
   return v_work || jsonb_build_object('lastTurn', v_turn);
+end $$;
+
+do $$
+declare
+  called regprocedure;
+begin
+  -- On other nodes the search_path lacks a custom schema.
+  for called in
+    select p.oid from pg_proc p
+    where p.pronamespace = (select oid from pg_namespace where nspname = current_schema()) and current_schema() <> 'public'
+      and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
+      and ('function ' || p.proname in (select name from agent_runtime_repeatables)
+           or p.proname in ('carry_out_call', 'begin_step_here', 'continue_job_here'))
+  loop
+    execute format('alter function %s set search_path = %I', called, current_schema());
+  end loop;
 end $$;
