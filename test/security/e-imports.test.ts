@@ -208,7 +208,6 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'run_id',
     'due_time',
     'is_manual',
-    'is_retried',
     'try',
   ],
   memories: ['session_id', 'event_id', 'author', 'content', 'event_time', 'search_vector'],

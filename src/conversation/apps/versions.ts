@@ -66,7 +66,7 @@ const deleteOldVersions = (db: Database): Promise<unknown> =>
         from ${v}) numbered
       where place > ${MAX_VERSIONS})`);
 
-interface VersionContext {
+export interface VersionContext {
   database: DatabasePool;
 }
 

@@ -20,7 +20,7 @@ import type { Feature } from '../../platform/feature/feature.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { identifierSchema } from '../../core/session.ts';
 
-interface ArtifactContext {
+export interface ArtifactContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;

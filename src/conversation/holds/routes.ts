@@ -5,7 +5,7 @@ import { appPath, pageSize, userPath } from '../../platform/http/operation/param
 import { deleteHold, type Hold, holdSchema, listHolds, saveHold, setHoldSchema } from './hold-store.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
-interface HoldContext {
+export interface HoldContext {
   database: DatabasePool;
 }
 
