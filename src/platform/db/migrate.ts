@@ -70,6 +70,8 @@ export async function migrateDatabase(
     if (takesAnyVersion && (await listApplied(client, schema)).size > 0) return [];
     const files = { tables: readTableMigrations(directory, onCluster), sections: readSections(directory, onCluster) };
     const { isEmpty, tables, applied } = await findPending(client, schema, files);
+    // Before the sections, which could not be applied to a table that somebody dropped.
+    if (tables.length === 0) await checkTables(client, schema);
     const sections = await findMissingSections(client, schema, files.sections, applied);
     const missing = toNames({ tables, sections: sections.map(({ section }) => section) });
     let added: string[] = [];

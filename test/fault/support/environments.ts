@@ -211,9 +211,9 @@ const NEIGHBOURS: Environment[] = [
     name: 'tables of ours half there, without a journal',
     isMigrated: true,
     sql: () => 'drop table agent_runtime_migrations, invocations, events cascade',
-    // The journal of sections is there: functions and triggers are, and the views went with the tables.
+    // The journal of sections is there, and so are the functions; triggers and views went with the tables.
     refused: () =>
-      '0000_tables, views.sql, views_outline.sql missing, and could not be applied: schema "inspect" already exists.',
+      '0000_tables to views_outline.sql (4) missing, and could not be applied: schema "inspect" already exists.',
     isShort: true,
   },
   {
