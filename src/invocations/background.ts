@@ -252,7 +252,8 @@ async function takeTurn(context: InvocationContext, head: QueueHead, passed: Pas
       },
       head.bytes,
     );
-    return turn.isUsed ? 'over' : 'waits';
+    // The end of a cronjob's run lets the next one begin.
+    return turn.isUsed && !head.isRun ? 'over' : 'waits';
   } catch (error) {
     if (!turn.isUsed) {
       const passes = isPassingFailure(error);

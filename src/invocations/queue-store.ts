@@ -183,7 +183,7 @@ export async function listHeads(db: Database, choice: HeadChoice, maxAttempts: n
 
 const isNotIn = (column: AnyPgColumn, texts: readonly string[]) => sql`${column} <> all(${sql.param(texts)}::text[])`;
 
-/** Maximum bytes of a stored request that is read with its row, because it is in the row itself. */
+/** Maximum bytes of an uncompressed request that is read with its row, because it is in the row itself. */
 const INLINE_BYTES = 2_000;
 
 /**
@@ -212,7 +212,7 @@ function selectHeads(
       wasPaused: sql<boolean>`${endTime} is not null`.as('was_paused'),
       bytes: estimatedBytes(request).mapWith(Number).as('bytes'),
       request: sql<unknown>`case when not ${hasBegun} and pg_column_size(${request}) <= ${INLINE_BYTES}
-        then ${request} end`.as('request'),
+        and pg_column_compression(${request}) is null then ${request} end`.as('request'),
       token: invocations.leaseToken,
       stopAs: invocations.stopRequestedAs,
       llmCalls: invocations.llmCalls,

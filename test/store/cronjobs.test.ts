@@ -318,6 +318,23 @@ describe('a waiting run', () => {
     expect(await statusesOf(job)).toEqual(['skipped']);
   });
 
+  test('that a claim and a change of its cronjob want at once: the change waits, and neither is aborted', async () => {
+    const job = await newCronjob(1);
+    await fire();
+    const claiming = new Client({ connectionString: store.url });
+    await claiming.connect();
+    await claiming.query('begin');
+    await claiming.query('select from sessions where user_id = $1 for key share', [job.userId]);
+    const change = store.pool.transaction((tx) => requeueRuns(tx, keyOf(job)));
+    await expect.poll(countWaiting).toBe(1);
+    const run = 'select from invocations where cronjob_id = $1 for update nowait';
+    expect((await claiming.query(run, [job.id])).rowCount).toBe(1);
+    await claiming.query('commit');
+    await claiming.end();
+    await change;
+    expect(await statusesOf(job)).toEqual(['queued']);
+  });
+
   test('has the settings that its cronjob has when it begins', async () => {
     const job = await newCronjob(1);
     await fire();

@@ -4,7 +4,13 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test, vi } from 'vitest';
 import { ConflictError, LeaseLostError } from '../../src/core/errors.ts';
 import { deleteRunCases } from '../../src/features/evals/erase-store.ts';
-import { endCase, restartCase, type RunningCase, toRunningCase } from '../../src/features/evals/runs/case-store.ts';
+import {
+  endCase,
+  findCaseOfJob,
+  restartCase,
+  type RunningCase,
+  toRunningCase,
+} from '../../src/features/evals/runs/case-store.ts';
 import { EVALUATION_JOB } from '../../src/core/names.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, findRunnableSet } from '../../src/features/evals/cases/eval-case-store.ts';
@@ -112,7 +118,6 @@ describe('cases', () => {
       sessionCount: 1,
       metrics: [],
       userSimulator: null,
-      evalCase: expect.objectContaining({ evalId: 'b' }),
       isJudging: false,
       lastSequence: null,
       lastTurn: undefined,
@@ -146,6 +151,14 @@ describe('cases', () => {
       await worker();
       for (const run of runs) expect(await runOf(run)).toMatchObject({ status: 'done', counts: { errors: 20 } });
     }, 60_000);
+  });
+
+  test('are claimed without what they say, which may be megabytes', async () => {
+    const { appName } = await newRun(['a']);
+    const claim = { kind: EVALUATION_JOB, appNames: [appName], slots: 1, leaseMs: HOUR_MS, work: 'evaluation_work' };
+    const { claimed } = await claimJobs(store.pool.db, claim);
+    expect(claimed).toMatchObject([{ work: { place: 1 } }]);
+    expect(JSON.stringify(claimed)).not.toContain('conversation');
   });
 
   test('of requesters take turns, however many cases one of them runs', async () => {
@@ -336,8 +349,7 @@ describe('runs', () => {
     await replaceEvalCase(store.pool.db, key, evalCase('a', 'edited'));
     await deleteEvalSet(store.pool.db, key);
     const [job] = await claimSteps(run.appName);
-    const found = await find(job);
-    expect(found.evalCase).toEqual({ ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) });
+    expect(await findCaseOfJob(store.pool.db, job as Job)).toMatchObject({ conversation: [turn('hi')] });
     await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase('a', 'new')] });
     expect((await findRunnableSet(store.pool.db, key))?.cases).toEqual([
       { evalId: 'a', version: 3, appName: 'a', userId: 'u-a', writesSharedState: false },
@@ -404,4 +416,17 @@ describe('retention', () => {
     await forgetOldRuns(store.pool.db, { days: 1, count: 2 });
     expect(await left()).toEqual([1, 1]);
   });
+});
+
+test.each([
+  ['what is no list', { uses: null }, null],
+  ['what is no use', [5, null, {}], 0],
+  ['a text as tokens', [{ model: 'm', promptTokens: '7', outputTokens: 2 }], 2],
+  ['large numbers', [{ model: 'm', promptTokens: 1e308, outputTokens: -1e308 }], 1e15],
+])('the cost of stored uses never fails: %s', async (_, uses, cost) => {
+  await store.pool.db.execute(
+    sql`insert into model_prices (model, prompt_price, output_price) values ('*', 1000000, 1000000) on conflict do nothing`,
+  );
+  const { rows } = await store.pool.db.execute(sql`select uses_cost(${JSON.stringify(uses)}::jsonb) as cost`);
+  expect(rows).toEqual([{ cost }]);
 });

@@ -459,6 +459,7 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
   loop.notify();
   await loop.stopped;
   expect([done.length, await rowsOf()]).toMatchObject([4, [{ user_id: 'late', running: false }]]);
+  expect(loop.published).toEqual(['jobs']);
 });
 
 test('a claim reads about as many rows as it takes, however many wait, also by a connection that knew almost empty tables', async () => {

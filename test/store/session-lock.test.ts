@@ -475,6 +475,13 @@ describe('races', () => {
     expect(row).toMatchObject({ request: body, hasBegun: false });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await headsOf(queued.key)).toEqual([{ ...head, queued: row }]);
+    // A request of 160 KB that compresses to less than 2 KB is read later too.
+    await store.pool.db.execute(sql`
+      update invocations set request = request || jsonb_build_object('long', repeat('a', 160000)) where id = ${queued.invocationId}`);
+    expect(await headsOf(queued.key)).toMatchObject([{ queued: undefined }]);
+    await store.pool.db.execute(
+      sql`update invocations set request = request - 'long' where id = ${queued.invocationId}`,
+    );
     expect(await headsOf(queued.key, [queued.invocationId])).toEqual([]);
     expect(await headsOf({ ...queued.key, appName: 'another' })).toEqual([]);
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);

@@ -217,9 +217,15 @@ begin
       and i.not_before is not null
     order by i.create_time, i.due_time
   loop
-    -- Before the invocation, because a deletion of the session locks it first.
-    perform from sessions s
-    where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id for key share;
+    -- The session before the invocation, because a deletion of the session locks it first. For update if it may be
+    -- deleted below: with the key share lock, which a claim of the run takes too, the two would wait for each other.
+    if r.session_id in (r.run_id, r.run_id || '-' || r.try) then
+      perform from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id for update;
+    else
+      perform from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = r.session_id for key share;
+    end if;
     delete from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = r.session_id and i.id = r.id
       and i.status = 'queued' and i.not_before is not null;

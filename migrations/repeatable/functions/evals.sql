@@ -27,13 +27,14 @@ return coalesce(p_requester, E'\x01');
 comment on function eval_job_user is 'Returns the user of the jobs of a requester''s evaluation runs.';
 
 -- evaluation_work: what the process of a case's job goes on with: the case, its run, and the newest turn in its session.
+-- Without the payload of the case, which may be megabytes, because a claim holds the lock of the kind.
 create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language sql stable as $$
   select jsonb_build_object(
     'appName', p_app, 'runId', r.id, 'evalSetId', r.eval_set_id, 'metrics', r.metrics, 'userSimulator', r.user_simulator,
     'modelExecutionMode', r.model_execution_mode, 'toolExecutionMode', r.tool_execution_mode,
     'isJudging', r.judged_run_id is not null,
     'place', c.place, 'trial', c.trial, 'evalId', c.eval_id, 'userId', c.session_user_id, 'sessionId', c.session_id,
-    'sessionCount', c.session_count, 'lastSequence', c.last_sequence, 'evalCase', v.payload,
+    'sessionCount', c.session_count, 'lastSequence', c.last_sequence,
     'lastTurn', (
       select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
                                 'error', coalesce(i.error_message, ''))
@@ -43,8 +44,6 @@ create or replace function evaluation_work(p_app text, p_user text, p_id text) r
       order by (i.job ->> 'step')::integer desc limit 1))
   from eval_run_cases c
   join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
-  join eval_case_versions v
-    on v.app_name = c.app_name and v.eval_set_id = c.eval_set_id and v.eval_id = c.eval_id and v.version = c.case_version
   where c.app_name = p_app and c.run_id = split_part(p_id, '.', 1)::uuid and c.place = split_part(p_id, '.', 2)::integer
     and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running'
 $$;
@@ -144,11 +143,20 @@ begin
 end $$;
 comment on function end_eval_case is 'Trigger function: a case of an evaluation run has ended; starts the next one.';
 
--- uses_cost: what model uses (toUses in cost.ts) cost at the present prices, by the rule of count_use.
+create or replace function stored_tokens(p_tokens jsonb) returns float8 language sql immutable
+return case jsonb_typeof(p_tokens) when 'number' then greatest(0, least(p_tokens::numeric, 1e15)) else 0 end::float8;
+comment on function stored_tokens is 'Returns a stored number of tokens, at most 1e15; 0 if it is no number.';
+
+-- uses_cost: what model uses (toUses in score.ts) cost at the present prices, by the rule of count_use. No stored value
+-- makes it fail, because one result would make a whole list fail: what is no number is no tokens, and large numbers are
+-- limited.
 create or replace function uses_cost(p_uses jsonb) returns float8 language sql stable as $$
   select case when count(*) = count(price.prompt) then
-    sum(used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000 end
-  from jsonb_to_recordset(p_uses) used(model text, "answeredAs" text, "promptTokens" float8, "outputTokens" float8)
+    sum(used.prompt * price.prompt + used.output * price.output) / 1000000 end
+  from jsonb_array_elements(case jsonb_typeof(p_uses) when 'array' then p_uses else '[]' end) use
+  cross join lateral (
+    select use ->> 'model' as model, use ->> 'answeredAs' as "answeredAs",
+           stored_tokens(use -> 'promptTokens') as prompt, stored_tokens(use -> 'outputTokens') as output) used
   left join lateral (
     select m.prompt_price::float8 as prompt, m.output_price::float8 as output from model_prices m
     where m.model = '*' or starts_with(coalesce(used."answeredAs", used.model), m.model) or starts_with(used.model, m.model)

@@ -148,7 +148,7 @@ create or replace function read_job_work(p_kind text, p_claimed jsonb, p_functio
 declare
   j record;
   v_work jsonb;
-  v_read jsonb := '[]';
+  v_read jsonb[] := '{}';  -- an array, because appending to jsonb copies all before it
 begin
   for j in
     select c.job, c.job ->> 'appName' as app, c.job ->> 'userId' as owner, c.job ->> 'id' as id
@@ -158,10 +158,10 @@ begin
     if v_work is null then
       perform end_job(p_kind, j.app, j.owner, j.id, (j.job ->> 'token')::uuid);
     else
-      v_read := v_read || (j.job || jsonb_build_object('work', v_work));
+      v_read := array_append(v_read, j.job || jsonb_build_object('work', v_work));
     end if;
   end loop;
-  return v_read;
+  return to_jsonb(v_read);
 end $$;
 comment on function read_job_work is 'Adds to claimed jobs what they are about, and ends those about nothing; returns the others.';
 

@@ -100,6 +100,8 @@ export async function runMemoryJobs(context: MemoryJobContext): Promise<void> {
       const [sessionId, invocationId] = JSON.parse(job.id) as [string, string];
       const key = { appName: job.appName, userId: job.userId, sessionId, invocationId };
       if (remember) await rememberInvocation(database.db, remember, key, embedder !== undefined, signal);
+      // It has added the job that embeds what it remembered.
+      if (remember && embedder) context.notifications.publish(MEMORY_TOPIC);
       return 'done';
     },
   });

@@ -81,7 +81,10 @@ export function runJobs<Work extends { job: Job }>(
     // Shutdown has begun meanwhile: another process claims these jobs, whose attempt has not begun. All of them, even if
     // one fails, because a job that keeps its lease would count as crashed.
     const undo = (job: Job) => putBackJob(db, kind, job, { attempts: job.attempt - 1 });
-    if (draining.aborted) await Promise.allSettled(claimed.map(undo));
+    if (draining.aborted && claimed.length > 0) {
+      await Promise.allSettled(claimed.map(undo));
+      notifications.publish(queue.topic);
+    }
     draining.throwIfAborted();
     return {
       jobs,

@@ -2,12 +2,14 @@ import { EVALUATION_JOB } from '../../../core/names.ts';
 import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
+import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
+import { readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type NewEvalRun, type RunCase } from './eval-run.ts';
+import { isItsVersion } from './eval-run-store.ts';
 
 /** The newest turn in a case's session. */
 export interface LastTurn {
@@ -26,8 +28,6 @@ export interface RunningCase
   sessionId: string;
   /** Number of the case's sessions so far: one that was interrupted within a turn is replaced by a new one. */
   sessionCount: number;
-  /** The case at the time of the request. */
-  evalCase: unknown;
   /** True if the run only judges the stored turns of another run and does not call the agent. */
   isJudging: boolean;
   /** Sequence number of the case's last event, if the run judges stored turns. */
@@ -53,6 +53,16 @@ export function toRunningCase(job: Job): RunningCase {
     job,
     lastTurn: work.lastTurn ?? undefined,
   };
+}
+
+/** Reads a case as it was when its run was requested. @returns `undefined` if it was deleted */
+export async function findCaseOfJob(db: Database, job: Job): Promise<StoredCase | undefined> {
+  const [row] = await db
+    .select({ payload: evalCaseVersions.payload })
+    .from(c)
+    .innerJoin(evalCaseVersions, isItsVersion)
+    .where(toCaseKey(job));
+  return row && readStoredCase(row.payload);
 }
 
 /** Outcome of a case: the scores, or the reason why the case could not be completed. */

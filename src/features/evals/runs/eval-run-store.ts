@@ -161,7 +161,7 @@ const RUN_CASE = {
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
   sql`${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId}::uuid`;
 
-const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
+export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;

@@ -8,8 +8,8 @@ import { isStopped } from '../../../invocations/invocation.ts';
 import { jobLost } from '../../../platform/jobs/job-store.ts';
 import { findHistory } from '../../../conversation/sessions/history.ts';
 import { toActualTurns } from '../cases/turns.ts';
-import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
-import { type CaseOutcome, type RunningCase, restartCase } from './case-store.ts';
+import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
+import { type CaseOutcome, findCaseOfJob, type RunningCase, restartCase } from './case-store.ts';
 import { toUses } from '../scoring/score.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { MetricError } from '../metrics/status.ts';
@@ -27,7 +27,8 @@ const MAX_HELD_MS = 60_000;
 
 /**
  * Runs a case from its newest turn on: takes its turns and scores them.
- * @returns the outcome; `undefined` if the case goes on later, because the end of its last turn makes its job due
+ * @returns the outcome; `undefined` if the case was deleted, or goes on later, because the end of its last turn makes its
+ *   job due
  */
 export async function runCase(
   context: EvalContext,
@@ -38,7 +39,8 @@ export async function runCase(
   const startedAt = performance.now();
   const agent = context.agents.get(claimed.appName);
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
-  const evalCase = readStoredCase(claimed.evalCase);
+  const evalCase = await findCaseOfJob(db, claimed.job);
+  if (!evalCase) return undefined;
   let current = claimed;
   const toScoringContext = async (): Promise<ScoringContext> => {
     // The agent is prepared without MCP servers, because only its model is used: as simulated user and as judge.

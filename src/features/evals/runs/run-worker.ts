@@ -43,7 +43,8 @@ async function runJob(context: EvalContext, running: RunningCase, signal: AbortS
   const outcome = await runCase(context, running, signal).catch((error: unknown) => toOutcome(context, error, signal));
   if (!outcome) return 'done';
   if (!(await end(context, running.job, outcome))) throw jobLost();
-  return 'ended';
+  // Stored by `endCase`. Not `ended`, because a claim may find the next case that it has started.
+  return 'putBack';
 }
 
 const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<boolean> =>
