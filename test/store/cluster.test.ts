@@ -264,6 +264,10 @@ describe('on a cluster', () => {
     }
   });
 
+  test('cronjobs are refused', async () => {
+    await expect(startOn(database.url, { CRONJOBS: 'true' })).rejects.toThrow('CRONJOBS: the database is a cluster');
+  });
+
   test('dead invocations are looked for on all nodes', async () => {
     expect(await findDead(pool.db)).toEqual({ isDue: expect.any(Boolean), nextMs: expect.any(Number) });
   });
