@@ -125,6 +125,17 @@ describe('a transactional tool', () => {
     ]);
   });
 
+  test('reads JSON from its tables as it wrote it, with the characters by which the service escapes its own', async () => {
+    const value = { t: '\uE0000041 \uE0000000' };
+    const reads = transactional('reads', async (_, context) => {
+      const [row] = await context.sql('select $1::jsonb as value', [value]);
+      return row;
+    });
+    const app = await start([[call('reads')]], [reads]);
+    await ask(app);
+    expect(await responsesOf(app)).toEqual([{ value }]);
+  });
+
   test('leaves nothing where it throws, also where it has caught what a statement threw', async () => {
     const late: Promise<unknown>[] = [];
     const fails = transactional('fails', async (_, context) => {

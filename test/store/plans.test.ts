@@ -129,6 +129,30 @@ test.each<[string, SessionPage]>([
   expect(lines).toMatch(wanted);
 });
 
+test.each<SessionPage>([{}, { order: 'asc' }, { sort: 'created', createdAfter: 0 }])(
+  'a page of one user, whose rows alone it sees, begins in the index where the page before ended: %j',
+  async (page) => {
+    const security = await prepareRowSecurity({ url: store.url }, {});
+    const pool = openDatabase({ ...poolOptions(store.url, 2), security });
+    try {
+      const { appName, userId } = newKey();
+      await store.pool.db.execute(sql`
+      insert into sessions (app_name, user_id, id, state)
+      select ${appName}, ${userId}, 's' || n, '{}' from generate_series(1, 2000) n`);
+      await store.pool.db.execute(sql`analyze sessions`);
+      const [text = ''] = await statementsOf(() => listSessions(pool.db, appName, userId, { limit: 50, ...page }));
+      const lines = await runAsUser(userId, () => explain(text, pool.db));
+      const time = page.sort === 'created' ? 'create_time' : 'update_time';
+      expect(lines).toContain("= 'on'::text");
+      expect(lines).toMatch(
+        new RegExp(String.raw`Index Cond: .*\(ROW\(${time}, id\) [<>] ROW.*\(${time} > .*\(${time} < `),
+      );
+    } finally {
+      await pool.close();
+    }
+  },
+);
+
 test('a budget of users reads what this user used, and nothing of the others', async () => {
   const { db } = store.pool;
   const { appName } = newKey();
@@ -236,10 +260,8 @@ test('a search by meaning reads the vectors of its user alone', async () => {
 });
 
 /** The plan of a statement for any values. */
-async function explain(text: string): Promise<string> {
-  const { rows } = await store.pool.db.execute<{ 'QUERY PLAN': string }>(
-    sql`explain (generic_plan, costs off) ${sql.raw(text)}`,
-  );
+async function explain(text: string, db = store.pool.db): Promise<string> {
+  const { rows } = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (generic_plan, costs off) ${sql.raw(text)}`);
   return rows.map((row) => row['QUERY PLAN']).join('\n');
 }
 

@@ -134,6 +134,19 @@ describe('the start knows its database', () => {
     );
   });
 
+  test('a view of somebody else beside ours is neither granted nor in the way of the next version', async () => {
+    const url = await urlOfRole();
+    await client.query(`grant create on schema public to ${role}; grant create on database ${name} to ${role};
+      do $$ begin create role agent_runtime_reader; exception when duplicate_object or unique_violation then null; end $$`);
+    await migrate({ serving: { url } });
+    await client.query(`create view inspect.my_report as select 1 as one; drop view inspect.usage cascade`);
+    expect(await reasonOf(url)).toBe('it starts');
+    const readable = await toKnownNames(`
+      select relname as name from pg_class where relnamespace = 'inspect'::regnamespace
+        and relname in ('my_report', 'usage') and has_table_privilege('agent_runtime_reader', oid, 'select')`);
+    expect(readable).toEqual(['usage']);
+  });
+
   test('a role with rights on rows only starts where nothing is missing, and works', async () => {
     await migrate({ serving: { url: database.url } });
     const url = await urlOfRole();

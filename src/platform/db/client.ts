@@ -7,6 +7,7 @@ import {
   type QueryResult,
   types,
 } from 'pg';
+import { parseExactJson } from '../../core/exact-json.ts';
 import { parseStored } from '../json-escape.ts';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
@@ -25,12 +26,18 @@ const keepText = (text: unknown) => text;
  * Type parsers. Times stay text, because a `Date` would lose three digits. JSON is unescaped, and its integers keep all
  * digits.
  */
-export const EXACT_TYPES: CustomTypesConfig = {
-  getTypeParser: (id: number, format?: 'text' | 'binary') => {
-    if (TEXTS.has(id)) return parseStored;
-    return TIMES.has(id) ? keepText : types.getTypeParser(id, format);
-  },
-};
+export const EXACT_TYPES = typesWith(parseStored);
+/** Type parsers for tables of tools, whose JSON nothing has escaped. */
+export const TOOL_TYPES = typesWith(parseExactJson);
+
+function typesWith(parseJson: (text: string) => unknown): CustomTypesConfig {
+  return {
+    getTypeParser: (id: number, format?: 'text' | 'binary') => {
+      if (TEXTS.has(id)) return parseJson;
+      return TIMES.has(id) ? keepText : types.getTypeParser(id, format);
+    },
+  };
+}
 
 /** Maximum number of prepared statements per connection; the stores have some hundred statements. */
 const MAX_PLANS = 500;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryResult } from 'pg';
+import { type CustomTypesConfig, Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryResult } from 'pg';
 import { currentContext } from '../context.ts';
 import { FairSemaphore } from '../work/fair-semaphore.ts';
 import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
@@ -15,6 +15,8 @@ export interface PrimaryPoolOptions {
   config: PoolConfig & { max: number; connectionTimeoutMillis: number };
   settings: SessionSettings;
   preparesStatements: boolean;
+  /** Type parsers of statements that are not drizzle's. Default: those of the service's own tables. */
+  types?: CustomTypesConfig;
   /** Absent for connections that no metric counts. */
   name?: 'main' | 'reads' | undefined;
   /** Called with the seconds that a caller waited for a connection of a named pool. */
@@ -48,7 +50,7 @@ export class PrimaryPool {
     this.#acceptsReadOnly = acceptsReadOnly;
     this.#pool = new Pool({
       ...config,
-      types: EXACT_TYPES,
+      types: options.types ?? EXACT_TYPES,
       // Pipelining sends a statement together with its restriction to a user in one round trip (row-security.ts).
       pipeline: true,
       Client: class extends ServerClient {

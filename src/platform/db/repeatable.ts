@@ -50,13 +50,13 @@ export function readSections(directory: URL, isOnCluster: boolean): Section[] {
   return [...sections, { file: COMMENTS, text: '', hash: hashComments(), names: [COMMENTS] }];
 }
 
-let functionNames: string[] | undefined;
+let madeNames: string[] | undefined;
 
-/** Lists the functions that this version makes, because a neighbour in the schema may have others. */
-export const listFunctions = (): string[] =>
-  (functionNames ??= readSections(MIGRATIONS, false).flatMap(({ names }) =>
-    names.flatMap((name) => (name.startsWith('function ') ? [name.slice('function '.length)] : [])),
-  ));
+/** Lists the functions or views that this version makes, because a neighbour in the schema may have others. */
+export const listMade = (kind: 'function' | 'view'): string[] =>
+  (madeNames ??= readSections(MIGRATIONS, false).flatMap(({ names }) => names))
+    .filter((name) => name.startsWith(`${kind} `))
+    .map((name) => name.slice(kind.length + 1));
 
 export const isFunctions = ({ file }: Section): boolean => file.startsWith('functions/');
 export const isView = ({ names }: Section): boolean => names.some((name) => name.startsWith('view '));

@@ -2,7 +2,7 @@ import { type Client, type ClientConfig, DatabaseError, escapeIdentifier, escape
 import { ConfigError } from '../../core/errors.ts';
 import { connect } from './client.ts';
 import type { DatabaseAddress } from './connection.ts';
-import { listFunctions } from './repeatable.ts';
+import { listMade } from './repeatable.ts';
 import { JOURNAL, REPEATABLES, TABLE_NAMES, toOutlineSchema, toViewSchema, VIEW_NAMES } from './schema-names.ts';
 
 /** Role for statements of one user, if the connection's role bypasses row-level security. It owns nothing. */
@@ -74,7 +74,7 @@ async function listLackingRights(client: Client, schema: string, role: string): 
 }
 
 const functionsFor = (role: string) =>
-  listFunctions().filter((name) => role !== LIMITED_ROLE || !FOR_ALL_USERS.includes(name));
+  listMade('function').filter((name) => role !== LIMITED_ROLE || !FOR_ALL_USERS.includes(name));
 
 /** Grants the missing privileges; safe for concurrent replicas. @throws if the current role may not grant them */
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
@@ -223,12 +223,15 @@ async function readsAll(client: Client, role: string, views: string): Promise<bo
   const { rowCount } = await client.query(
     `select from pg_roles r where rolname = $1 and not exists (
        select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-       where nspname = $2 and relkind = 'v'
+       where nspname = $2 and relkind = 'v' and relname = any($3)
          and not (has_schema_privilege(r.oid, n.oid, 'usage') and has_table_privilege(r.oid, c.oid, 'select')))`,
-    [role, views],
+    [role, views, listViews()],
   );
   return rowCount === 1;
 }
+
+/** Lists the names of views, of whichever schema: both schemas for readers have the same ones. */
+const listViews = () => listMade('view').map((name) => name.slice(name.indexOf('.') + 1));
 
 /** Stores the audit log's retention in its SQL function, if the current role owns the function. */
 export async function keepAuditRetention(
@@ -267,11 +270,18 @@ export const creating = (role: string) => `
     create role ${role} nologin nosuperuser nobypassrls;
   exception when duplicate_object or unique_violation then null; end $$;`;
 
+/** Grants each view of ours, because a view that somebody else made there may not be granted, which would be an error. */
 const granting = (role: string, views: string) => `
-  do $$ begin
+  do $$ declare ours regclass; begin
     if exists (select from pg_roles where rolname = ${escapeLiteral(role)}) then
       grant usage on schema ${escapeIdentifier(views)} to ${role};
-      grant select on all tables in schema ${escapeIdentifier(views)} to ${role};
+      for ours in
+        select oid from pg_class
+        where relnamespace = ${escapeLiteral(escapeIdentifier(views))}::regnamespace and relkind = 'v'
+          and relname in (${listViews().map(escapeLiteral).join(', ')})
+      loop
+        execute format('grant select on %s to ${role}', ours);
+      end loop;
     end if;
   end $$;`;
 

@@ -3,7 +3,7 @@ import { orAborted } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { AgentError, ConfigError } from '../../core/errors.ts';
 import { runWith } from '../context.ts';
-import { ServerChoice, sqlState } from './client.ts';
+import { ServerChoice, sqlState, TOOL_TYPES } from './client.ts';
 import { type DatabaseAddress, listServers } from './connection.ts';
 import { type Database, poolOptions, transaction } from './database.ts';
 import { isOnCluster, REFUSED_ON_CLUSTER } from './cluster.ts';
@@ -45,7 +45,13 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
   const local = { ...ownSettings(options), search_path: `${escapeIdentifier(schema)}, pg_temp` };
   // Behind a pooler sessions cannot be cleared; there, statements with lasting effects are refused anyway.
   const clears = options.isPooled !== true;
-  const own = { settings: { role: TOOLS_ROLE, local }, preparesStatements: false, busyText: BUSY, clears };
+  const own = {
+    settings: { role: TOOLS_ROLE, local },
+    preparesStatements: false,
+    types: TOOL_TYPES,
+    busyText: BUSY,
+    clears,
+  };
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const pool = new PrimaryPool({ ...poolOptions(options, places), ...own }, servers);
   const run = async <T>(tx: Database, signal: AbortSignal, work: (sql: ToolSql) => Promise<T>) => {
