@@ -134,6 +134,16 @@ describe('the start knows its database', () => {
     );
   });
 
+  test.each([undefined, 'off'] as const)(
+    'so is one whose record of functions has other columns (MIGRATE=%s)',
+    async (mode) => {
+      await client.query(`
+      create table agent_runtime_migrations as select 1 as id, 'x' as hash, 1795201442178 as created_at;
+      create table agent_runtime_repeatables (file, hash) as select 'views.sql', 'x'`);
+      expect(await reasonOf(database.url, mode)).toContain('those of a version before the first release. Export what');
+    },
+  );
+
   test('a view of somebody else beside ours is neither granted nor in the way of the next version', async () => {
     const url = await urlOfRole();
     await client.query(`grant create on schema public to ${role}; grant create on database ${name} to ${role};

@@ -21,7 +21,7 @@ import {
   type Section,
 } from './repeatable.ts';
 import { checkTables, grantEach, grantRights, keepAuditRetention, makeRoles } from './rights.ts';
-import { hasTable, inSchema, JOURNAL } from './schema-names.ts';
+import { inSchema, JOURNAL, listRecorded, STARTS_ANEW } from './schema-names.ts';
 import { migrateTools } from './tool-schema.ts';
 
 export interface MigrateOptions {
@@ -228,20 +228,9 @@ export function readTableMigrations(directory: URL, onCluster = false): TableMig
  * @throws {ConfigError} if the journal is that of a version before the first release
  */
 async function listAppliedTables(client: Client, schema: string): Promise<AppliedTables[]> {
-  if (!(await hasTable(client, schema, JOURNAL))) return [];
-  // As JSON, because a journal before the first release has other columns.
-  const { rows } = await client.query<{ row: { hash: string; created_at?: number } }>(
-    `select to_json(journal) as row from ${escapeIdentifier(schema)}.${JOURNAL} journal`,
-  );
-  return rows.map(({ row: { hash, created_at: time } }) => {
-    if (time === undefined)
-      throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
-    return { hash, time };
-  });
+  const rows = await listRecorded<{ hash: string; created_at: number }>(client, schema, JOURNAL, 'created_at');
+  return rows.map(({ hash, created_at: time }) => ({ hash, time }));
 }
-
-const STARTS_ANEW =
-  'Export what is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA';
 
 /** @throws {ConfigError} if an applied migration has another text than this version's */
 function findMissingTables(migrations: TableMigration[], applied: AppliedTables[]): TableMigration[] {

@@ -3,11 +3,11 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { getTableName, is } from 'drizzle-orm';
 import { PgTable } from 'drizzle-orm/pg-core';
-import { type Client, escapeIdentifier, escapeLiteral } from 'pg';
+import { type Client, escapeLiteral } from 'pg';
 import { VERSION } from '../version.ts';
 import * as tables from './schema/schema.ts';
 import { commentsOf } from './schema/table.ts';
-import { hasTable, inSchema, REPEATABLES, TABLE_NAMES, toOutlineSchema, toViewSchema } from './schema-names.ts';
+import { inSchema, listRecorded, REPEATABLES, TABLE_NAMES, toOutlineSchema, toViewSchema } from './schema-names.ts';
 
 export const MIGRATIONS = new URL('../../../migrations/', import.meta.url);
 
@@ -61,12 +61,12 @@ export const listMade = (kind: 'function' | 'view'): string[] =>
 export const isFunctions = ({ file }: Section): boolean => file.startsWith('functions/');
 export const isView = ({ names }: Section): boolean => names.some((name) => name.startsWith('view '));
 
-/** Lists what a schema has of the sections; nothing if it was migrated with drizzle-kit alone. */
+/**
+ * Lists what a schema has of the sections; nothing if it was migrated with drizzle-kit alone.
+ * @throws {ConfigError} if the tables are those of a version before the first release
+ */
 export async function listApplied(client: Client, schema: string): Promise<Applied> {
-  if (!(await hasTable(client, schema, REPEATABLES))) return new Map();
-  const { rows } = await client.query<{ name: string; hash: string; version: string }>(
-    `select name, hash, version from ${escapeIdentifier(schema)}.${REPEATABLES}`,
-  );
+  const rows = await listRecorded<{ name: string; hash: string; version: string }>(client, schema, REPEATABLES, 'name');
   return new Map(rows.map(({ name, ...row }) => [name, row]));
 }
 

@@ -1,6 +1,7 @@
 import { getTableName, getViewName, is } from 'drizzle-orm';
 import { PgTable, PgView } from 'drizzle-orm/pg-core';
 import { type Client, escapeIdentifier } from 'pg';
+import { ConfigError } from '../../core/errors.ts';
 import * as tables from './schema/schema.ts';
 
 /**
@@ -38,6 +39,30 @@ export function inSchema(text: string, schema: string): string {
       /"inspect(_outline)?"|\binspect(_outline)?(?=\.)|(?<=on schema )inspect(_outline)?/g,
       (name) => (name.includes('_outline') ? outline : views) ?? name,
     );
+}
+
+export const STARTS_ANEW =
+  'Export what is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA';
+
+/**
+ * Lists the rows of a table that records what was applied; none if the schema lacks the table.
+ * @param column - that a table of a version before the first release lacks
+ * @throws {ConfigError} if the table is that of a version before the first release
+ */
+export async function listRecorded<Row extends object>(
+  client: Client,
+  schema: string,
+  table: string,
+  column: keyof Row,
+): Promise<Row[]> {
+  if (!(await hasTable(client, schema, table))) return [];
+  // As JSON, because a table before the first release has other columns.
+  const { rows } = await client.query<{ row: Row }>(
+    `select to_json(recorded) as row from ${escapeIdentifier(schema)}.${table} recorded`,
+  );
+  if (rows.some(({ row }) => !(column in row)))
+    throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
+  return rows.map(({ row }) => row);
 }
 
 export async function hasTable(client: Client, schema: string, name: string): Promise<boolean> {

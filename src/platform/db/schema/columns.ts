@@ -27,14 +27,15 @@ export const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 /** Words for full-text search in the `simple` configuration, which assumes no language. */
 export const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
 export const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
-/** Seconds, fraction and zone of a time that PostgreSQL prints with the date style ISO. */
-const PRINTED = /^(\S+ [\d:]+)(?:\.(\d+))?(.*)$/;
+/** Day, second, fraction and zone of a time that PostgreSQL prints with the date style ISO, e.g. `+00` or `+05:30`. */
+const PRINTED = /^(\S+) ([\d:]+)(\.\d+)?([+-]\d\d)(:\d\d)?$/;
 /** A time that is read as the API has times: Unix seconds with microseconds, of which a `Date` would lose three digits. */
 const secondsColumn = customType<{ data: number; driverData: string }>({
   dataType: () => 'timestamp (6) with time zone',
   fromDriver: (printed) => {
-    const [, second = '', fraction = '0', zone = ''] = PRINTED.exec(printed) ?? [];
-    return Number(`${Date.parse(second + zone) / 1_000}.${fraction}`);
+    const [, day, second, fraction = '0', hours, minutes = ':00'] = PRINTED.exec(printed) ?? [];
+    const seconds = Date.parse(`${day}T${second}${hours}${minutes}`) / 1_000 + Number(fraction);
+    return Math.round(seconds * 1e6) / 1e6;
   },
 });
 export const secondsOfChange = (name: string) => secondsColumn(name).notNull().default(sql`clock_timestamp()`);
