@@ -305,12 +305,23 @@ test('claims that find nothing although a job is due, as one of an open transact
   const times: number[] = [];
   const claim = async () => {
     times.push(performance.now());
-    return { jobs: [], pauseMs: 10, mayMore: false };
+    return { jobs: [], pauseMs: 10, mayMore: false, isVain: true };
   };
   startWorker('one', 1, { claim });
   await expect.poll(() => times.length).toBeGreaterThanOrEqual(8);
   // 10, 20, 40, 80, 160, 320 and 640 ms, which timers may shorten by a part of a millisecond each.
   expect((times[7] ?? 0) - (times[0] ?? 0)).toBeGreaterThan(1_200);
+});
+
+test('claims that get nothing because no job is due do not back off', async () => {
+  const times: number[] = [];
+  const claim = async () => {
+    times.push(performance.now());
+    return { jobs: [], pauseMs: times.length > 20 ? HOUR_MS : 1, mayMore: false };
+  };
+  startWorker('one', 1, { claim });
+  // With the back-off the 20th claim would come after 13 seconds.
+  await expect.poll(() => times.length, { timeout: 10_000 }).toBe(21);
 });
 
 test('a pause lasts until the first time, a second where a job is due and blocked, and at most its limit', () => {

@@ -201,7 +201,7 @@ comment on function end_turn is 'Gives a lane that had a turn its next one, or d
 
 -- claim_jobs: claims jobs for a process with p_slots free slots. Claims of a kind run one at a time, because the jobs
 -- that a concurrent claim starts cannot be counted before it commits.
---   1. Nothing is due: return without the lock.
+--   1. Nothing is due: return null without the lock.
 --   2. Claim jobs whose lease has expired, because their process died: losses + 1. They counted as running all the
 --      time.
 -- then in rounds, until the slots are used or no lane fits:
@@ -230,9 +230,9 @@ declare
   v_row record;
   v_id text;
 begin
-  claimed := '[]';
   pause_ms := job_pause(p_kind, p_apps);
   if pause_ms is null or pause_ms > 0 or p_slots <= 0 then return; end if;  -- 1
+  claimed := '[]';
   perform pg_advisory_xact_lock(hashtextextended('jobs ' || p_kind, 0));
   for v_row in  -- 2
     select j.app_name, j.user_id, j.id from jobs j

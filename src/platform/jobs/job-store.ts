@@ -43,14 +43,14 @@ type JobKey = Pick<Job, 'appName' | 'userId' | 'id'>;
 
 /**
  * Claims due jobs. The transaction should be short, because claims of a kind wait for each other.
- * @returns the jobs, and the milliseconds until the next one is due: not positive if a limit blocks it, `null` if no
- *   job waits
+ * @returns the jobs, whether one was due, and the milliseconds until the next one is due: not positive if a limit blocks
+ *   it, `null` if no job waits
  */
 export async function claimJobs(
   db: Database,
   { kind, appNames, slots, leaseMs, limits = {}, work }: JobsClaim,
-): Promise<{ claimed: Job[]; pause_ms: number | null }> {
-  return callFunction(db, 'claim_jobs', {
+): Promise<{ claimed: Job[]; wasDue: boolean; pause_ms: number | null }> {
+  const row = await callFunction<{ claimed: Job[] | null; pause_ms: number | null }>(db, 'claim_jobs', {
     p_kind: kind,
     p_apps: appNames,
     p_slots: slots,
@@ -58,6 +58,7 @@ export async function claimJobs(
     p_limits: JSON.stringify(limits),
     p_work: work,
   });
+  return { ...row, claimed: row.claimed ?? [], wasDue: row.claimed !== null };
 }
 
 const keyOf = (kind: string, { appName, userId, id, token }: Job) =>

@@ -76,7 +76,8 @@ export function runJobs<Work extends { job: Job }>(
   const toLogFields = ({ job }: Work) => ({ app: job.appName, jobId: job.id });
   let restsUntil = 0;
   const claim = async (slots: number) => {
-    const { claimed, pause_ms: nextMs } = await claimJobs(db, { kind, appNames, slots, leaseMs, limits, work: reader });
+    const choice = { kind, appNames, slots, leaseMs, limits, work: reader };
+    const { claimed, wasDue, pause_ms: nextMs } = await claimJobs(db, choice);
     const jobs = claimed.map(toWork);
     // Shutdown has begun meanwhile: another process claims these jobs, whose attempt has not begun. All of them, even if
     // one fails, because a job that keeps its lease would count as crashed.
@@ -91,6 +92,7 @@ export function runJobs<Work extends { job: Job }>(
       pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined),
       // A job that is not positive milliseconds away waits behind a limit.
       mayMore: claimed.length >= slots || (nextMs !== null && nextMs <= 0),
+      isVain: wasDue && claimed.length === 0,
     };
   };
   const fail = async (work: Work, error: unknown): Promise<JobEnd> => {

@@ -28,6 +28,8 @@ interface Claim<Job> {
   pauseMs: number;
   /** True if jobs may wait that this claim had no place for: the end of a job makes another claim. */
   mayMore: boolean;
+  /** True if a job was due and this claim got none. Default: false. */
+  isVain?: boolean;
 }
 
 /**
@@ -108,7 +110,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const active = new Map<Job, ActiveJob>();
   /** True if a claim must follow the end of a job; also during a claim, because it has counted the free places before. */
   let mayMore = true;
-  // Claims in a row that found nothing although a job was said to be due soon.
+  // Claims in a row that got no job although one was due.
   let vain = 0;
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
@@ -152,7 +154,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
     const { jobs, pauseMs } = claim;
     ({ mayMore } = claim);
     for (const job of jobs) start(job, wake);
-    vain = jobs.length === 0 && pauseMs < BLOCKED_PAUSE_MS ? vain + 1 : 0;
+    vain = claim.isVain ? vain + 1 : 0;
     // Back off, because a long transaction may have locked the due job, and a claim skips locked rows.
     return vain < 2 ? pauseMs : Math.max(pauseMs, Math.min(FIRST_VAIN_PAUSE_MS * 2 ** (vain - 2), BLOCKED_PAUSE_MS));
   };
