@@ -60,9 +60,7 @@ select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") 
 
 -- A page of the list of sessions.
 with wanted as materialized (
-  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") <
-  (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, '')) and "s"."update_time" > coalesce(to_timestamp($5::float8), '-infinity')
-  and "s"."update_time" < coalesce(to_timestamp($6::float8), 'infinity')) order by "s"."update_time" desc, "s"."id" desc limit $7::int + 1),
+  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($3::timestamptz, $4::text) and "s"."update_time" > to_timestamp($5::float8) and "s"."update_time" < to_timestamp($6::float8)) order by "s"."update_time" desc, "s"."id" desc limit $7::int + 1),
   sized as materialized (
   select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
   from wanted "s" window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $7::int),

@@ -146,8 +146,8 @@ export interface Tool extends ToolDeclaration {
 }
 
 /** `llm` calls a model; the other kinds run their sub-agents: in sequence, in parallel, or repeatedly. */
-export const AGENT_KINDS = ['llm', 'sequential', 'parallel', 'loop'] as const;
-export type AgentKind = (typeof AGENT_KINDS)[number];
+export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
+export const AGENT_KINDS = ['llm', 'sequential', 'parallel', 'loop'] as const satisfies readonly AgentKind[];
 
 export type NamedModel = { model: Model; modelName: string };
 

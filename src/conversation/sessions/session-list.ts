@@ -200,8 +200,6 @@ function getText(withDetails: boolean): SQL {
   return sql`${head} || ${tail}`;
 }
 
-const toSeconds = (seconds: number | undefined) => (seconds === undefined ? null : clampedSeconds(seconds));
-
 async function* readFurtherSessions(
   db: Database,
   { appName, userId, withDetails }: { appName: string; userId: string; withDetails: boolean },
