@@ -12,16 +12,22 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  * how its run ended; another one goes on from there.
  */
 
-/** The messages in the order of that way. */
-const POINTS: [name: string, statement: RegExp][] = [
+/** The messages in the order of that way: a statement, and a text that one of its parameters holds. */
+const POINTS: [name: string, statement: RegExp, held?: string][] = [
   ['look for due cronjobs', /from "cronjobs" where "cronjobs"\."enabled" order by/],
   ['fire', /fire_cronjobs\(/],
   ['start of the run', /from claim_session\(/],
   ['end of the run', /from finish_invocation\(/],
-  ['claim of the delivery', /from claim_jobs\(.*delivery_work/s],
+  ['claim of the delivery', /from claim_jobs\(/, 'delivery_work'],
   ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
 ];
-const PLACES = (['before', 'after'] as const).flatMap((when) => POINTS.map(([name, sql]) => ({ when, name, sql })));
+const PLACES = (['before', 'after'] as const).flatMap((when) =>
+  POINTS.map(([name, sql, text = '']) => ({
+    when,
+    name,
+    comesTo: (message: Message) => sql.test(message.sql) && message.has(text),
+  })),
+);
 const KILLS = either(PLACES.length, 50);
 const JOBS_PER_KILL = 3;
 const REACHED_WITHIN_MS = 120_000;
@@ -50,10 +56,10 @@ afterAll(async () => {
 });
 
 /** Kills a process at a place of a round that it alone works on. */
-async function killAt(victim: ServerProcess, { when, sql }: (typeof PLACES)[number], begin: () => Promise<void>) {
+async function killAt(victim: ServerProcess, { when, comesTo }: (typeof PLACES)[number], begin: () => Promise<void>) {
   let held: Message | undefined;
   const hold = (message: Message) => {
-    if (held ? held !== message : !sql.test(message.sql)) return undefined;
+    if (held ? held !== message : !comesTo(message)) return undefined;
     held = message;
     return new Promise<void>(() => undefined);
   };
@@ -63,7 +69,7 @@ async function killAt(victim: ServerProcess, { when, sql }: (typeof PLACES)[numb
       ? { before: hold }
       : {
           before: (message) => {
-            if (!first && sql.test(message.sql)) first = message;
+            if (!first && comesTo(message)) first = message;
           },
           after: (message) => (message === first ? hold(message) : undefined),
         };
