@@ -12,6 +12,7 @@ import type { Slots } from '../platform/http/limits/caller-limits.ts';
 import type { HistoryCache } from '../conversation/sessions/history.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy } from './invocation.ts';
+import type { DeltaBatches } from './delta-writer.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import type { UserMemory } from './memory.ts';
 import type { Secrets } from '../platform/secrets.ts';
@@ -42,6 +43,8 @@ export interface InvocationContext {
   histories: HistoryCache;
   /** The sessions whose events this process streams to clients. */
   feeds: SessionFeeds;
+  /** Stores the text that invocations of this process stream. */
+  deltas: DeltaBatches;
   /** The requests of this process that are queued for a busy session. */
   waitQueue: WaitQueue;
   contentStore: ContentStore;

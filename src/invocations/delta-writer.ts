@@ -1,15 +1,77 @@
 import { getParts, type Part } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { textTopic } from '../core/names.ts';
-import { appendDeltas } from '../conversation/sessions/delta-store.ts';
+import { type AppendedDeltas, appendDeltasOfAll, type DeltaWrite } from '../conversation/sessions/delta-store.ts';
+import { runWith } from '../platform/context.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
 import type { InvocationContext } from './context.ts';
 import type { EventFrame } from './request.ts';
 import type { Lease } from './lock-store.ts';
 
-/** Time in milliseconds to collect streamed text, because one SQL statement per token would be too expensive. */
-const BATCH_MS = 75;
-/** Number of collected characters at which the text is stored without waiting for {@link BATCH_MS}. */
-const BATCH_CHARACTERS = 4_096;
+/**
+ * Intervals in milliseconds at which text is stored, the shortest first: the first words soon, later ones in larger
+ * batches. Each is a multiple of {@link TICK_MS}, so that streams are stored at the same moments.
+ */
+const [FIRST_MS, LIVE_MS, LONG_MS] = [25, 75, 250];
+const TICK_MS = FIRST_MS;
+/** Number of batches of an invocation after which {@link LONG_MS} applies, unless its own client reads stored text. */
+const SHORT_BATCHES = 10;
+/** Maximum size of one statement, in characters of text. A single stream may exceed it. */
+const MAX_STATEMENT = 1_048_576;
+
+/** Stores the streamed text of this process's invocations. One statement stores the text of all that are due. */
+export class DeltaBatches {
+  readonly #database: DatabasePool;
+  /** The streams with text to store, and when it is due, by the monotonic clock. */
+  readonly #due = new Map<DeltaWriter, number>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(database: DatabasePool) {
+    this.#database = database;
+  }
+
+  /** Stores a stream's text at the next of the moments that are `interval` ms apart, unless it is already due. */
+  add(writer: DeltaWriter, interval: number): void {
+    if (!this.#due.has(writer)) this.#due.set(writer, nextMoment(interval));
+    // The statement is for streams of several users, so it must not run as the one whose text started the timer.
+    this.#timer ??= runWith({ userId: undefined, caller: undefined }, this.#startTimer);
+  }
+
+  remove(writer: DeltaWriter): void {
+    this.#due.delete(writer);
+  }
+
+  readonly #store = (): void => {
+    this.#timer = undefined;
+    const now = performance.now();
+    let batch: { writer: DeltaWriter; write: DeltaWrite }[] = [];
+    let size = 0;
+    for (const [writer, due] of this.#due) {
+      const write = due > now ? undefined : writer.take();
+      if (!write) continue;
+      this.#due.delete(writer);
+      if (write.pieces.length === 0) continue;
+      batch.push({ writer, write });
+      size += write.pieces.reduce((sum, { text }) => sum + text.length, 0);
+      if (size < MAX_STATEMENT) continue;
+      this.#send(batch);
+      [batch, size] = [[], 0];
+    }
+    this.#send(batch);
+    if (this.#due.size > 0) this.#timer = this.#startTimer();
+  };
+
+  readonly #startTimer = () => setTimeout(this.#store, Math.ceil(nextMoment(TICK_MS) - performance.now()));
+
+  #send(batch: { writer: DeltaWriter; write: DeltaWrite }[]): void {
+    if (batch.length === 0) return;
+    const writes = batch.map(({ write }) => write);
+    const appended = appendDeltasOfAll(this.#database.db, writes);
+    for (const [place, { writer }] of batch.entries()) writer.settle(appended[place] as Promise<AppendedDeltas>);
+  }
+}
+
+const nextMoment = (interval: number) => (Math.floor(performance.now() / interval) + 1) * interval;
 
 /** The streamed text of an event that is not complete yet. */
 interface OpenText {
@@ -23,20 +85,32 @@ interface OpenText {
   last?: number;
 }
 
+/** Text that is being stored. */
+interface Piece {
+  open: OpenText;
+  event: NewEvent;
+  eventId: string;
+  parts: Part[];
+  text: string;
+}
+
 /**
  * Stores the streamed text of an invocation in batches (deltas), for clients of other connections and processes. The
  * model does not wait for the writes. An event that completes within one batch stores no deltas.
  */
 export class DeltaWriter {
-  readonly #context: Pick<InvocationContext, 'database' | 'notifications' | 'newId' | 'now' | 'log' | 'limits'>;
+  readonly #context: Pick<InvocationContext, 'deltas' | 'notifications' | 'newId' | 'now' | 'log' | 'limits'>;
   readonly #lease: Lease;
   readonly #onStored: ((frame: EventFrame) => void) | undefined;
   /** The open texts by event id. Several events may stream at once, because agents may run in parallel. */
   readonly #texts = new Map<string, OpenText>();
-  #waiting = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #batches = 0;
+  /** The text of the write under way. */
+  #pieces: Piece[] = [];
   /** Settles when the last write is done. Writes run in turn, because each needs the previous one's delta number. */
   #turn: Promise<unknown> = Promise.resolve();
+  /** Number of writes under way, and of those that wait for them. */
+  #turns = 0;
 
   /** @param onStored - called with each delta after the delta was stored */
   constructor(context: InvocationContext, lease: Lease, onStored: ((frame: EventFrame) => void) | undefined) {
@@ -57,9 +131,7 @@ export class DeltaWriter {
     if (!open.parts) return;
     open.event = event;
     for (const part of added) addPart(open.parts, part);
-    this.#waiting += size;
-    if (this.#waiting >= BATCH_CHARACTERS) this.#flush();
-    else this.#timer ??= setTimeout(() => this.#flush(), BATCH_MS);
+    this.#storeLater();
   }
 
   /** Replaces an event's deltas. @param append - stores the complete event; called with true if deltas may be stored */
@@ -75,7 +147,6 @@ export class DeltaWriter {
   }
 
   async end(): Promise<void> {
-    clearTimeout(this.#timer);
     this.#close();
     await this.#turn;
   }
@@ -86,45 +157,67 @@ export class DeltaWriter {
     return numbers.length > 0 ? Math.max(...numbers) : undefined;
   }
 
-  #close(): void {
-    for (const open of this.#texts.values()) open.parts = undefined;
-  }
-
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const done = this.#turn.then(work);
-    this.#turn = done.catch(() => undefined);
-    return done;
-  }
-
-  #flush(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    this.#waiting = 0;
-    void this.#inTurn(() => this.#write());
-  }
-
-  async #write(): Promise<void> {
-    const { newId, now, database, notifications, log } = this.#context;
-    const pieces = [...this.#texts.values()].flatMap((open) => {
+  /** Takes the text to store, whose result goes to {@link settle}; `undefined` while another write is under way. */
+  take(): DeltaWrite | undefined {
+    if (this.#turns > 0) return undefined;
+    const { newId, now } = this.#context;
+    this.#pieces = [...this.#texts.values()].flatMap((open) => {
       const { event, parts } = open;
       if (!parts?.length) return [];
       open.parts = [];
       const content = { role: 'model', parts };
       const text = JSON.stringify({ ...event, id: newId(), content, timestamp: now() });
-      return [{ open, event, eventId: event.id, text }];
+      return [{ open, event, eventId: event.id, parts, text }];
     });
-    if (pieces.length === 0) return;
-    const stored = await appendDeltas(database.db, this.#lease, this.last, pieces).catch((error: unknown) => {
-      log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
-      return undefined;
+    const { key, token } = this.#lease;
+    return { key, token, after: this.last, pieces: this.#pieces.map(({ eventId, text }) => ({ eventId, text })) };
+  }
+
+  settle(appending: Promise<AppendedDeltas>): void {
+    void this.#inTurn(async () => {
+      const { notifications, log } = this.#context;
+      const pieces = this.#pieces.splice(0);
+      const stored = await appending.catch((error: unknown) => {
+        log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
+        return undefined;
+      });
+      if (stored === 'locked') return this.#putBack(pieces);
+      // A write without a confirmation is not retried: a client would get the same text twice, or text would be missing.
+      if (!stored) return this.#close();
+      this.#batches += 1;
+      for (const [place, { open, event, text }] of pieces.entries()) {
+        open.last = stored.last - pieces.length + place + 1;
+        this.#onStored?.({ text, event, sequence: stored.sequence, delta: open.last });
+      }
+      notifications.publish(textTopic(this.#lease.key));
     });
-    // A write without a confirmation is not retried: a client would get the same text twice, or text would be missing.
-    if (!stored) return this.#close();
-    for (const [place, { open, event, text }] of pieces.entries()) {
-      open.last = stored.last - pieces.length + place + 1;
-      this.#onStored?.({ text, event, sequence: stored.sequence, delta: open.last });
+  }
+
+  #storeLater(): void {
+    const isLong = this.#onStored === undefined && this.#batches >= SHORT_BATCHES;
+    const interval = this.#batches === 0 ? FIRST_MS : isLong ? LONG_MS : LIVE_MS;
+    this.#context.deltas.add(this, interval);
+  }
+
+  #putBack(pieces: Piece[]): void {
+    for (const { open, parts } of pieces) {
+      if (!open.parts) continue;
+      for (const part of open.parts) addPart(parts, part);
+      open.parts = parts;
+      this.#storeLater();
     }
-    notifications.publish(textTopic(this.#lease.key));
+  }
+
+  #close(): void {
+    for (const open of this.#texts.values()) open.parts = undefined;
+    this.#context.deltas.remove(this);
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    this.#turns += 1;
+    const done = this.#turn.then(work).finally(() => (this.#turns -= 1));
+    this.#turn = done.catch(() => undefined);
+    return done;
   }
 }
 

@@ -19,6 +19,7 @@ import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/caller-limits.ts';
 import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
+import { DeltaBatches } from '../invocations/delta-writer.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { renewPlaces } from '../invocations/queue-store.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
@@ -231,6 +232,7 @@ async function toContext(
     tracing,
     histories: new HistoryCache(HISTORY_CACHE_BYTES),
     feeds: new SessionFeeds({ database, notifications }),
+    deltas: new DeltaBatches(database),
     waitQueue: new WaitQueue((leases) => renewPlaces(database.db, leases, config.SESSION_LEASE_MS), renewalMs, log),
     metrics: metrics?.metrics,
     observers: [

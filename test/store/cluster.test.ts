@@ -148,7 +148,8 @@ describe('on a cluster', () => {
       'append of an invocation': () => appendOnce(pool.db, lease, textEvent('more'), use),
       'append with a call': () => appendOnce(pool.db, lease, textEvent('with a call'), use, { calls: [acting] }),
       'a call before it runs': () => new InvocationLedger(pool.db, lease, {}).write([acting]),
-      'a piece of text': () => appendDeltas(pool.db, lease, undefined, [{ eventId: 'e', text: 'it ' }]),
+      'a piece of text': () =>
+        appendDeltas(pool.db, { ...lease, after: undefined, pieces: [{ eventId: 'e', text: 'it ' }] }),
       'append with user:': () => appendOnce(pool.db, lease, shared('user:a'), use),
       finish: () =>
         finishOnce(pool.db, leases.pop() ?? lease, [textEvent('end')], { status: 'succeeded', answer: 'end', tape }),

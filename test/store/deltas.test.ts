@@ -1,14 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
-import { appendDeltas, deleteLostDeltas, listDeltas } from '../../src/conversation/sessions/delta-store.ts';
+import {
+  appendDeltas,
+  appendDeltasOfAll,
+  deleteLostDeltas,
+  listDeltas,
+} from '../../src/conversation/sessions/delta-store.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
+import type { Event } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
+import type { InvocationContext } from '../../src/invocations/context.ts';
+import { DeltaBatches, DeltaWriter } from '../../src/invocations/delta-writer.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
-import { newKey, testPool, textEvent } from '../support/store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool(2);
 
@@ -19,8 +27,17 @@ async function hold(key: SessionKey = newKey()): Promise<Lease> {
   return lease;
 }
 const piece = (text: string, eventId = 'x') => ({ eventId, text });
-const append = (lease: Lease, after: number | undefined, ...pieces: ReturnType<typeof piece>[]) =>
-  appendDeltas(store.pool.db, lease, after, pieces);
+const write = ({ key, token }: Lease, after: number | undefined, ...pieces: ReturnType<typeof piece>[]) => ({
+  key,
+  token,
+  after,
+  pieces,
+});
+async function append(...[lease, after, ...pieces]: Parameters<typeof write>) {
+  const appended = await appendDeltas(store.pool.db, write(lease, after, ...pieces));
+  if (appended === 'locked') throw new Error('another transaction has the session');
+  return appended;
+}
 const texts = async ({ key }: Lease) => (await listDeltas(store.pool.db, key, []))?.deltas.map(({ text }) => text);
 const rows = async ({ key }: Lease) =>
   (await store.pool.db.execute(sql`select 1 from event_deltas where session_id = ${key.sessionId}`)).rows.length;
@@ -84,6 +101,100 @@ test('where other pieces are there than the writer knows of, all go: none is rea
     expect(await append(lease, second?.last, piece('c'))).toBeUndefined();
     expect(await rows(lease)).toBe(0);
   }
+});
+
+test('of several sessions only the one that lost its lease, or whose text the server refuses, stores nothing', async () => {
+  const [one, lost, two, refused] = await Promise.all([hold(), hold(), hold(), hold()]);
+  const stranger = { ...lost, token: randomUUID() };
+  const sent = await statementsOf(async () => {
+    const writes = [
+      write(one, undefined, piece('a'), piece('b', 'y')),
+      write(stranger, undefined, piece('no')),
+      write(two, undefined, piece('c')),
+    ];
+    const [ofOne, ofLost, ofTwo] = await Promise.all(appendDeltasOfAll(store.pool.db, writes));
+    expect([ofOne, ofLost, ofTwo]).toEqual([{ sequence: 1, last: expect.any(Number) }, undefined, ofTwo]);
+    expect(ofTwo).toMatchObject({ sequence: 1 });
+    expect((await listDeltas(store.pool.db, one.key, []))?.deltas.at(-1)?.number).toBe(
+      (ofOne as { last: number }).last,
+    );
+  });
+  expect(sent.filter((text) => text.includes('append_deltas'))).toHaveLength(1);
+  expect([await texts(one), await texts(lost), await texts(two)]).toEqual([['a', 'b'], [], ['c']]);
+  const [ofRefused, ofLost] = await Promise.allSettled(
+    appendDeltasOfAll(store.pool.db, [write(refused, undefined, piece('\0')), write(lost, undefined, piece('d'))]),
+  );
+  expect([ofRefused?.status, ofLost?.status]).toEqual(['rejected', 'fulfilled']);
+  expect([await texts(refused), await texts(lost)]).toEqual([[], ['d']]);
+});
+
+test('a session whose row another transaction has delays no other, and stores its text later', async () => {
+  const [locked, free] = await Promise.all([hold(), hold()]);
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  await client.query(`set agent_runtime.all_users = 'on'; begin`);
+  await client.query('select from sessions where id = $1 for update', [locked.key.sessionId]);
+  const writes = [write(locked, undefined, piece('a')), write(free, undefined, piece('b'))];
+  expect(await Promise.all(appendDeltasOfAll(store.pool.db, writes))).toEqual([
+    'locked',
+    { sequence: 1, last: expect.any(Number) },
+  ]);
+  expect([await texts(locked), await texts(free)]).toEqual([[], ['b']]);
+  await client.query('commit');
+  await client.end();
+  expect(await append(locked, undefined, piece('a'))).toMatchObject({ sequence: 1 });
+  expect(await texts(locked)).toEqual(['a']);
+});
+
+/** Writers of invocations that stream in one process. */
+function writersOf(leases: Lease[]) {
+  const deltas = new DeltaBatches(store.pool);
+  const context = {
+    deltas,
+    notifications: { publish: () => undefined },
+    newId: randomUUID,
+    now: () => 0,
+    log: { warn: (fields: object) => expect.fail(JSON.stringify(fields)) },
+    limits: { eventBytes: 1_000_000 },
+  };
+  return leases.map((lease) => new DeltaWriter(context as unknown as InvocationContext, lease, undefined));
+}
+const said = async (lease: Lease) =>
+  (await texts(lease))?.map((text) => (JSON.parse(text) as Event).content?.parts?.[0]?.text);
+
+test('one statement stores the text of all streams of a process, and an ended one is not among them', async () => {
+  const leases = await Promise.all(Array.from({ length: 4 }, () => hold()));
+  const writers = writersOf(leases);
+  const sent = await statementsOf(async () => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
+    for (const word of ['Once ', 'upon'])
+      for (const writer of writers) writer.add(textEvent(word, { id: 'x', partial: true }));
+    await writers.pop()?.end();
+    // The first words are due within 25 ms.
+    vi.advanceTimersByTime(25);
+    vi.useRealTimers();
+    await Promise.all(writers.map((writer) => writer.end()));
+  });
+  expect(sent.filter((text) => text.includes('append_deltas'))).toHaveLength(1);
+  expect(await Promise.all(leases.map(said))).toEqual([['Once upon'], ['Once upon'], ['Once upon'], []]);
+});
+
+test('text that comes while another transaction has the session is stored behind it, in order', async () => {
+  const [locked, free] = await Promise.all([hold(), hold()]);
+  const writers = writersOf([locked, free]);
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  await client.query(`set agent_runtime.all_users = 'on'; begin`);
+  await client.query('select from sessions where id = $1 for update', [locked.key.sessionId]);
+  for (const word of ['One ', 'two ', 'three']) {
+    for (const writer of writers) writer.add(textEvent(word, { id: 'x', partial: true }));
+    await expect.poll(async () => (await said(free))?.join('')).toContain(word);
+    expect(await said(locked)).toEqual([]);
+  }
+  await client.query('commit');
+  await client.end();
+  await expect.poll(async () => (await said(locked))?.join('')).toBe('One two three');
+  await Promise.all(writers.map((writer) => writer.end()));
 });
 
 test('they go with their session', async () => {

@@ -12,7 +12,7 @@ import { LocalRun } from '../../src/invocations/local-run.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';
 import { type FollowOptions, followSession } from '../../src/invocations/follow.ts';
 import { readTurn } from '../../src/features/doors/turn.ts';
-import { claimSession } from '../../src/invocations/lock-store.ts';
+import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -47,6 +47,12 @@ async function expectFewStatements() {
   const sent = await statementsOf(() => sleep(SECONDS * 1_000));
   expect(sent.length).toBeGreaterThan(0);
   expect(sent.length).toBeLessThanOrEqual(5 * Math.ceil((performance.now() - startedAt) / 1_000));
+}
+
+async function appendText({ key, token }: Lease, after: number | undefined, text: string) {
+  const appended = await appendDeltas(store.pool.db, { key, token, after, pieces: [{ eventId: 'x', text }] });
+  if (!appended || appended === 'locked') throw new Error(`the text was not stored: ${appended}`);
+  return appended;
 }
 
 const createSession = async (): Promise<SessionKey> => {
@@ -95,13 +101,13 @@ test('the readers of an answer under way share what is read of it, which is what
   const key = newKey();
   const lease = { key, invocationId: 'i', token: randomUUID(), durationMs: 60_000 };
   await claimSession(store.pool.db, lease, [textEvent('prompt')], true);
-  const first = await appendDeltas(store.pool.db, lease, undefined, [{ eventId: 'x', text: 'one' }]);
+  const first = await appendText(lease, undefined, 'one');
   const leave = new AbortController();
   const keys = Array.from({ length: 50 }, () => key);
   const { seen, ended } = await followAll(keys, 1, leave.signal, { withText: true });
   await expect.poll(() => seen.length).toBe(50);
   const sent = await statementsOf(async () => {
-    await appendDeltas(store.pool.db, lease, first?.last, [{ eventId: 'x', text: 'two' }]);
+    await appendText(lease, first.last, 'two');
     notifications.publish(textTopic(key));
     await expect.poll(() => seen.length).toBe(100);
   });
@@ -312,8 +318,8 @@ async function followStream(isHere: boolean) {
       kinds.push(`${step.kind} ${step.position.sequence}`);
   };
   const ended = follow();
-  const piece = await appendDeltas(store.pool.db, lease, undefined, [{ eventId: 'x', text: '{}' }]);
-  run.addDelta({ text: '{}', event: textEvent('', { id: 'x' }), sequence: 1, delta: piece?.last });
+  const piece = await appendText(lease, undefined, '{}');
+  run.addDelta({ text: '{}', event: textEvent('', { id: 'x' }), sequence: 1, delta: piece.last });
   notifications.publish(textTopic(key));
   await expect.poll(() => kinds).toEqual(['delta 1']);
   const append = async (event: NewEvent, leaseToken?: string) => {

@@ -4,6 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { eventDeltas, sessions } from '../../platform/db/schema/schema.ts';
+import { sqlState } from '../../platform/db/client.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { type SessionEnd, sessionEnd } from './event-store.ts';
 import { holdsSession, isSession, KEY } from './session-row.ts';
@@ -18,19 +19,34 @@ export interface Delta {
   eventId: string;
 }
 
+/** Chunks of streamed text of one session, to be stored under a lease. */
+export interface DeltaWrite {
+  key: SessionKey;
+  token: string;
+  /** Number of the last stored chunk; `undefined` if there is none. */
+  after: number | undefined;
+  pieces: readonly Pick<Delta, 'eventId' | 'text'>[];
+}
+
 /**
- * Appends chunks of streamed text. The commit does not wait for the disk, because lost chunks do not affect events.
- * @param after - number of the last stored chunk; `undefined` if there is none
- * @returns the session's last sequence and the new last chunk number. `undefined` if the session has another lease, or
- *   other chunks were stored meanwhile; then the chunks are deleted, and no more chunks of this text may be stored.
+ * The session's last sequence and the new last chunk number. `locked`: nothing was stored, because another transaction
+ * has the session's row; a later attempt may succeed. `undefined`: the session has another lease, or other chunks were
+ * stored meanwhile; then the chunks are deleted, and no more chunks of this text may be stored.
  */
-export async function appendDeltas(
-  db: Database,
-  { key, token }: { key: SessionKey; token: string },
-  after: number | undefined,
-  pieces: readonly Pick<Delta, 'eventId' | 'text'>[],
-): Promise<{ sequence: number; last: number } | undefined> {
-  const { last, sequence } = await callFunction<{ last: string | null; sequence: number }>(db, 'append_deltas', {
+export type AppendedDeltas = { sequence: number; last: number } | 'locked' | undefined;
+
+interface AppendedRow {
+  last: string | null;
+  sequence: number;
+  is_locked: boolean | null;
+}
+
+const toAppended = ({ last, sequence, is_locked }: AppendedRow): AppendedDeltas =>
+  last === null ? (is_locked ? 'locked' : undefined) : { last: Number(last), sequence };
+
+/** Appends chunks of one session. The commit does not wait for the disk, because lost chunks do not affect events. */
+export async function appendDeltas(db: Database, { key, token, after, pieces }: DeltaWrite): Promise<AppendedDeltas> {
+  const row = await callFunction<AppendedRow>(db, 'append_deltas', {
     p_app: key.appName,
     p_user: key.userId,
     p_session: key.sessionId,
@@ -39,8 +55,41 @@ export async function appendDeltas(
     p_event_ids: pieces.map(({ eventId }) => eventId),
     p_payloads: pieces.map(({ text }) => text),
   });
-  return last === null ? undefined : { last: Number(last), sequence };
+  return toAppended(row);
 }
+
+/**
+ * Appends chunks of several sessions in one statement. If the server refuses it, each session gets a statement of its
+ * own, so that chunks which cannot be stored do not affect other sessions.
+ * @returns a result for each session
+ */
+export function appendDeltasOfAll(db: Database, writes: readonly DeltaWrite[]): Promise<AppendedDeltas>[] {
+  // A cluster routes only whole calls to the user's node.
+  if (writes.length === 1 || db.isOnCluster) return writes.map((write) => appendDeltas(db, write));
+  const rows = insertDeltas(db, { writes: JSON.stringify(writes) });
+  return writes.map(async (write, place) => {
+    try {
+      return toAppended((await rows)[place] as AppendedRow);
+    } catch (error) {
+      if (sqlState(error) === undefined) throw error;
+      return appendDeltas(db, write);
+    }
+  });
+}
+
+const insertDeltas = statement<AppendedRow>(
+  () => sql`
+    select appended.*
+    from rows from (json_to_recordset(${value('writes')}::json) as (key json, token uuid, after bigint, pieces json))
+      with ordinality write
+    cross join lateral (
+      select array_agg(piece ->> 'eventId') as event_ids, array_agg(piece ->> 'text') as texts
+      from json_array_elements(write.pieces) piece) given
+    cross join lateral append_deltas(
+      write.key ->> 'appName', write.key ->> 'userId', write.key ->> 'sessionId', write.token, write.after,
+      given.event_ids, given.texts) appended
+    order by write.ordinality`,
+);
 
 /** The streamed text of a session's incomplete events, with the session's last sequence at the same moment. */
 export interface SessionText extends SessionEnd {
