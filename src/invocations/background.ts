@@ -5,7 +5,7 @@ import { AgentError, AppError, isPassingFailure, RepeatedInvocationError, sizeRe
 import { runWith } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { Labels } from '../platform/metrics.ts';
-import { runLeasedQueue } from '../platform/work/leased-queue.ts';
+import { type RunEnd, runLeasedQueue } from '../platform/work/leased-queue.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext } from './context.ts';
@@ -237,7 +237,7 @@ class PassedTurns {
 }
 
 /** Runs the first invocation of a session's queue. If the invocation cannot begin, this process backs off from it. */
-async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<'over' | 'waits'> {
+async function takeTurn(context: InvocationContext, head: QueueHead, passed: PassedTurns): Promise<RunEnd> {
   const { key, invocationId } = head;
   const turn = { isLetIn: false, isUsed: false };
   try {

@@ -73,7 +73,11 @@ const claimSteps = async (appName: string, slots = 100, leaseMs = HOUR_MS) =>
   (await claimJobs(store.pool.db, { kind: EVALUATION_JOB, appNames: [appName], slots, leaseMs, limits: {} })).claimed;
 const places = (jobs: Job[]) => jobs.map(({ id }) => id.split('.').slice(1).join('.')).toSorted();
 const outcome = { lastSequence: 2, error: { message: 'no', failedTurn: 1 } };
-const end = (job: Job | undefined) => endCase(store.pool.db, job as Job, outcome);
+const end = (job: Job | undefined) =>
+  endCase(store.pool.db, job as Job, outcome).catch((error: unknown) => {
+    if (error instanceof LeaseLostError) return 'lost';
+    throw error;
+  });
 /** Reads the case of a job anew. */
 async function find(claimed: Job | undefined): Promise<RunningCase> {
   const job = claimed as Job;
@@ -130,7 +134,7 @@ describe('cases', () => {
     for (let jobs = await claimSteps(run.appName); jobs.length > 0; jobs = await claimSteps(run.appName)) {
       expect(await runOf(run)).toMatchObject({ status: 'running', counts: { running: jobs.length } });
       ended.push(...places(jobs));
-      expect(await Promise.all(jobs.map(end))).toEqual(jobs.map(() => true));
+      expect(await Promise.all(jobs.map(end))).not.toContain('lost');
     }
     expect(ended).toEqual(['1.1', '2.1', '3.1', '4.1', '5.1']);
     const counts = { total: 5, waiting: 0, running: 0, errors: 5, cancelled: 0, passed: 0, failed: 0, notEvaluated: 0 };
@@ -182,8 +186,16 @@ describe('cases', () => {
     const [lost] = await claimSteps(appName, 1, 0);
     const [taken] = await claimSteps(appName);
     expect(taken).toEqual({ ...lost, attempt: 2, losses: 1, token: expect.any(String) });
-    expect([await end(lost), await end(taken), await end(taken)]).toEqual([false, true, false]);
+    expect([await end(lost), await end(taken), await end(taken)]).toEqual(['lost', 'over', 'lost']);
     expect(await find(taken)).toBeUndefined();
+  });
+
+  test('start the next one of their run, and tell whether there is one', async () => {
+    const { appName } = await newRun(['a', 'b', 'c'], { parallelism: 2 });
+    const [first, second] = await claimSteps(appName);
+    expect(await end(first)).toBe('waits');
+    const [third] = await claimSteps(appName);
+    expect([await end(second), await end(third)]).toEqual(['over', 'over']);
   });
 
   test('get a further session once, in which no turn has begun', async () => {
@@ -236,7 +248,7 @@ describe('a turn', () => {
     await finish(secondLease, 'paused');
     expect((await find(job)).lastTurn).toMatchObject({ turn: 1, status: 'paused' });
     expect(await claimSteps(appName)).toEqual([]);
-    expect(await end(job)).toBe(true);
+    expect(await end(job)).toBe('over');
     const { rows } = await store.pool.db.execute(sql`
       select id from jobs where app_name = ${appName} union all select lane from job_lanes where app_name = ${appName}`);
     expect(rows).toEqual([]);
@@ -313,7 +325,7 @@ describe('runs', () => {
     const { sessionId } = await find(second);
     expect((await cancelEvalRun(store.pool.db, run)).map(({ key }) => key.sessionId)).toContain(sessionId);
     expect(await cancelEvalRun(store.pool.db, run)).toEqual([]);
-    expect(await end(second)).toBe(false);
+    expect(await end(second)).toBe('lost');
     expect(await claimSteps(run.appName)).toEqual([]);
     const counts = { total: 3, waiting: 0, running: 0, errors: 1, cancelled: 2, passed: 0, failed: 0, notEvaluated: 0 };
     expect(await runOf(run)).toMatchObject({ status: 'cancelled', counts });

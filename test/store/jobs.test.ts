@@ -370,7 +370,7 @@ test('a run whose job is lost is told so at the next renewal, and a job that sto
       started.resolve(job);
       await new Promise((resolve) => signal.addEventListener('abort', resolve));
       aborted.resolve(signal.reason);
-      return 'ended';
+      return 'over';
     },
   });
   const { id } = await started.promise;

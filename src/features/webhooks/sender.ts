@@ -81,12 +81,12 @@ async function deliver(
     const outcome = isDelivered ? 'delivered' : 'failed';
     await endDelivery(database.db, claimed, outcome, answers);
     metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
-    return 'ended';
+    return 'over';
   }
   const pauseMs = stopping.aborted ? 0 : retryPauseMs(job.attempt);
   const outcome = await postponeDelivery(database.db, claimed, pauseMs, answers);
   metrics?.count('agent_runtime_webhook_attempts_total', { outcome });
-  return outcome === 'postponed' ? 'putBack' : 'ended';
+  return outcome === 'postponed' ? 'waits' : 'over';
 }
 
 /** Maximum characters of an HTTP response that are stored. At most four times as many bytes are read. */

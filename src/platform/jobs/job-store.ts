@@ -4,6 +4,7 @@ import { LeaseLostError } from '../../core/errors.ts';
 import type { Database } from '../db/database.ts';
 import { jobLanes, jobs } from '../db/schema/schema.ts';
 import { callFunction } from '../db/statement.ts';
+import type { RunEnd } from '../work/leased-queue.ts';
 
 /** A job of the table `jobs` that this process has claimed. */
 export interface Job {
@@ -115,14 +116,14 @@ export const endsJob = (kind: string, job: Job) => sql<boolean | null>`end_job($
 export const holdsJob = (kind: string, job: Job) => sql<boolean>`holds_job(${keyOf(kind, job)})`;
 
 /**
- * Ends a claimed job. @returns false if it was added again, and is due
+ * Ends a claimed job, or puts it back if it was added again: then it is due.
  * @throws {LeaseLostError} if another process has claimed it, or it is gone
  */
-export async function endJob(db: Database, kind: string, job: Job): Promise<boolean> {
+export async function endJob(db: Database, kind: string, job: Job): Promise<RunEnd> {
   const { rows } = await db.execute<{ isOver: boolean | null }>(sql`select ${endsJob(kind, job)} as "isOver"`);
   const isOver = rows[0]?.isOver ?? null;
   if (isOver === null) throw jobLost();
-  return isOver;
+  return isOver ? 'over' : 'waits';
 }
 
 export const jobLost = () => new LeaseLostError('Another process has claimed the job, or it is gone.');

@@ -10,7 +10,14 @@ import {
   renewJobs,
   takeBackLoss,
 } from './job-store.ts';
-import { backOffMs, type LeasedQueue, pauseUntil, type QueueContext, runLeasedQueue } from '../work/leased-queue.ts';
+import {
+  backOffMs,
+  type LeasedQueue,
+  pauseUntil,
+  type QueueContext,
+  type RunEnd,
+  runLeasedQueue,
+} from '../work/leased-queue.ts';
 
 /** A kind that yields claims at most so many jobs at once, and at most 20 a second. */
 const YIELDING = { slots: 2, minPauseMs: 100 };
@@ -19,10 +26,10 @@ const REST = 20;
 const MAX_REST_MS = 1_000;
 
 /**
- * What becomes of a job after its run: it is over; or it takes another turn, after a pause in milliseconds. `ended` and
- * `putBack`: the run has stored that itself, in the statement that stored its result.
+ * What becomes of a job after its run: it ends (`done`), or takes another turn after a pause in milliseconds. A
+ * {@link RunEnd}: the run has ended the job or put it back itself, in the statement that stored its result.
  */
-export type JobEnd = 'done' | { againInMs: number } | 'ended' | 'putBack';
+export type JobEnd = 'done' | { againInMs: number } | RunEnd;
 
 /** A kind of job of the table `jobs`. `Work` is a claimed job with the rows that it is about. */
 export interface JobKind<Work extends { job: Job }> extends Pick<LeasedQueue<Work>, 'name' | 'topic' | 'maxJobs'> {
@@ -101,16 +108,16 @@ export function runJobs<Work extends { job: Job }>(
       // Another process runs at once what this one left because it stops.
       await putBackJob(db, kind, job, {});
       notifications.publish(queue.topic);
-      return 'putBack';
+      return 'waits';
     }
     if (!retry) throw error;
     const isLast = job.attempt >= retry.attempts;
     const pauseMs = error instanceof LimitError ? error.retryAfterSeconds * 1_000 : backOffMs(job.attempt, retry);
     // A job that is gone, for instance because it was cancelled, has not failed.
-    if (!isLast && !(await putBackJob(db, kind, job, { pauseMs }))) return 'ended';
+    if (!isLast && !(await putBackJob(db, kind, job, { pauseMs }))) return 'over';
     log.warn({ ...toLogFields(work), reason: String(error) }, `one of the ${queue.name} failed`);
     if (isLast) await giveUp(work, String(error));
-    return isLast ? 'ended' : 'putBack';
+    return isLast ? 'over' : 'waits';
   };
   return runLeasedQueue<Work>(context, {
     ...queue,
@@ -140,9 +147,10 @@ export function runJobs<Work extends { job: Job }>(
     }),
     run: async (work, signal) => {
       const end = await run(work, signal).catch((error: unknown) => fail(work, error));
-      if (end === 'done') return (await endJob(db, kind, work.job)) ? 'over' : 'waits';
-      if (typeof end === 'object') await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, attempts: 0 });
-      return end === 'ended' ? 'over' : 'waits';
+      if (end === 'done') return endJob(db, kind, work.job);
+      if (typeof end === 'string') return end;
+      await putBackJob(db, kind, work.job, { pauseMs: end.againInMs, attempts: 0 });
+      return 'waits';
     },
     losses: {
       count: ({ job }) => job.losses,

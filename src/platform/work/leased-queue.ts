@@ -15,6 +15,12 @@ const FIRST_VAIN_PAUSE_MS = 20;
 const MAX_LOSSES = 2;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
+/**
+ * How the run of a job has ended. `waits`: a job waits now, the same or one that this end has added, so that another claim
+ * has to find out when it is due.
+ */
+export type RunEnd = 'over' | 'waits';
+
 interface ClaimRequest<Job> {
   /** Maximum number of jobs to claim; 0 if the process is at its limit. */
   slots: number;
@@ -81,11 +87,8 @@ export interface LeasedQueue<Job> {
     /** Decrements the job's crash counter in one statement, if the process whose lease expired had only stalled. */
     takeBack: (job: Job) => Promise<unknown>;
   };
-  /**
-   * Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires.
-   * @returns `waits` if the job itself may be due again
-   */
-  run: (job: Job, signal: AbortSignal) => Promise<'over' | 'waits'>;
+  /** Runs a job and stores its result, or puts it back. If it throws, the job is retried after its lease expires. */
+  run: (job: Job, signal: AbortSignal) => Promise<RunEnd>;
   toLogFields: (job: Job) => object;
 }
 

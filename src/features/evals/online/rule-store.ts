@@ -33,7 +33,7 @@ export function toDueScore(job: Job): DueScore {
   return { job, appName, userId, sessionId, ruleId, invocationId, rule: job.work as ScoreRule };
 }
 
-/** Deletes a job and all due jobs of the same rule. @returns the number of deleted jobs */
+/** Ends a job and deletes all due jobs of the same rule. @returns the number of these jobs */
 export async function skipDue(db: Database, { job, appName, ruleId }: DueScore): Promise<number> {
   await endJob(db, SCORE_JOB, job);
   return 1 + (await deleteDueJobs(db, toLane(appName, ruleId)));

@@ -4,11 +4,12 @@ import { isBusy } from '../../../conversation/sessions/session-row.ts';
 import { AppError, isPassingFailure } from '../../../core/errors.ts';
 import { findInvocationText, listInvocationsText } from '../../../invocations/invocation-store.ts';
 import { insertDelivery } from '../../../invocations/webhooks/delivery-store.ts';
-import { findWebhook, type WebhookRow } from '../../../invocations/webhooks/webhook-store.ts';
+import { findWebhook } from '../../../invocations/webhooks/webhook-store.ts';
 import { persist } from '../../../invocations/persist.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { endJob } from '../../../platform/jobs/job-store.ts';
 import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
+import type { RunEnd } from '../../../platform/work/leased-queue.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import type { EvalStatus } from '../metrics/status.ts';
 import type { ScoredCase } from '../scoring/score.ts';
@@ -24,7 +25,7 @@ export const RULES_TOPIC = 'score-rules';
 const MAX_SCORES = 8;
 /** Maximum sessions of one rule that are scored at once, over all processes, because other rules need slots too. */
 const MAX_PER_RULE = 4;
-/** Maximum pause between polls, because no notification tells that an invocation has ended. */
+/** Maximum pause between polls, because no notification tells that a score is due. */
 const MAX_PAUSE_MS = 5_000;
 /** Pause after which a session is looked at again that was to be scored while an invocation ran. */
 const BUSY_PAUSE_MS = 5_000;
@@ -60,13 +61,10 @@ async function scoreDue(context: EvalContext, due: DueScore, signal: AbortSignal
     const skippedCount = await skipDue(db, due);
     await countSkipped(db, appName, ruleId, skippedCount);
     context.metrics?.count('agent_runtime_scores_total', { outcome: 'skipped' }, skippedCount);
-    return 'putBack';
+    return 'over';
   }
   const result = await scoreOrSayWhy(context, due, session.lastSequence, signal);
-  if (!result) return 'done';
-  await save(context, due, session.lastSequence, result);
-  // The session may have gone on meanwhile, which adds the job again.
-  return 'putBack';
+  return result ? save(context, due, session.lastSequence, result) : 'done';
 }
 
 /** True if this version answered the invocation or, for a whole session, the session's last invocation. */
@@ -98,19 +96,20 @@ async function scoreOrSayWhy(
 }
 
 /** Saves a score, ends its job and notifies the rule's webhook of a failed score, in one transaction. */
-async function save(context: EvalContext, due: DueScore, lastSequence: number, scored: ScoredCase): Promise<void> {
+async function save(context: EvalContext, due: DueScore, lastSequence: number, scored: ScoredCase): Promise<RunEnd> {
   const { job, ruleId, invocationId, rule } = due;
   const metricsHash = hash('sha256', JSON.stringify([ruleId, invocationId, rule.evalMetrics]));
   const score = { lastSequence, scored, ruleId, invocationId: invocationId || null };
   const saveOnce = async (tx: Database) => {
-    await endJob(tx, SCORE_JOB, job);
-    if (!(await saveSessionScore(tx, due, score, metricsHash)) || scored.finalStatus !== 'FAILED') return;
-    const webhook = rule.webhookId ? await findWebhook(tx, rule.webhookId, undefined) : undefined;
-    if (webhook?.appName === due.appName) await tell(tx, webhook, due, lastSequence, scored);
+    const end = await endJob(tx, SCORE_JOB, job);
+    const isSaved = await saveSessionScore(tx, due, score, metricsHash);
+    if (isSaved && scored.finalStatus === 'FAILED') await tell(tx, due, lastSequence, scored);
+    return end;
   };
-  await persist(() => context.database.transaction(saveOnce), PATIENCE_MS);
+  const end = await persist(() => context.database.transaction(saveOnce), PATIENCE_MS);
   context.metrics?.count('agent_runtime_scores_total', { outcome: OUTCOMES[scored.finalStatus] });
   context.tracing?.traceScore?.({ key: due, invocationId, results: scored.overall });
+  return end;
 }
 
 const OUTCOMES = {
@@ -120,12 +119,14 @@ const OUTCOMES = {
   INFORMATIONAL: 'not_evaluated',
 } as const satisfies Record<EvalStatus, string>;
 
-/** Queues a notification of a failed score for a webhook. It contains ids and scores but no content. */
-function tell(tx: Database, webhook: WebhookRow, due: DueScore, lastSequence: number, { overall }: ScoredCase) {
-  const { appName, userId, sessionId, ruleId, invocationId } = due;
+/** Queues a delivery of a failed score to the rule's webhook, if it has one: with ids and scores but no content. */
+async function tell(tx: Database, due: DueScore, lastSequence: number, { overall }: ScoredCase): Promise<void> {
+  const { appName, userId, sessionId, ruleId, invocationId, rule } = due;
+  const webhook = rule.webhookId ? await findWebhook(tx, rule.webhookId, undefined) : undefined;
+  if (webhook?.appName !== appName) return;
   const scores = overall.flatMap(({ metricName, score, threshold, status }) =>
     status === 'FAILED' ? [{ metricName, score, threshold }] : [],
   );
   const data = { appName, userId, sessionId, ruleId, invocationId: invocationId || null, lastSequence, scores };
-  return insertDelivery(tx, webhook, 'score.low', data);
+  await insertDelivery(tx, webhook, 'score.low', data);
 }

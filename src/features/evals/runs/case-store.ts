@@ -3,7 +3,8 @@ import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { holdsJob, type Job } from '../../../platform/jobs/job-store.ts';
+import { holdsJob, type Job, jobLost } from '../../../platform/jobs/job-store.ts';
+import type { RunEnd } from '../../../platform/work/leased-queue.ts';
 import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
@@ -74,12 +75,14 @@ export interface CaseOutcome {
 }
 
 /**
- * Ends a case. A trigger ends its job and starts the next case. The run is locked first, as by a cancellation.
- * @returns false, and writes nothing, if another process has the job, or the case was cancelled or deleted
+ * Ends a case. A trigger ends its job and starts the next waiting case of the run, whose job is due then. The run is
+ * locked first, as by a cancellation.
+ * @throws {LeaseLostError} if another process has the job, or the case was cancelled or deleted
  */
-export async function endCase(db: Database, job: Job, { lastSequence, scored, error }: CaseOutcome): Promise<boolean> {
+export async function endCase(db: Database, job: Job, { lastSequence, scored, error }: CaseOutcome): Promise<RunEnd> {
   const [runId] = job.id.split('.');
-  const { rowCount } = await db.execute(sql`
+  // The cases that wait are read as they were before the lock. None is missed, because all of a run wait from its start.
+  const { rows } = await db.execute<{ startsNext: boolean }>(sql`
     with run as materialized (
       select ${evalRuns.id} from ${evalRuns}
       where ${evalRuns.appName} = ${job.appName} and ${evalRuns.id} = ${runId}::uuid for no key update),
@@ -88,8 +91,13 @@ export async function endCase(db: Database, job: Job, { lastSequence, scored, er
       status = ${error ? 'error' : 'done'}, last_sequence = ${lastSequence}, failed_turn = ${error?.failedTurn ?? null},
       error = ${sql.param(error?.message ?? null, c.error)}, end_time = clock_timestamp(),
       result = ${sql.param(scored ? withShortTexts(scored, MAX_SCORES) : null, c.result)}
-    from held where held.is_held and ${toCaseKey(job)} and ${c.status} = 'running'`);
-  return rowCount === 1;
+    from held where held.is_held and ${toCaseKey(job)} and ${c.status} = 'running'
+    returning exists (
+      select from ${c} next
+      where next.app_name = ${job.appName} and next.run_id = ${runId}::uuid and next.status = 'waiting') as "startsNext"`);
+  const [row] = rows;
+  if (!row) throw jobLost();
+  return row.startsNext ? 'waits' : 'over';
 }
 
 /** Gives a case a new session. @returns the session; `undefined` if the case has a newer one already */

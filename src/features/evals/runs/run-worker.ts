@@ -2,8 +2,9 @@ import { EVALUATION_JOB } from '../../../core/names.ts';
 import { AppError } from '../../../core/errors.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
-import { type Job, jobLost } from '../../../platform/jobs/job-store.ts';
+import type { Job } from '../../../platform/jobs/job-store.ts';
 import { type JobEnd, runJobs } from '../../../platform/jobs/run-jobs.ts';
+import type { RunEnd } from '../../../platform/work/leased-queue.ts';
 import type { EvalContext } from '../sets/context.ts';
 import { type CaseOutcome, endCase, type RunningCase, toRunningCase } from './case-store.ts';
 import { CANCEL_TOPIC, MAX_PARALLELISM } from './eval-run.ts';
@@ -41,13 +42,10 @@ export function runEvalCases(context: EvalContext): Promise<void> {
 
 async function runJob(context: EvalContext, running: RunningCase, signal: AbortSignal): Promise<JobEnd> {
   const outcome = await runCase(context, running, signal).catch((error: unknown) => toOutcome(context, error, signal));
-  if (!outcome) return 'done';
-  if (!(await end(context, running.job, outcome))) throw jobLost();
-  // Stored by `endCase`. Not `ended`, because a claim may find the next case that it has started.
-  return 'putBack';
+  return outcome ? end(context, running.job, outcome) : 'done';
 }
 
-const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<boolean> =>
+const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<RunEnd> =>
   persist(() => endCase(database.db, job, outcome), PATIENCE_MS);
 
 /** A case's outcome from an error. @throws the error if another process has the case, or a retry may succeed */
