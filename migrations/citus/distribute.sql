@@ -126,33 +126,6 @@ begin
   perform citus_add_local_table_to_metadata('coordinator_calls');
 end $$;
 
--- As in migrations/repeatable/functions/evals.sql, but that the newest turn, which is on another node, is read by itself.
-create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language plpgsql stable as $$
-declare
-  v_work jsonb;
-  v_turn jsonb;
-begin
-  select jsonb_build_object(
-    'appName', p_app, 'runId', r.id, 'evalSetId', r.eval_set_id, 'metrics', r.metrics, 'userSimulator', r.user_simulator,
-    'modelExecutionMode', r.model_execution_mode, 'toolExecutionMode', r.tool_execution_mode,
-    'isJudging', r.judged_run_id is not null,
-    'place', c.place, 'trial', c.trial, 'evalId', c.eval_id, 'userId', c.session_user_id, 'sessionId', c.session_id,
-    'sessionCount', c.session_count, 'lastSequence', c.last_sequence, 'evalCase', v.payload) into v_work
-  from eval_run_cases c
-  join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
-  join eval_case_versions v
-    on v.app_name = c.app_name and v.eval_set_id = c.eval_set_id and v.eval_id = c.eval_id and v.version = c.case_version
-  where c.app_name = p_app and c.run_id = split_part(p_id, '.', 1)::uuid and c.place = split_part(p_id, '.', 2)::integer
-    and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running';
-  select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
-                            'error', coalesce(i.error_message, '')) into v_turn
-  from invocations i
-  where i.app_name = p_app and i.user_id = v_work ->> 'userId' and i.session_id = v_work ->> 'sessionId'
-    and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
-  order by (i.job ->> 'step')::integer desc limit 1;
-  return v_work || jsonb_build_object('lastTurn', v_turn);
-end $$;
-
 do $$
 declare
   called regprocedure;

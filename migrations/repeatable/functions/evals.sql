@@ -27,26 +27,31 @@ return coalesce(p_requester, E'\x01');
 comment on function eval_job_user is 'Returns the user of the jobs of a requester''s evaluation runs.';
 
 -- evaluation_work: what the process of a case's job goes on with: the case, its run, and the newest turn in its session.
--- Without the payload of the case, which may be megabytes, because a claim holds the lock of the kind.
-create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language sql stable as $$
+-- Without the payload of the case, which may be megabytes, because a claim holds the lock of the kind. Two statements,
+-- because on a cluster the turn may be on another node than the case.
+create or replace function evaluation_work(p_app text, p_user text, p_id text) returns jsonb language plpgsql stable as $$
+declare
+  v_work jsonb;
+  v_turn jsonb;
+begin
   select jsonb_build_object(
     'appName', p_app, 'runId', r.id, 'evalSetId', r.eval_set_id, 'metrics', r.metrics, 'userSimulator', r.user_simulator,
     'modelExecutionMode', r.model_execution_mode, 'toolExecutionMode', r.tool_execution_mode,
     'isJudging', r.judged_run_id is not null,
     'place', c.place, 'trial', c.trial, 'evalId', c.eval_id, 'userId', c.session_user_id, 'sessionId', c.session_id,
-    'sessionCount', c.session_count, 'lastSequence', c.last_sequence,
-    'lastTurn', (
-      select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
-                                'error', coalesce(i.error_message, ''))
-      from invocations i
-      where i.app_name = p_app and i.user_id = c.session_user_id and i.session_id = c.session_id
-        and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
-      order by (i.job ->> 'step')::integer desc limit 1))
+    'sessionCount', c.session_count, 'lastSequence', c.last_sequence) into v_work
   from eval_run_cases c
   join eval_runs r on r.app_name = c.app_name and r.id = c.run_id
   where c.app_name = p_app and c.run_id = split_part(p_id, '.', 1)::uuid and c.place = split_part(p_id, '.', 2)::integer
-    and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running'
-$$;
+    and c.trial = split_part(p_id, '.', 3)::integer and c.status = 'running';
+  select jsonb_build_object('turn', (i.job ->> 'step')::integer, 'status', i.status, 'attempt', i.attempt,
+                            'error', coalesce(i.error_message, '')) into v_turn
+  from invocations i
+  where i.app_name = p_app and i.user_id = v_work ->> 'userId' and i.session_id = v_work ->> 'sessionId'
+    and i.job @> jsonb_build_object('kind', 'evaluation', 'id', p_id)
+  order by (i.job ->> 'step')::integer desc limit 1;
+  return v_work || jsonb_build_object('lastTurn', v_turn);
+end $$;
 comment on function evaluation_work is 'Returns a case that runs, with its run and its newest turn; null if it does not run any more.';
 
 create or replace function new_eval_session() returns text language sql volatile
