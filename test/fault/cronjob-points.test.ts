@@ -12,21 +12,30 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  * how its run ended; another one goes on from there.
  */
 
-/** The messages in the order of that way: a statement, and a text that one of its parameters holds. */
-const POINTS: [name: string, statement: RegExp, held?: string][] = [
-  ['look for due cronjobs', /from "cronjobs" where "cronjobs"\."enabled" order by/],
-  ['fire', /fire_cronjobs\(/],
-  ['start of the run', /from claim_session\(/],
-  ['end of the run', /from finish_invocation\(/],
-  ['claim of the delivery', /from claim_jobs\(/, 'delivery_work'],
-  ['answer to the delivery', /ended as .*update "webhook_deliveries"/s],
+const is =
+  (statement: RegExp) =>
+  ({ sql }: Message): boolean =>
+    statement.test(sql);
+const isClaim = is(/from claim_jobs\(/);
+/** True for a claim of deliveries that gets one: others come at any time. */
+const claimsDelivery = async (message: Message): Promise<boolean> => {
+  if (!isClaim(message) || !message.has('delivery_work')) return false;
+  const { rowCount } = await here.sql.query(
+    `select from jobs where kind = 'delivery' and lease_token is null and due_time <= clock_timestamp()`,
+  );
+  return rowCount !== 0;
+};
+/** The messages in the order of that way. */
+const POINTS: [name: string, comesTo: (message: Message) => boolean | Promise<boolean>][] = [
+  ['look for due cronjobs', is(/from "cronjobs" where "cronjobs"\."enabled" order by/)],
+  ['fire', is(/fire_cronjobs\(/)],
+  ['start of the run', is(/from claim_session\(/)],
+  ['end of the run', is(/from finish_invocation\(/)],
+  ['claim of the delivery', claimsDelivery],
+  ['answer to the delivery', is(/ended as .*update "webhook_deliveries"/s)],
 ];
 const PLACES = (['before', 'after'] as const).flatMap((when) =>
-  POINTS.map(([name, sql, text = '']) => ({
-    when,
-    name,
-    comesTo: (message: Message) => sql.test(message.sql) && message.has(text),
-  })),
+  POINTS.map(([name, comesTo]) => ({ when, name, comesTo })),
 );
 const KILLS = either(PLACES.length, 50);
 const JOBS_PER_KILL = 3;
@@ -57,25 +66,23 @@ afterAll(async () => {
 
 /** Kills a process at a place of a round that it alone works on. */
 async function killAt(victim: ServerProcess, { when, comesTo }: (typeof PLACES)[number], begin: () => Promise<void>) {
-  let held: Message | undefined;
-  const hold = (message: Message) => {
-    if (held ? held !== message : !comesTo(message)) return undefined;
-    held = message;
+  let first: Message | undefined;
+  let isHeld = false;
+  const holdIf = (isHere: boolean) => {
+    if (!isHere) return undefined;
+    isHeld = true;
     return new Promise<void>(() => undefined);
   };
-  let first: Message | undefined;
-  proxy.rules =
-    when === 'before'
-      ? { before: hold }
-      : {
-          before: (message) => {
-            if (!first && comesTo(message)) first = message;
-          },
-          after: (message) => (message === first ? hold(message) : undefined),
-        };
+  proxy.rules = {
+    before: async (message) => {
+      if (!first && (await comesTo(message))) first ??= message;
+      await holdIf(when === 'before' && message === first);
+    },
+    after: (message) => holdIf(when === 'after' && message === first),
+  };
   survivor.signal('SIGSTOP');
   await begin();
-  await eventually('the process comes to the place', REACHED_WITHIN_MS, () => Promise.resolve(held !== undefined));
+  await eventually('the process comes to the place', REACHED_WITHIN_MS, () => Promise.resolve(isHeld));
   await victim.kill();
   proxy.rules = {};
   proxy.cutAll();
