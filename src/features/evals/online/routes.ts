@@ -55,7 +55,7 @@ export const onlineOperations = [
       checkMetricsSize(body.evalMetrics);
       if (database.db.isOnCluster) throw new ConflictError(REFUSED_ON_CLUSTER.scoreRules);
       const sent = scoreRuleSchema.parse(withoutKnownNulls(scoreRuleSchema, body));
-      checkMetrics(sent.evalMetrics, { own: agents.get(appName)?.evals?.metrics });
+      checkMetrics(sent.evalMetrics, agents.get(appName));
       await runAsSystem(async () => {
         const { webhookId } = sent;
         const webhook = webhookId ? await findWebhook(database.db, webhookId, undefined) : undefined;

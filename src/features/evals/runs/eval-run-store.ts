@@ -112,8 +112,8 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 
-/** SQL: a run's cases by status, as stored at its end, otherwise counted by the query. */
-export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', eval_run_counts(${evalRuns.appName}, ${evalRuns.id}))`;
+/** SQL: a run's cases by status, as stored when it was done, otherwise counted by the query. */
+const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', eval_run_counts(${evalRuns.appName}, ${evalRuns.id}))`;
 
 /** Lists runs with the counts of their cases, newest first. */
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {

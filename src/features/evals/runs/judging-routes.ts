@@ -81,7 +81,7 @@ export const judgingOperations = [
         throw new InvalidError(`The run has ${judged.counts.total} cases; the maximum is ${MAX_CASES}.`);
       checkMetricsSize(body.evalMetrics);
       const metrics = withoutKnownNulls(judgeSchema, body).evalMetrics;
-      checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
+      checkMetrics(metrics, context.agents.get(appName));
       const judging: NewEvalRun = {
         ...judged,
         appName,
@@ -109,8 +109,7 @@ export const judgingOperations = [
       const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
       // A verdict is also accepted for a metric of the run that the application no longer has.
       const isOfRun = run.metrics.some((metric) => metric.metricName === metricName);
-      const own = context.agents.get(path.appName)?.evals?.metrics;
-      if (!isOfRun) checkMetricName(metricName, { own }, ['metricName']);
+      if (!isOfRun) checkMetricName(metricName, context.agents.get(path.appName), ['metricName']);
       const said = { evalId, trial, turn, metricName, passed, comment, author: getAuthor(principal) };
       if (await saveVerdict(db, path, said)) return;
       throw new NotFoundError(`The evaluation run has no turn ${turn} of trial ${trial} of eval case \`${evalId}\`.`);

@@ -5,7 +5,6 @@ import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schem
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
 import type { EvalRun, EvalRunKey } from './eval-run.ts';
-import { runCounts } from './eval-run-store.ts';
 
 export interface Verdict {
   evalId: string;
@@ -115,8 +114,8 @@ export async function listTrend(
     }
   >(sql`
     select ${evalRuns.id} as "runId", extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
-           ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash", ${runCounts} as counts,
-           coalesce(${evalRuns.summary} -> 'scores', eval_run_scores(${evalRuns.appName}, ${evalRuns.id})) as scores
+           ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash",
+           ${evalRuns.summary} -> 'counts' as counts, ${evalRuns.summary} -> 'scores' as scores
     from ${evalRuns}
     where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
       and ${evalRuns.status} = 'done' and ${isTheirs}

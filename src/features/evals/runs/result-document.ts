@@ -26,10 +26,9 @@ export interface FinishedCase {
 
 const MICROSECONDS = 1_000_000;
 
-/** A result's time is never a whole second, because only Python prints a whole second with `.0`. */
+/** The time is no whole second (`result_time`), because only Python prints a whole second with `.0`. */
 export function toResultId(appName: string, evalSetId: string, microseconds: number) {
-  const moment = microseconds % MICROSECONDS === 0 ? microseconds + 1 : microseconds;
-  const creationTimestamp = moment / MICROSECONDS;
+  const creationTimestamp = microseconds / MICROSECONDS;
   const evalSetResultId = `${appName}_${evalSetId}_${creationTimestamp}`;
   return { evalSetResultId, evalSetResultName: evalSetResultId.replaceAll('/', '_'), creationTimestamp };
 }

@@ -15,7 +15,7 @@ import type { EvalContext } from '../sets/context.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
 import { takeTurn, toSessionKey, type TurnsEnd } from './take-turn.ts';
-import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring/score-case.ts';
+import { pairTurns, prepareScoring, scoreCase, type ScoringContext } from '../scoring/score-case.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
 /** A case starts again in a new session if a turn is interrupted and cannot be resumed. */
@@ -43,11 +43,8 @@ export async function runCase(
   if (!evalCase) return undefined;
   let current = claimed;
   const toScoringContext = async (): Promise<ScoringContext> => {
-    // The agent is prepared without MCP servers, because only its model is used: as simulated user and as judge.
-    const prepared = await agent.prepare({ mcpServers: [] }, signal, current.userId);
     const spend = spendInRun(db, current, spendWith(db, toSessionKey(current)));
-    const scoring = toScoring({ ...prepared, spend }, context.config.EVALS_JUDGE_MODEL, evalCase, signal);
-    return { ...scoring, own: agent.evals?.metrics };
+    return { ...(await prepareScoring(context, agent, current.userId, spend, signal)), scenario: evalCase.scenario };
   };
   let end = toTurnsEnd(context, current);
   while (!end) {

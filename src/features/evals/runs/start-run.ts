@@ -64,7 +64,7 @@ export async function startRun(
   const metrics = withoutKnownNulls(runEvalSchema, body).evalMetrics;
   readSimulatedUser(userSimulator);
   checkMetricsSize(metrics, userSimulator);
-  checkMetrics(metrics, { own: agent.evals?.metrics }, isOther);
+  checkMetrics(metrics, agent, isOther);
   const evalIds = body.evalCaseIds?.length ? body.evalCaseIds : (body.evalIds ?? []);
   const cases = chooseCases(key, set.cases, evalIds);
   if (cases.length === 0) return undefined;

@@ -103,8 +103,7 @@ function choose(
   unscoredBy?: string,
 ): Promise<ChosenSession[]> {
   const { atLeast = 0, atMost = 1, metricName } = wanted.score ?? {};
-  if (metricName !== undefined)
-    checkMetricName(metricName, { own: agents.get(appName)?.evals?.metrics }, ['score', 'metricName']);
+  if (metricName !== undefined) checkMetricName(metricName, agents.get(appName), ['score', 'metricName']);
   return listChosenSessions(database.reads, {
     ...wanted,
     appName,
@@ -194,7 +193,7 @@ export const scoringOperations = [
     },
     run: async (context, { path: { appName }, body, principal, response }) => {
       const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
-      checkMetrics(metrics, { own: context.agents.get(appName)?.evals?.metrics });
+      checkMetrics(metrics, context.agents.get(appName));
       const metricsHash = hash('sha256', JSON.stringify(metrics));
       const signal = toDisconnectSignal(response);
       const scores: SessionScore[] = [];

@@ -31,7 +31,7 @@ import type { MetricResult, ScoredCase } from './score.ts';
 import { nearestName } from '../../../core/nearest-name.ts';
 import { toErrorText } from '../../../core/errors.ts';
 import { ValidationFailedError, valueError } from '../../../platform/http/operation/request-errors.ts';
-import type { PreparedAgent } from '../../../agent/definition/agent.ts';
+import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
 import { type Spend, spendWith } from '../../../conversation/budgets/reserve-call.ts';
 import { judgeWith } from '../judges/judge-model.ts';
@@ -257,12 +257,12 @@ function unknownMetric(metricName: string, own: EvalModule['metrics'] | undefine
   return `There is no metric \`${toErrorText(metricName)}\`; there are ${names.join(', ')}.${hint}`;
 }
 
+/** The application that a metric is looked up in; `undefined`: this process does not host it. */
+type MetricsAgent = Pick<HostedAgent, 'evals'> | undefined;
+
 /** Refuses unknown metrics in a filter. @param place - path of the name in the body @throws {ValidationFailedError} */
-export function checkMetricName(
-  metricName: string,
-  { own }: Pick<ScoringContext, 'own'>,
-  place: (string | number)[],
-): void {
+export function checkMetricName(metricName: string, agent: MetricsAgent, place: (string | number)[]): void {
+  const own = agent?.evals?.metrics;
   if (listScored(own).includes(metricName)) return;
   throw new ValidationFailedError([valueError(['body', ...place], unknownMetric(metricName, own), metricName)]);
 }
@@ -274,9 +274,10 @@ export function checkMetricName(
  */
 export function checkMetrics(
   metrics: EvalMetric[],
-  { own }: Pick<ScoringContext, 'own'>,
+  agent: MetricsAgent,
   isOther: (metric: EvalMetric) => boolean = () => false,
 ): void {
+  const own = agent?.evals?.metrics;
   const details = metrics.flatMap((metricRequest, place) => {
     const isInformational = EFFICIENCY_METRICS.includes(metricRequest.metricName);
     if (isInformational && metricRequest.threshold == null && metricRequest.criterion == null) return [];
@@ -298,17 +299,24 @@ export function checkMetrics(
   if (details.length > 0) throw new ValidationFailedError(details);
 }
 
-export function toScoring(
-  { model, modelName, spend }: Pick<PreparedAgent, 'model' | 'modelName'> & { spend: Spend },
-  judgeModel: string | undefined,
-  { scenario }: Pick<StoredCase, 'scenario'>,
+/**
+ * Prepares an agent whose model is asked as a judge, or as a simulated user. Without MCP servers, because only the model is
+ * used; so there is nothing to close.
+ * @param spend - charges what the model is asked
+ */
+export async function prepareScoring(
+  { config }: Pick<EvalContext, 'config'>,
+  agent: HostedAgent,
+  userId: string,
+  spend: Spend,
   signal: AbortSignal,
-): ScoringContext {
+): Promise<ScoringContext> {
+  const { model, modelName } = await agent.prepare({ mcpServers: [] }, signal, userId);
   return {
-    judgeModel: judgeModel ?? modelName,
+    judgeModel: config.EVALS_JUDGE_MODEL ?? modelName,
     judgeFor: (options, between) =>
       judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal, between),
-    scenario,
+    own: agent.evals?.metrics,
   };
 }
 
@@ -344,25 +352,20 @@ const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): M
  * @throws {LimitError} if a budget is exhausted
  */
 export async function scoreSession(
-  { database, agents, config }: EvalContext,
+  context: EvalContext,
   key: SessionKey,
   lastSequence: number,
   metrics: EvalMetric[],
   signal: AbortSignal,
   { payer = key.userId, invocationId }: { payer?: string; invocationId?: string } = {},
 ): Promise<ScoredCase | undefined> {
-  const agent = agents.get(key.appName);
-  const history = await findHistory(database.reads, key);
+  const { db, reads } = context.database;
+  const agent = context.agents.get(key.appName);
+  const history = await findHistory(reads, key);
   if (!agent || !history) return undefined;
-  const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
-  try {
-    const judge = { ...prepared, spend: spendWith(database.db, { ...key, userId: payer }) };
-    const scoring = { ...toScoring(judge, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
-    const isOfTurn = (event: Event) => !invocationId || event.invocationId === invocationId;
-    const events = history.events.slice(0, lastSequence).filter(isOfTurn);
-    const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
-    return { ...scored, uses: toUses(events, agent.describe()) };
-  } finally {
-    await prepared.close();
-  }
+  const scoring = await prepareScoring(context, agent, key.userId, spendWith(db, { ...key, userId: payer }), signal);
+  const isOfTurn = (event: Event) => !invocationId || event.invocationId === invocationId;
+  const events = history.events.slice(0, lastSequence).filter(isOfTurn);
+  const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
+  return { ...scored, uses: toUses(events, agent.describe()) };
 }
