@@ -21,6 +21,9 @@ const MATCH = { metricName: 'response_match_score', threshold: 0.7 };
 const set = (app: Pick<TestApp, 'post'>, id: string, cases: object[], headers = {}) =>
   app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: id, eval_cases: cases } }, headers);
 
+/** A process that has lost a run notices that when it renews its lease. */
+const SOON = { durationMs: 120_000, renewalMs: 500, waitMs: 120_000 };
+
 async function withModel(script: FakeAnswer[], more: Record<string, string> = {}) {
   const provider = await startFakeProvider('openai-compatible', script);
   closing.push(() => provider.close());
@@ -31,7 +34,7 @@ async function withModel(script: FakeAnswer[], more: Record<string, string> = {}
     MODEL_MAX_RETRIES: '0',
     ...more,
   };
-  const app = await startApp(settings, { sweepIntervalMs: 50 });
+  const app = await startApp(settings, { sweepIntervalMs: 50, leaseTimes: SOON });
   closing.push(() => app.close());
   return { app, provider };
 }
