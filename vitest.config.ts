@@ -44,8 +44,8 @@ export default defineConfig({
         ),
         globalSetup: [DATABASE, FRONT_ENDS],
         setupFiles: ['test/support/dialect-setup.ts', ...(isOnCluster ? ['test/support/citus-setup.ts'] : [])],
-        // More than cores: tests wait for the database, and for processes of their own, about a third of their time.
-        maxWorkers: 3,
+        // More than cores: tests wait for the database, and for processes of their own, about half of their time.
+        maxWorkers: 4,
         // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time
         // (279 s, 184 s without). A test that changes what is global puts it back.
         isolate: false,
@@ -90,6 +90,7 @@ export default defineConfig({
       package: {
         include: ['test/package/**/*.test.ts'],
         globalSetup: [],
+        maxWorkers: 2,
         testTimeout: 5 * MINUTE,
         hookTimeout: 5 * MINUTE,
       },
