@@ -78,16 +78,16 @@ begin
   alter function budgets_for(text, text) set citus.allow_nested_distributed_execution = on;
 end $$;
 
--- A node cannot see the coordinator's jobs. What it does to them it writes into `coordinator_calls`, in the transaction
--- of its own: a trigger carries the call out on the coordinator, and keeps no row. The functions that nodes call have
--- their own texts there under another name (`…_here`).
+-- A node cannot see the coordinator's jobs and webhooks. What it does to them it writes into `coordinator_calls`, in the
+-- transaction of its own: a trigger carries the call out on the coordinator, and keeps no row. The functions that nodes
+-- call have their own texts there under another name (`…_here`).
 create table if not exists coordinator_calls (name text not null, argument jsonb not null);
 do $$
 declare
   name text;
   definition text;
 begin
-  foreach name in array array['begin_step', 'continue_job'] loop
+  foreach name in array array['begin_step', 'continue_job', 'insert_webhook_delivery'] loop
     definition := pg_get_functiondef(name::regproc);
     continue when definition ~ 'coordinator_calls';
     definition := regexp_replace(definition, '(FUNCTION .*\m' || name || ')\(', '\1_here(');
@@ -99,11 +99,18 @@ create or replace function carry_out_call() returns trigger language plpgsql as 
 declare
   a constant jsonb := new.argument;
 begin
-  if new.name = 'continue_job' then
-    perform continue_job_here(jsonb_populate_record(null::invocations, a));
-  elsif not begin_step_here(a ->> 0, a ->> 1, a ->> 2, a ->> 3, (a ->> 4)::uuid) then
-    raise exception 'the job was claimed by another process' using errcode = 'AR419';  -- as claim_session does
-  end if;
+  case new.name
+    when 'continue_job' then
+      perform continue_job_here(jsonb_populate_record(null::invocations, a));
+    when 'begin_step' then
+      if not begin_step_here(a ->> 0, a ->> 1, a ->> 2, a ->> 3, (a ->> 4)::uuid) then
+        raise exception 'the job was claimed by another process' using errcode = 'AR419';  -- as claim_session does
+      end if;
+    when 'insert_webhook_delivery' then
+      perform insert_webhook_delivery_here(a ->> 0, a ->> 1, a ->> 2, a ->> 3, a -> 4);
+    when 'alert_budget' then
+      perform alert_budget(a);
+  end case;
   return null;
 end $$;
 comment on function carry_out_call is 'Trigger function: carries out on the coordinator what a node calls.';
@@ -126,6 +133,34 @@ begin
   perform citus_add_local_table_to_metadata('coordinator_calls');
 end $$;
 
+create or replace function insert_webhook_delivery(app text, owner text, address text, type text, data jsonb) returns void
+language plpgsql set citus.allow_nested_distributed_execution = on as $$
+begin
+  insert into coordinator_calls values
+    ('insert_webhook_delivery', jsonb_build_array(app, owner, address, type, data));
+end $$;
+-- alert_budget: tells the webhook of a budget that a level is reached, once per period and level, as alert_budgets does on
+-- one server.
+create or replace function alert_budget(a jsonb) returns void language plpgsql as $$
+declare
+  v_day constant date := (a ->> 'since')::date;
+  v_level constant integer := (a ->> 'level')::integer;
+  hook record;
+begin
+  insert into budget_alerts as known (app_name, user_id, applies_to, period, since, level)
+  values (a ->> 'app_name', a ->> 'user_id', a ->> 'applies_to', a ->> 'period', v_day, v_level)
+  on conflict (app_name, user_id, applies_to, period) do update set since = excluded.since, level = excluded.level
+  where (known.since, known.level) < (excluded.since, excluded.level);
+  if not found then return; end if;
+  select w.user_id, w.url into hook from webhooks w where w.app_name = a ->> 'app_name' and w.id = a ->> 'webhook_id';
+  if not found then return; end if;
+  perform insert_webhook_delivery_here(a ->> 'app_name', hook.user_id, hook.url, 'budget.reached', jsonb_build_object(
+    'appName', a -> 'app_name', 'userId', nullif(a ->> 'user_id', ''), 'appliesTo', a -> 'applies_to', 'period', a -> 'period',
+    'percent', v_level, 'invocations', a -> 'invocations', 'maxInvocations', a -> 'max_invocations',
+    'tokens', a -> 'tokens', 'maxTokens', a -> 'max_tokens', 'cost', a -> 'cost', 'maxCost', a -> 'max_cost'));
+end $$;
+comment on function alert_budget is 'Notifies the webhook of a budget that a level is reached.';
+
 do $$
 declare
   called regprocedure;
@@ -136,7 +171,8 @@ begin
     where p.pronamespace = (select oid from pg_namespace where nspname = current_schema()) and current_schema() <> 'public'
       and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
       and ('function ' || p.proname in (select name from agent_runtime_repeatables)
-           or p.proname in ('carry_out_call', 'begin_step_here', 'continue_job_here'))
+           or p.proname in ('alert_budget', 'carry_out_call', 'begin_step_here', 'continue_job_here',
+                           'insert_webhook_delivery_here'))
   loop
     execute format('alter function %s set search_path = %I', called, current_schema());
   end loop;

@@ -58,6 +58,8 @@ test.each(BINDINGS)('%s: an address is told what becomes of a task, by any repli
   const config = { tenant: '', id: 'c', taskId: '', url: `${receiver.origin}${path}`, token: 'mine', authentication };
   const configuration = { acceptedOutputModes: [], taskPushNotificationConfig: config, returnImmediately: false };
   const { id: taskId, contextId } = (await client.sendMessage({ ...say('Hello'), configuration })) as Task;
+  // Deliveries that wait together are sent together, in any order.
+  await receiver.until(path, 1);
   await (await connect(other.url, binding)).sendMessage(say('Rain.', { taskId }));
   const told = await receiver.until(path, 2);
   expect(told.map(({ message }) => message)).toMatchObject(

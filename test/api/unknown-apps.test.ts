@@ -1,5 +1,5 @@
 import { Client } from 'pg';
-import { describe, expect, inject, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { listAllOperations } from '../../src/process/app.ts';
@@ -7,10 +7,7 @@ import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 
 const agents = hostScript([[{ text: 'Done.' }]]);
-const app = testApp(
-  { CRONJOBS: 'true', WEBHOOKS: String(inject('workerUrls').length === 0), EVALS: 'true' },
-  { agents },
-);
+const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true', EVALS: 'true' }, { agents });
 
 const all = listAllOperations();
 /** Operations that name their application: in the path, or in the body. */

@@ -78,7 +78,7 @@ describe('an invocation with a webhook leaves one delivery when it', () => {
   };
   const expire = (key: SessionKey) =>
     store.pool.db.execute(sql`
-      update invocations set lease_expire_time = clock_timestamp() - interval '1 second'
+      update invocations set lease_expire_time = statement_timestamp() - interval '1 second'
       where session_id = ${key.sessionId}`);
 
   test('ends, and none while it runs or when its end is rolled back', async () => {

@@ -1,8 +1,10 @@
+import { inject } from 'vitest';
 import type { LiveLimits } from '../../src/features/live/live-socket.ts';
 import type { Context } from '../../src/process/context.ts';
 import { readConfig } from '../../src/process/config.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
+import { SETTINGS_NOT_FOR_CLUSTERS } from './citus-exceptions.ts';
 import { createTestDatabase, throughPooler } from './database.ts';
 import { staged } from './staged.ts';
 
@@ -28,10 +30,14 @@ export interface TestApp {
 /** What a test replaces in the context of its runtime. */
 type Overrides = Partial<Context> & { liveLimits?: LiveLimits };
 
-/** Starts the whole runtime as `npm start` does, with these settings. The caller closes it. */
+/**
+ * Starts the whole runtime as `npm start` does, with these settings but what a cluster refuses there. The caller closes it.
+ */
 export async function startApp(environment: Record<string, string> = {}, overrides: Overrides = {}): Promise<TestApp> {
   const database = await createTestDatabase();
-  const runtime = await startOn(database.url, environment, overrides).catch(async (error: unknown) => {
+  const refused = inject('workerUrls').length > 0 ? SETTINGS_NOT_FOR_CLUSTERS : [];
+  const settings = Object.fromEntries(Object.entries(environment).filter(([name]) => !refused.includes(name)));
+  const runtime = await startOn(database.url, settings, overrides).catch(async (error: unknown) => {
     await database.drop();
     throw error;
   });

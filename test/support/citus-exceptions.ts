@@ -1,7 +1,6 @@
 /** What is not tested on a cluster, by file or by the beginning of a test's name, groups included or not; why. */
 
 const NO_ROW_SECURITY = 'row-level security is void on a cluster: its policies look at settings of the connection';
-const NO_WEBHOOKS = 'WEBHOOKS=true is refused on a cluster';
 const NO_CRONJOBS = 'CRONJOBS=true is refused on a cluster';
 const NO_RULES = 'rules of scores are refused on a cluster';
 const NO_TOOL_TABLES = 'transactional tools are refused on a cluster, which a test of their own says';
@@ -12,29 +11,20 @@ const LOGGED = 'the test compares all that is printed, and there it says that ro
 const TRUSTED = 'nodes of a cluster may sign each other in without a password';
 const OWN_SCHEMA = 'the test makes or drops schemas and tables that the extension and its nodes must agree on';
 
+/** Settings that the start refuses; the application of a test file is started without them. */
+export const SETTINGS_NOT_FOR_CLUSTERS = ['CRONJOBS'];
+
 /** Files of which no test is run. */
 export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/row-security.test.ts': NO_ROW_SECURITY,
   'test/store/rights.test.ts': NO_ROW_SECURITY,
-  'test/store/webhooks.test.ts': NO_WEBHOOKS,
   'test/store/cronjobs.test.ts': NO_CRONJOBS,
   'test/store/plans.test.ts': OF_ONE_SERVER,
   'test/store/meaning.test.ts': NO_VECTORS,
   'test/api/meaning.test.ts': NO_VECTORS,
-  'test/api/a2a-push.test.ts': NO_WEBHOOKS,
-  'test/api/command-modes.test.ts': NO_CRONJOBS,
   'test/api/cronjob-changes.test.ts': NO_CRONJOBS,
   'test/api/cronjobs.test.ts': NO_CRONJOBS,
-  'test/api/exact-json.test.ts': NO_WEBHOOKS,
-  'test/api/job-floods.test.ts': NO_WEBHOOKS,
-  'test/api/large-numbers.test.ts': NO_CRONJOBS,
-  'test/api/metrics.test.ts': NO_WEBHOOKS,
-  'test/api/online-scores.test.ts': NO_WEBHOOKS,
-  'test/api/operator-lists.test.ts': NO_CRONJOBS,
-  'test/api/unknown-apps.test.ts': NO_CRONJOBS,
-  'test/api/unknown-names.test.ts': NO_CRONJOBS,
-  'test/api/user-export.test.ts': NO_WEBHOOKS,
-  'test/api/webhooks.test.ts': NO_WEBHOOKS,
+  'test/api/online-scores.test.ts': NO_RULES,
   'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
 };
 
@@ -49,6 +39,8 @@ const TESTS: Record<string, Record<string, string>> = {
     'sessions become cases by a condition in SQL': LOGGED,
   },
   'test/api/hand-over.test.ts': { 'the run of a cronjob follows': NO_CRONJOBS },
+  'test/api/operator-lists.test.ts': { 'the cronjobs of all users': NO_CRONJOBS },
+  'test/api/metrics.test.ts': { 'the process > a cronjob that is fired': NO_CRONJOBS },
   'test/api/managed-database.test.ts': { 'a role that owns nothing serves from a schema': NO_CRONJOBS },
   'test/api/otlp.test.ts': { 'what rules and requests score': NO_RULES },
   'test/api/process.test.ts': {
@@ -57,11 +49,9 @@ const TESTS: Record<string, Record<string, string>> = {
     'a port that is taken': LOGGED,
   },
   'test/api/stopping-claims.test.ts': {
-    'that claims a webhook delivery': NO_WEBHOOKS,
     'that claims a due cronjob': NO_CRONJOBS,
   },
   'test/api/task-access.test.ts': { 'row-level security alone': NO_ROW_SECURITY },
-  'test/api/tasks.test.ts': { 'answers in place of a person': NO_WEBHOOKS },
   'test/api/transactional-tools.test.ts': {
     'a transactional tool >': NO_TOOL_TABLES,
     'are made ': NO_TOOL_TABLES,
@@ -94,6 +84,7 @@ const TESTS: Record<string, Record<string, string>> = {
     'a journal of drizzle that may not be read': OF_ONE_SERVER,
     'a schema of their choice': OF_ONE_SERVER,
   },
+  'test/store/webhooks.test.ts': { 'a run with a webhook leaves': NO_CRONJOBS },
 };
 
 /** Why a test is not run on a cluster; `undefined` where it is. */

@@ -74,6 +74,42 @@ export function routingFaults(statement: string): string[] {
     .map(([name, times]) => `"${name}" stands there ${times} times, and has a user ${given.get(name) ?? 0} times`);
 }
 
+/** A function of the migrations, and its body without comments and texts in quotes. */
+const FUNCTION = /^create or replace function (\w+)(.*?)(?=^create or replace |^do \$\$|^comment on |(?![^]))/gms;
+const TRIGGER = /^create or replace trigger [^;]*? on (\w+)\b[^;]*?execute function (\w+)/gms;
+const DELEGATED = /p\.proname in \(([^)]*)\)(?=[^;]*;?[^;]*?distribution_arg_name)/s;
+
+/**
+ * Why other nodes of a distributed database would refuse a function of the migrations, each with its name: it names a
+ * table of the coordinator, or notifies, in a transaction that Citus prepares. The functions are the triggers of
+ * distributed tables, those that run whole on the node of their user, and all that these call. Of several texts of a
+ * function the last one counts.
+ */
+export function nodeFaults(texts: string[], coordinatorTables: readonly string[]): string[] {
+  const all = texts.map((text) => text.replaceAll(/--.*$/gm, ''));
+  const bodies = new Map<string, string>();
+  for (const [, name = '', body = ''] of all.flatMap((text) => [...text.matchAll(FUNCTION)]))
+    bodies.set(name, body.replaceAll(/'(?:[^']|'')*'/g, `''`));
+  const triggers = all.flatMap((text) => [...text.matchAll(TRIGGER)]);
+  const delegated = all.flatMap((text) => [...(DELEGATED.exec(text)?.[1] ?? '').matchAll(/'(\w+)'/g)]);
+  const onNodes = new Set([
+    ...triggers.flatMap(([, table = '', name = '']) => (DISTRIBUTED_TABLES.includes(table) ? [name] : [])),
+    ...delegated.map(([, name = '']) => name),
+  ]);
+  // A set is read to its end, also as it grows.
+  for (const name of onNodes)
+    for (const [, called = ''] of (bodies.get(name) ?? '').matchAll(/\b(\w+)\s*\(/g)) {
+      if (bodies.has(called)) onNodes.add(called);
+    }
+  return [...onNodes].toSorted().flatMap((name) => {
+    const body = bodies.get(name) ?? '';
+    const named = coordinatorTables.filter((table) =>
+      new RegExp(String.raw`\b(?:from|join|into|update|using)\s+${table}\b`).test(body),
+    );
+    return [...named, ...(/\bpg_notify\b/.test(body) ? ['pg_notify'] : [])].map((what) => `${name}: ${what}`);
+  });
+}
+
 function countBy(names: string[]): Map<string, number> {
   const counts = new Map<string, number>();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);

@@ -12,8 +12,8 @@ begin
       'host', split_part(application_name, ' ', 2), 'startTime', extract(epoch from backend_start)) order by backend_start), '[]')
     into replicas from pg_stat_activity
     where datname = current_database() and application_name like 'agent-runtime/%';
-  with kinds(kind, name) as (values ('delivery', 'webhook deliveries'), ('score', 'scores')),
-    waits(name, since) as (
+  -- Without a correlated subquery on a table of the coordinator, which a cluster refuses beside tables of users.
+  with waits(name, since) as (
       (select 'invocations', create_time from invocations
         where status = 'queued' and request is not null and not_before is null order by 2 limit 1001)
       union all (select 'invocations', create_time from invocations where status = 'queued' and request is null limit 1001)
@@ -21,10 +21,13 @@ begin
       union all (select 'cronjob runs', not_before from invocations
         where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is not null
         order by 2 limit 1001)
-      union all (select kinds.name, due.since from kinds cross join lateral (
-        (select due_time as since from jobs j where j.kind = kinds.kind and lease_token is null order by 1 limit 1001)
-        union all (select lease_expire_time from jobs j
-          where j.kind = kinds.kind and lease_token is not null and lease_expire_time <= now() limit 1001)) due)
+      union all (select 'webhook deliveries', due_time from jobs
+        where kind = 'delivery' and lease_token is null order by 2 limit 1001)
+      union all (select 'webhook deliveries', lease_expire_time from jobs
+        where kind = 'delivery' and lease_token is not null and lease_expire_time <= now() limit 1001)
+      union all (select 'scores', due_time from jobs where kind = 'score' and lease_token is null order by 2 limit 1001)
+      union all (select 'scores', lease_expire_time from jobs
+        where kind = 'score' and lease_token is not null and lease_expire_time <= now() limit 1001)
       union all (select 'evaluation cases', r.create_time
         from eval_runs r join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
         where r.status in ('queued', 'running') and c.status = 'waiting' order by 2 limit 1001)),
@@ -33,8 +36,10 @@ begin
       union all select 'tasks', 0
       union all select 'cronjob runs', (select count(*) from invocations
         where cronjob_id is not null and first_end_time is null and status in ('queued', 'running') and not_before is null)
-      union all select kinds.name, (select count(*) from jobs j
-        where j.kind = kinds.kind and lease_token is not null and lease_expire_time > now()) from kinds
+      union all select 'webhook deliveries', (select count(*) from jobs
+        where kind = 'delivery' and lease_token is not null and lease_expire_time > now())
+      union all select 'scores', (select count(*) from jobs
+        where kind = 'score' and lease_token is not null and lease_expire_time > now())
       union all select 'evaluation cases', (select count(*) from eval_run_cases where status = 'running'))
   select json_agg(json_build_object('name', name, 'waiting', least(waiting, 1000), 'more', waiting > 1000, 'running', running,
       'oldestSeconds', case when waiting > 0 then greatest(extract(epoch from clock_timestamp() - oldest), 0) end) order by name)

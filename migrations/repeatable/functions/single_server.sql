@@ -1,5 +1,5 @@
--- What one server does and a cluster cannot: totals over all users, the outbox of webhooks, jobs of scores, lists of
--- users by recursion. On Citus migrations/citus/functions/single_server.sql stands in for this file.
+-- What one server does and a cluster cannot: totals over all users, alerts of budgets in the transaction of their use,
+-- jobs of scores, lists of users by recursion. On Citus migrations/citus/functions/single_server.sql stands in for this file.
 
 -- alert_budgets: notifies a budget's webhook when 50, 80 or 100 % of the budget are used, once per period and level. If
 -- one call passes several levels, only the highest is reported. SECURITY DEFINER, because the webhook belongs to
@@ -96,38 +96,6 @@ begin
   return null;
 end $$;
 comment on function sum_up_use_of_app is 'Trigger function for an application''s first budget: sets the application''s totals to its users'' usage.';
-
-create or replace function insert_delivery_of_invocation(ended anyelement) returns void language plpgsql as $$
-begin
-  perform insert_webhook_delivery(
-    ended.app_name, ended.user_id, ended.webhook_url,
-    case ended.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
-    jsonb_build_object(
-      'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
-      'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
-      'outputTruncated', case when length(ended.response_body) > 4096 then true end));
-end $$;
-comment on function insert_delivery_of_invocation is 'Inserts the webhook delivery of an invocation that has ended or paused.';
-
-create or replace function insert_delivery_of_task() returns trigger language plpgsql as $$
-declare
-  address text := (select webhook_url from invocations
-                   where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
-                     and id = new.invocation_id);
-begin
-  if address is null then return null; end if;
-  perform insert_webhook_delivery(
-    new.app_name, new.user_id, address,
-    case when tg_op = 'INSERT' then 'task.created'
-         when new.state = 'open' and new.reminders > old.reminders then 'task.due'
-         when new.state = 'open' or new.decided_via = 'deadline' then 'task.expired'
-         else 'task.decided' end,
-    jsonb_build_object(
-      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.invocation_id,
-      'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
-  return null;
-end $$;
-comment on function insert_delivery_of_task is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
 
 -- add_score_jobs: the statement that ends an invocation adds the jobs of its scores, each in the lane of its rule. A
 -- session that continues is due later, and a running scorer loses its job. Without rules the cost is one look at an

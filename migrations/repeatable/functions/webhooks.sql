@@ -83,6 +83,38 @@ create or replace function delivery_work(p_app text, p_user text, p_id text) ret
 $$;
 comment on function delivery_work is 'Returns a delivery that is to be sent, with its webhook; null if somebody has ended it with SQL.';
 
+create or replace function insert_delivery_of_invocation(ended anyelement) returns void language plpgsql as $$
+begin
+  perform insert_webhook_delivery(
+    ended.app_name, ended.user_id, ended.webhook_url,
+    case ended.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    jsonb_build_object(
+      'appName', ended.app_name, 'userId', ended.user_id, 'sessionId', ended.session_id, 'invocationId', ended.id,
+      'status', ended.status, 'errorCode', ended.error_code, 'output', left(ended.response_body, 4096),
+      'outputTruncated', case when length(ended.response_body) > 4096 then true end));
+end $$;
+comment on function insert_delivery_of_invocation is 'Inserts the webhook delivery of an invocation that has ended or paused.';
+
+create or replace function insert_delivery_of_task() returns trigger language plpgsql as $$
+declare
+  address text := (select webhook_url from invocations
+                   where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
+                     and id = new.invocation_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address,
+    case when tg_op = 'INSERT' then 'task.created'
+         when new.state = 'open' and new.reminders > old.reminders then 'task.due'
+         when new.state = 'open' or new.decided_via = 'deadline' then 'task.expired'
+         else 'task.decided' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.invocation_id,
+      'taskId', new.id, 'kind', new.kind, 'state', new.state, 'tool', new.form ->> 'tool', 'decidedVia', new.decided_via));
+  return null;
+end $$;
+comment on function insert_delivery_of_task is 'Trigger function: a task was created, sent a reminder, was escalated at its deadline, or was decided.';
+
 create or replace function insert_delivery_of_skipped_run() returns trigger language plpgsql as $$
 declare
   address text := (select webhook_url from cronjobs

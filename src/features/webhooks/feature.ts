@@ -1,7 +1,5 @@
 import type { Config } from '../../config/config.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
-import { ConfigError } from '../../core/errors.ts';
-import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import { webhookPath } from '../../platform/http/operation/parameters.ts';
 import { toEgressPolicy } from '../../invocations/webhooks/address.ts';
 import { type WebhookContext, webhookOperations } from './routes.ts';
@@ -36,8 +34,5 @@ export const webhookFeature = {
   operations: webhookOperations,
   schemas: { Webhook: webhookSchema, WebhookDelivery: deliverySchema },
   parameters: { WebhookId: webhookPath.shape.webhookId },
-  open: async ({ config, database }) => {
-    if (config.WEBHOOKS && database.db.isOnCluster) throw new ConfigError(REFUSED_ON_CLUSTER.webhooks);
-  },
   workers: [runSender],
 } satisfies Feature<Context>;

@@ -40,11 +40,13 @@ export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
  */
 export const REFUSED_ON_CLUSTER = {
   cronjobs: 'CRONJOBS: the database is a cluster, whose other nodes cannot end a run. Set it to false.',
-  webhooks: 'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
   toolTables: 'it is a cluster, where tools have no tables of their own',
   transactionalTools: 'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
   scoreRules: 'There are no rules where the database is a cluster.',
 };
+
+/** Maximum pause between two looks for jobs on a cluster, because jobs that nodes add are not announced. */
+export const MAX_JOB_PAUSE_ON_CLUSTER_MS = 1_000;
 
 const STATEMENTS = new URL('../../../migrations/citus/distribute.sql', import.meta.url);
 
@@ -77,6 +79,11 @@ export const prepareDistribution = async (client: Client): Promise<void> => {
 
 /** Distributes what is not distributed yet, in a transaction that {@link prepareDistribution} has prepared. */
 export const distributeTables = async (client: Client): Promise<void> => {
+  // The nodes get functions before the tables that their bodies name. A message of its own, because the nodes get its
+  // whole text; and after the sections, because Citus resets the setting behind each `create function`.
+  await client.query(`set local citus.propagate_set_commands = 'local'`);
+  await client.query('set local check_function_bodies = off');
+  await client.query(`set local citus.propagate_set_commands = 'none'`);
   await client.query(readFileSync(STATEMENTS, 'utf8'));
 };
 

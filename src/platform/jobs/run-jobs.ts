@@ -1,4 +1,5 @@
 import { LimitError } from '../../core/errors.ts';
+import { MAX_JOB_PAUSE_ON_CLUSTER_MS } from '../db/cluster.ts';
 import type { DatabasePool } from '../db/database.ts';
 import {
   claimJobs,
@@ -70,10 +71,11 @@ export type JobContext = QueueContext & {
 /** Claims and runs jobs of a kind until the process drains. @returns a promise that settles when the last has ended */
 export function runJobs<Work extends { job: Job }>(
   context: JobContext,
-  { kind, appNames, limits, maxPauseMs, work: reader, run, retry, yields = false, ...queue }: JobKind<Work>,
+  { kind, appNames, limits, maxPauseMs: longestMs, work: reader, run, retry, yields = false, ...queue }: JobKind<Work>,
 ): Promise<void> {
   const { database, leaseTimes, draining, log, notifications } = context;
   const { db } = database;
+  const maxPauseMs = db.isOnCluster ? Math.min(longestMs, MAX_JOB_PAUSE_ON_CLUSTER_MS) : longestMs;
   const {
     leaseMs = leaseTimes.durationMs,
     cancelTopic = queue.topic,

@@ -6,7 +6,7 @@ import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/c
 import { isFunctions, readSections } from '../../../../src/platform/db/repeatable.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
 import { MIGRATIONS } from '../../../support/migrations.ts';
-import { dialectFaults, routingFaults } from '../../../support/dialect.ts';
+import { dialectFaults, nodeFaults, routingFaults } from '../../../support/dialect.ts';
 
 const EVENTS = 'insert into "events" ("id") select given.id from advanced';
 
@@ -149,6 +149,34 @@ test('no table of the coordinator refers to one that is spread: nothing would be
   expect(references.length).toBeGreaterThan(5);
   const isSpread = (name: string | undefined) => DISTRIBUTED_TABLES.includes(name ?? '');
   expect(references.filter(([from, to]) => isSpread(from) !== isSpread(to))).toEqual([]);
+});
+
+test('what runs on another node names no table of the coordinator and notifies nobody', () => {
+  const distribute = readFileSync(new URL('citus/distribute.sql', MIGRATIONS), 'utf8');
+  const texts = [...readSections(MIGRATIONS, true).map(({ text }) => text), distribute];
+  const coordinatorTables = Object.values(schema)
+    .flatMap((table) => (is(table, PgTable) ? [getTableName(table)] : []))
+    .filter((name) => !DISTRIBUTED_TABLES.includes(name) && !COPIED_TABLES.includes(name));
+  expect(nodeFaults(texts, coordinatorTables)).toEqual([
+    // Only for what is remembered, whose job the coordinator adds there (finish-store.ts).
+    'add_job: jobs',
+    'add_job_lane: job_lanes',
+    // Runs of cronjobs, which are refused on a cluster.
+    'end_run: cronjobs',
+    'leave_out_deleted_run: cronjobs',
+    'leave_out_deleted_run: skipped_runs',
+    // Not refused while the transaction is of one node, and heard by nobody: who looks after tasks looks again by time.
+    'open_tasks: pg_notify',
+    'queue_run: cronjobs',
+    'queue_run: skipped_runs',
+    'queue_run: pg_notify',
+    'skip_runs: skipped_runs',
+    'wake_runs: pg_notify',
+  ]);
+  // Without what the cluster has in their place, the ends of invocations are refused.
+  const onOneServer = nodeFaults(texts.slice(0, -1), coordinatorTables);
+  expect(onOneServer).toContain('insert_webhook_delivery: webhooks');
+  expect(onOneServer).toContain('continue_job: eval_run_cases');
 });
 
 test('a file of migrations/citus stands in for one of the same name, with the same functions', () => {
