@@ -4,7 +4,7 @@ import type { DatabaseAddress } from '../platform/db/connection.ts';
 import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { SweepGroup } from '../platform/feature/feature.ts';
 import type { Log } from '../platform/log.ts';
-import { HOUR_MS, runPollLoop } from '../platform/work/poll-loop.ts';
+import { runPollLoop } from '../platform/work/poll-loop.ts';
 import { FEATURES, type FeatureContext } from './context.ts';
 
 export interface SweepContext extends FeatureContext {
@@ -27,6 +27,7 @@ interface Sweep {
 }
 
 const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
 
 /**
  * Lists the sweeps. Each runs under an advisory lock, in one of all processes, mostly until nothing old is left. Within

@@ -88,8 +88,8 @@ export function runJobs<Work extends { job: Job }>(
     const choice = { kind, appNames, slots, leaseMs, limits, work: reader };
     const { claimed, wasDue, pause_ms: nextMs } = await claimJobs(db, choice);
     const jobs = claimed.map(toWork);
-    // Shutdown has begun meanwhile: another process claims these jobs, whose attempt has not begun. All of them, even if
-    // one fails, because a job that keeps its lease would count as crashed.
+    // The process has begun to stop meanwhile: the claim is undone, because the attempts have not begun, and a job that
+    // kept its lease would count as crashed. Settled, so that the failure of one does not keep the others.
     const undo = (job: Job) => putBackJob(db, kind, job, { attempts: job.attempt - 1 });
     if (draining.aborted && claimed.length > 0) {
       await Promise.allSettled(claimed.map(undo));
@@ -99,7 +99,7 @@ export function runJobs<Work extends { job: Job }>(
     return {
       jobs,
       pauseMs: pauseUntil(maxPauseMs, nextMs ?? undefined),
-      // A job that is not positive milliseconds away waits behind a limit.
+      // A job that is due although this claim has ended waits behind a limit.
       mayMore: claimed.length >= slots || (nextMs !== null && nextMs <= 0),
       isVain: wasDue && claimed.length === 0,
     };
@@ -107,7 +107,7 @@ export function runJobs<Work extends { job: Job }>(
   const fail = async (work: Work, error: unknown): Promise<JobEnd> => {
     const { job } = work;
     if (draining.aborted) {
-      // Another process runs at once what this one left because it stops.
+      // This process stops: another one can run the job at once.
       await putBackJob(db, kind, job, {});
       notifications.publish(queue.topic);
       return 'waits';

@@ -58,5 +58,3 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
   }
   unsubscribe?.();
 }
-
-export const HOUR_MS = 3_600_000;

@@ -27,9 +27,9 @@ const MAX_SCORES = 8;
 const MAX_PER_RULE = 4;
 /** Maximum pause between polls, because no notification tells that a score is due. */
 const MAX_PAUSE_MS = 5_000;
-/** Pause after which a session is looked at again that was to be scored while an invocation ran. */
+/** Pause in milliseconds before another look at a session in which an invocation runs. */
 const BUSY_PAUSE_MS = 5_000;
-/** Time for which a score is stored again if the database is not available. */
+/** Milliseconds of retrying to store a score, because judges would have to be asked again. */
 const PATIENCE_MS = 60_000;
 
 /** Scores due jobs until the process drains. @returns a promise that settles after the last score */

@@ -15,7 +15,6 @@ import { insertSession, checkReached } from '../../../conversation/sessions/sess
 import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
 import { toEvalInvocations } from '../cases/turns.ts';
 import type { LastTurn, RunningCase } from './case-store.ts';
-
 import { getCalls, getText, type Turn } from '../metrics/turn.ts';
 import type { ScoringContext } from '../scoring/score-case.ts';
 import { type Exchange, nextMessage, readSimulatedUser } from './simulated-user.ts';

@@ -222,7 +222,8 @@ const OPEN = new Set<unknown>([fileCaseSchema, fileCaseSchema.shape.sessionInput
  * @throws {InvalidError} if the JSON is not an evaluation set; the message names the error.
  */
 export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalSetDocument; dropped: string[] } {
-  if (isOldFile(json)) return fromOldSessions(json, defaults);
+  // In files of early ADK versions a set is a list of sessions, without an id.
+  if (Array.isArray(json)) return fromOldSessions(json, defaults);
   const { eval_set_id, eval_cases, name, description, creation_timestamp, ...others } = toObject(json);
   if (typeof eval_set_id !== 'string') throw new InvalidError('The file is no eval set: `eval_set_id` is missing.');
   if (!Array.isArray(eval_cases)) throw new InvalidError('The file is no eval set: `eval_cases` is missing.');
@@ -296,9 +297,6 @@ const oldSessions = z.array(
       .nullish(),
   }),
 );
-
-/** True if the JSON is a file of an early ADK version, in which a set is a list of sessions without an id. */
-const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
 /**
  * Converts a file's sessions, with new ids and the current time. @throws {InvalidError} if it is no list of sessions

@@ -18,9 +18,8 @@ export interface EvalSetKey {
 }
 
 /**
- * Versions of a deleted case with the same id stay while runs reference them. A database function gives the
- * number, because the
- * deleted case may be another user's, whose rows the caller's statement does not see.
+ * The next version of a case. Versions of a deleted case with the same id stay while runs reference them. A database
+ * function counts them, because they may be another user's, whose rows the caller's statement does not see.
  */
 export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
