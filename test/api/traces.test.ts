@@ -179,11 +179,6 @@ describe('the trace of an event', () => {
       expect([status, body]).toEqual([200, expected]);
     }
   });
-
-  test.each([`${DEV}/debug/trace/none`, '/debug/trace/none'])('%s: 404', async (path) => {
-    const { status, body } = await app.get(path);
-    expect([status, body]).toEqual([404, { detail: 'Trace not found' }]);
-  });
 });
 
 describe('traces are kept in the database', () => {

@@ -25,6 +25,7 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/api/cronjob-changes.test.ts': NO_CRONJOBS,
   'test/api/cronjobs.test.ts': NO_CRONJOBS,
   'test/api/online-scores.test.ts': NO_RULES,
+  'test/api/resource-contract.test.ts': NO_CRONJOBS,
   'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
 };
 
