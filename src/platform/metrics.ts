@@ -84,7 +84,7 @@ export const METRICS = {
   ),
   'gen_ai.client.inference.time_to_first_chunk': histogram(
     MODEL,
-    'Time until the first piece of an answer.',
+    'Time until the first piece of an answer that is streamed.',
     CALL_SECONDS,
   ),
   agent_runtime_answer_parts_passed_over_total: {

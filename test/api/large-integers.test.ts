@@ -8,6 +8,7 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 import { createModel } from '../../src/agent/models/create-model.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import { parseExactJson, toExactInteger } from '../../src/core/exact-json.ts';
+import { sendChat } from '../support/chat-wire.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { readBody } from '../support/edge.ts';
@@ -24,15 +25,15 @@ let requests: string[] = [];
 const server = createServer((request, response) => void respond(request, response));
 
 async function respond(request: IncomingMessage, response: ServerResponse) {
-  requests.push((await readBody(request)).toString());
+  const body = (await readBody(request)).toString();
+  requests.push(body);
   const call = next;
   next = undefined;
   const id = `call_${requests.length}`;
   const called = call && [{ index: 0, id, type: 'function', function: { name: call.name, arguments: call.args } }];
   const delta = called ? { tool_calls: called } : { content: 'done' };
   const chunk = { id: 'c', model: 'm', choices: [{ index: 0, delta, finish_reason: called ? 'tool_calls' : 'stop' }] };
-  response.writeHead(200, { 'content-type': 'text/event-stream' });
-  response.end(`data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`);
+  sendChat(response, JSON.parse(body) as object, [chunk]);
 }
 
 const tool = (name: string, more: Partial<Tool>): Tool => ({

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sendChat } from '../support/chat-wire.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { readBody } from '../support/edge.ts';
 import { report } from './support/faults.ts';
@@ -26,14 +27,16 @@ async function startGreedyModel() {
   let held = Promise.withResolvers<void>();
   const bounds: unknown[] = [];
   const answer = async (request: IncomingMessage, response: ServerResponse) => {
-    const body = JSON.parse((await readBody(request)).toString()) as { max_tokens?: number };
+    const body = JSON.parse((await readBody(request)).toString()) as { max_tokens?: number; stream?: boolean };
     bounds.push(body.max_tokens);
     await held.promise;
-    const chunk = (choices: object[], more = {}) => `data: ${JSON.stringify({ ...CHUNK, choices, ...more })}\n\n`;
     const usage = { prompt_tokens: 100, completion_tokens: body.max_tokens, total_tokens: 0 };
-    response.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
-    response.write(chunk([{ index: 0, delta: { role: 'assistant', content: 'done' }, finish_reason: 'stop' }]));
-    response.end(`${chunk([], { usage })}data: [DONE]\n\n`);
+    const choices = [{ index: 0, delta: { role: 'assistant', content: 'done' }, finish_reason: 'stop' }];
+    const chunks = [
+      { ...CHUNK, choices },
+      { ...CHUNK, choices: [], usage },
+    ];
+    sendChat(response, body, chunks, { connection: 'close' });
   };
   const server = createServer((request, response) => void answer(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -1,5 +1,6 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { sendChat } from './chat-wire.ts';
 import { expectNoneRefused } from './fake-provider.ts';
 import { findRefusal, type Refusal, toRefusalAnswer } from './provider-checks.ts';
 
@@ -61,7 +62,7 @@ export async function startAnsweringProvider(
         headers: request.headers,
       };
       asked.push(one);
-      send(response, reply(one), () => `call-${(calls += 1)}`, usage);
+      send(response, one.body, reply(one), () => `call-${(calls += 1)}`, usage);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -97,7 +98,13 @@ function toAsked(body: Record<string, unknown>): Omit<Asked, 'headers'> {
 
 const textOf = (content: unknown) => (typeof content === 'string' ? content : JSON.stringify(content));
 
-function send(response: ServerResponse, reply: Reply, newId: () => string, usage: typeof USAGE): void {
+function send(
+  response: ServerResponse,
+  body: Record<string, unknown>,
+  reply: Reply,
+  newId: () => string,
+  usage: typeof USAGE,
+): void {
   if (typeof reply !== 'string' && 'status' in reply) {
     response.writeHead(reply.status, { 'content-type': 'application/json', connection: 'close' });
     response.end(JSON.stringify({ error: { message: 'no', type: 'some_error', code: 'some_code' } }));
@@ -114,11 +121,11 @@ function send(response: ServerResponse, reply: Reply, newId: () => string, usage
             function: { name, arguments: JSON.stringify(args) },
           })),
         };
-  const chunk = (choices: object[], more: object = {}) => `data: ${JSON.stringify({ ...CHUNK, choices, ...more })}\n\n`;
   const finish = typeof reply === 'string' ? 'stop' : 'tool_calls';
-  response.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
-  response.write(chunk([{ index: 0, delta, finish_reason: null }]));
-  response.write(chunk([{ index: 0, delta: {}, finish_reason: finish }]));
-  response.write(chunk([], { usage }));
-  response.end('data: [DONE]\n\n');
+  const chunk = (each: object, reason: string | null) => ({
+    ...CHUNK,
+    choices: [{ index: 0, delta: each, finish_reason: reason }],
+  });
+  const chunks = [chunk(delta, null), chunk({}, finish), { ...CHUNK, choices: [], usage }];
+  sendChat(response, body, chunks, { connection: 'close' });
 }

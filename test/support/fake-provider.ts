@@ -20,7 +20,10 @@ export interface FakeAnswer {
   /** `arguments` is JSON text, or what a broken model sends instead. */
   calls?: { id?: string; name: string; arguments: string; signature?: string }[];
   finish?: 'stop' | 'length' | 'filter';
-  /** `end`: the stream ends without a finish; `unreasoned`: it ends with `[DONE]` and no reason; `hang`: nothing more comes; `silent`: nothing comes at all. */
+  /**
+   * `end`: the answer breaks off before its finish; `unreasoned`: it ends with no reason; `hang`: nothing more comes;
+   * `silent`: nothing comes at all.
+   */
   stop?: 'end' | 'unreasoned' | 'hang' | 'silent';
   usage?: { prompt: number; cached: number; answer: number; thoughts: number };
   citations?: { uri: string; title: string }[];
@@ -82,7 +85,9 @@ export async function startFakeProvider(
         response.writeHead(answer.status, { 'content-type': answer.contentType }).end(answer.body);
         return;
       }
-      give(response, provider, script[Math.min(requests.length - refused.length, script.length) - 1] ?? {});
+      // Gemini is asked for a stream by the path, the others by the body.
+      const streams = provider === 'google' ? /:stream/.test(request.url ?? '') : body['stream'] === true;
+      give(response, provider, script[Math.min(requests.length - refused.length, script.length) - 1] ?? {}, streams);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -109,7 +114,7 @@ export function expectNoneRefused(refused: Refusal[]): void {
   if (refused.length > 0) throw new Error(`A real provider refuses this: ${JSON.stringify(refused)}`);
 }
 
-function give(response: ServerResponse, provider: ProviderName, answer: FakeAnswer): void {
+function give(response: ServerResponse, provider: ProviderName, answer: FakeAnswer, streams: boolean): void {
   if (answer.stop === 'silent') return;
   if (answer.status !== undefined) {
     response.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
@@ -117,6 +122,10 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
       answer.errorText ??
         JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
     );
+    return;
+  }
+  if (!streams) {
+    giveWhole(response, JSON.stringify(WHOLES[provider](answer)), answer);
     return;
   }
   response.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -128,6 +137,13 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
   }
   if (answer.stop === 'hang') return;
   response.end(WIRES[provider] === chatCompletions && answer.stop !== 'end' ? 'data: [DONE]\n\n' : '');
+}
+
+/** Sends a whole answer. A provider has it when it begins to send, so one that breaks off is not all that was said. */
+function giveWhole(response: ServerResponse, body: string, { stop }: FakeAnswer): void {
+  response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) });
+  if (stop === undefined || stop === 'unreasoned') response.end(body);
+  else response.write(body.slice(0, body.length / 2), () => stop === 'end' && response.destroy());
 }
 
 type Wire = (answer: FakeAnswer, finished: boolean) => unknown[];
@@ -370,4 +386,104 @@ const WIRES: Record<ProviderName, Wire> = {
   openai: responses,
   anthropic: messages,
   google: generateContent,
+};
+
+/** The last event of a stream of Responses is the whole answer but for the output. */
+function wholeResponse(answer: FakeAnswer): object {
+  const { response } = responses(answer, true).at(-1) as { response: object };
+  const { thoughts, signature = 'sig', text, citations = [], calls = [], finish = 'stop' } = answer;
+  const annotations = citations.map(({ uri, title }) => ({
+    type: 'url_citation',
+    start_index: 0,
+    end_index: 1,
+    url: uri,
+    title,
+  }));
+  const said = { type: 'output_text', text: text?.join(''), annotations, logprobs: [] };
+  return {
+    ...response,
+    object: 'response',
+    status: finish === 'stop' ? 'completed' : 'incomplete',
+    error: null,
+    output: [
+      ...(thoughts
+        ? [
+            {
+              type: 'reasoning',
+              id: 'rs_1',
+              encrypted_content: signature,
+              summary: [{ type: 'summary_text', text: thoughts.join('') }],
+            },
+          ]
+        : []),
+      ...(text ? [{ type: 'message', id: 'm1', role: 'assistant', status: 'completed', content: [said] }] : []),
+      ...calls.map((call, index) => ({
+        type: 'function_call',
+        id: `fc_${index + (thoughts ? 1 : 0) + (text ? 1 : 0)}`,
+        call_id: call.id,
+        name: call.name,
+        arguments: call.arguments,
+        status: 'completed',
+      })),
+    ],
+  };
+}
+
+function wholeCompletion(answer: FakeAnswer): object {
+  const events = chatCompletions(answer, true) as { choices: { finish_reason: string }[]; usage?: object }[];
+  const [last, usage] = events.slice(-2);
+  const { thoughts, details, text, calls } = answer;
+  const message = {
+    role: 'assistant',
+    content: text?.join('') ?? null,
+    ...(thoughts && { reasoning_content: thoughts.join('') }),
+    ...(details && { reasoning_details: details }),
+    ...(calls && {
+      tool_calls: calls.map((call) => ({
+        id: call.id,
+        type: 'function',
+        function: { name: call.name, arguments: call.arguments },
+      })),
+    }),
+  };
+  const finish = answer.stop === 'unreasoned' ? null : last?.choices[0]?.finish_reason;
+  return { ...usage, object: 'chat.completion', choices: [{ index: 0, message, finish_reason: finish }] };
+}
+
+function wholeMessage(answer: FakeAnswer): object {
+  const events = messages(answer, true) as { message?: object; delta?: { stop_reason: string }; usage?: object }[];
+  const { delta, usage } = events.at(-2) ?? {};
+  const { thoughts, signature = 'sig', text, calls = [] } = answer;
+  return {
+    ...events[0]?.message,
+    content: [
+      ...(thoughts ? [{ type: 'thinking', thinking: thoughts.join(''), signature }] : []),
+      ...(text ? [{ type: 'text', text: text.join(''), citations: null }] : []),
+      ...calls.map((call) => ({ type: 'tool_use', id: call.id, name: call.name, input: tryParse(call.arguments) })),
+    ],
+    stop_reason: answer.stop === 'unreasoned' ? null : delta?.stop_reason,
+    stop_sequence: null,
+    usage,
+  };
+}
+
+/** Gemini joins the texts of neighbouring parts. */
+function wholeContent(answer: FakeAnswer): object {
+  const { thoughts, text } = answer;
+  const joined = {
+    ...answer,
+    ...(thoughts && { thoughts: [thoughts.join('')] }),
+    ...(text && { text: [text.join('')] }),
+  };
+  const chunks = generateContent(joined, true) as { candidates: { content: { parts: object[] } }[] }[];
+  const parts = chunks.flatMap(({ candidates }) => candidates[0]?.content.parts ?? []);
+  const last = chunks.at(-1);
+  return { ...last, candidates: [{ ...last?.candidates[0], content: { role: 'model', parts } }] };
+}
+
+const WHOLES: Record<ProviderName, (answer: FakeAnswer) => object> = {
+  'openai-compatible': wholeCompletion,
+  openai: wholeResponse,
+  anthropic: wholeMessage,
+  google: wholeContent,
 };

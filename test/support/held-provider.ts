@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { sendChat } from './chat-wire.ts';
 import { expectNoneRefused } from './fake-provider.ts';
 import { findRefusal, type Refusal, toRefusalAnswer } from './provider-checks.ts';
 
@@ -26,10 +27,10 @@ export async function startHeldProvider(): Promise<HeldProvider> {
     choices: [{ index: 0, delta, finish_reason: reason }],
   });
   const chunks = [chunk({ role: 'assistant', content: 'At last.' }, null), chunk({}, 'stop')];
-  const answer = [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
   const refused: Refusal[] = [];
   const answerOne = async (request: IncomingMessage, response: ServerResponse) => {
-    const refusal = findRefusal('openai-compatible', await text(request));
+    const body = await text(request);
+    const refusal = findRefusal('openai-compatible', body);
     requested.resolve();
     if (refusal) {
       refused.push(refusal);
@@ -37,7 +38,7 @@ export async function startHeldProvider(): Promise<HeldProvider> {
       response.writeHead(status, { 'content-type': contentType }).end(body);
       return;
     }
-    void released.promise.then(() => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(answer));
+    void released.promise.then(() => sendChat(response, JSON.parse(body) as object, chunks));
   };
   const server = createServer((request, response) => void answerOne(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -14,8 +14,8 @@ type Found = { [Name in keyof ProviderCase['holds']]?: unknown } & {
   calls?: { id?: string | null | undefined; name?: string | null | undefined }[];
 };
 
-/** The ways in which the bytes of one answer may arrive. */
-const WAYS = ['whole', 'pieces', 'lines of CRLF'] as const;
+/** The ways in which the bytes of one answer may arrive; the last also from servers that stream unasked. */
+const WAYS = ['whole', 'pieces', 'lines of CRLF', 'asked for whole'] as const;
 
 /** Asks the model over each way; what it sends comes from the file. */
 export async function playProvider(played: ProviderCase): Promise<Played> {
@@ -26,7 +26,7 @@ export async function playProvider(played: ProviderCase): Promise<Played> {
   for (const way of WAYS) {
     const server = await startServer(played, way);
     try {
-      const all = { ...(await ask(played, server.url)), requests: server.count() };
+      const all = { ...(await ask(played, server.url, way === 'asked for whole')), requests: server.count() };
       const { calls = [] } = all;
       const named = calls.map(({ id, ...call }, place) =>
         holds.calls?.[place]?.id === undefined ? call : { ...call, id },
@@ -40,7 +40,7 @@ export async function playProvider(played: ProviderCase): Promise<Played> {
   return { found, holds: WAYS.map((way) => ({ way, ...holds })) };
 }
 
-async function ask({ protocol, outputSchema }: ProviderCase, url: string): Promise<Found> {
+async function ask({ protocol, outputSchema }: ProviderCase, url: string, asWhole: boolean): Promise<Found> {
   const model = createModel({
     provider: protocol,
     apiKey: 'key',
@@ -59,6 +59,7 @@ async function ask({ protocol, outputSchema }: ProviderCase, url: string): Promi
     tools: [],
     sampling: {},
     signal: new AbortController().signal,
+    asWhole,
     onPassedOver: () => void (passedOver += 1),
   };
   try {

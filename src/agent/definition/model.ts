@@ -60,6 +60,11 @@ export interface ModelRequest {
   /** The invocation that makes the call. Set only if the model is an agent of another service. */
   caller?: CallingInvocation;
   signal: AbortSignal;
+  /**
+   * True: nobody reads the pieces of the output, so the provider is asked for the whole answer, if it gives one.
+   * Default: false.
+   */
+  asWhole?: boolean;
   /** Called when the first piece of the model's output arrives, even if nothing is yielded yet. */
   onBegin?(): void;
   /** Called with the type or first characters of each part of the response that is unknown and therefore skipped. */

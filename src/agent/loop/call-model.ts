@@ -110,7 +110,8 @@ export async function callForText(
 ): Promise<string> {
   countCall(invocation);
   const contents = [{ role: 'user', parts: [{ text }] }];
-  const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal };
+  const asWhole = agent.firstTokenMs === undefined;
+  const request = { modelName: agent.modelName, instruction, contents, tools: [], sampling: {}, signal, asWhole };
   const stream = callWithFallbacks(invocation, agent, request);
   for (;;) {
     const next = await stream.next();

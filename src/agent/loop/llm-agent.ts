@@ -149,6 +149,7 @@ async function* callProvider(
       ...made,
       ...(toolChoice && made.tools.length > 0 && { toolChoice }),
       ...caller,
+      asWhole: (!partial || isHeld) && agent.firstTokenMs === undefined,
       onFailedTry: (failed) => noteTry(notes, failed),
       onLeftOut: (omitted) => logLeftOut(invocation, agent.name, omitted),
       onPassedOver: (what) => {
@@ -165,7 +166,7 @@ async function* callProvider(
     const stream = callWithFallbacks(invocation, agent, outgoing, notes);
     for (let isFirst = true; !answer; isFirst = false) {
       const next = await runInTrace(step?.traceparent, () => stream.next());
-      if (isFirst) step?.begin?.();
+      if (isFirst && !outgoing.asWhole) step?.begin?.();
       if (next.done) answer = await toAnswered(invocation, turn, next.value, call);
       else if (partial && !isHeld) yield { ...partial, ...next.value };
     }

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { JsonObject } from '../../core/content.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import { boundedResponse } from '../../platform/net/bounded-response.ts';
+import { boundedBody, boundedResponse, isEventStream } from '../../platform/net/bounded-response.ts';
 import { mapEvents, withBody } from '../../platform/net/event-stream.ts';
 import { type Cleaner, type Listener, toObject, toObjects } from '../providers/cleaner.ts';
 import { fromStreamError, ModelFailure } from '../providers/model-error.ts';
@@ -15,34 +15,39 @@ export const listenWith = <Value>(listener: Listener, run: () => Value): Value =
 /** Matches a lone UTF-16 surrogate, which JSON.stringify writes as an escape sequence and providers reject. */
 const HALF = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
 
-function withWholeText(init: RequestInit | undefined): RequestInit | undefined {
-  const body = init?.body;
-  if (typeof body !== 'string' || !body.includes('\\ud')) return init;
-  return { ...init, body: body.replaceAll(HALF, '$1\\ufffd') };
+/** Members of a request body that ask for a stream. The AI SDK packages write them last. */
+const STREAM = /,"stream":true(?:,"stream_options":\{[^{}]*\})?\}$/;
+
+function toBody(body: string, asWhole: boolean): string {
+  const text = body.includes('\\ud') ? body.replaceAll(HALF, '$1\\ufffd') : body;
+  return asWhole ? text.replace(STREAM, '}') : text;
 }
 
-/** Limits and rewrites HTTP responses: endless lines or nesting then fail the model call and not the process. */
+/**
+ * Rewrites the requests and responses of an AI SDK package, which always asks for a stream: a request may ask for the
+ * whole answer, and an answer, in either form, becomes the stream of events that the package can read. Endless lines or
+ * nesting fail the model call and not the process.
+ */
 export const fetchFrom =
   (provider: Provider): typeof fetch =>
   async (input, init) => {
-    const response = await fetch(input, withWholeText(init));
-    // The AI SDK packages read every HTTP response as a stream, whatever its media type, except errors and embeddings.
-    const isStream = response.ok && !/(?:\/embeddings|mbedContents?)$/.test(response.url);
+    const listener = listeners.getStore();
+    const asWhole = listener?.asWhole === true;
+    const body = init?.body;
+    const response = await fetch(
+      asWhole && typeof input === 'string' ? (provider.toWholeUrl?.(input) ?? input) : input,
+      typeof body === 'string' ? { ...init, body: toBody(body, asWhole) } : init,
+    );
     const toError = (excess: string) => new ModelFailure('model_bad_response', { detail: excess });
-    const bounded = boundedResponse(response, isStream, INPUT_LIMITS.modelAnswer, toError);
-    return isStream ? cleanAnswer(bounded, provider) : bounded;
+    // Embeddings have no listener.
+    if (!response.ok || !response.body || !listener)
+      return boundedResponse(response, false, INPUT_LIMITS.modelAnswer, toError);
+    const isStream = !asWhole || isEventStream(response);
+    const bytes = boundedBody(response.body, isStream, INPUT_LIMITS.modelAnswer, toError);
+    return withBody(response, clean(toTexts(bytes, listener), new provider.Cleaner(listener), listener));
   };
 
-/** Rewrites the body of a provider's response into a form that the provider's AI SDK package can read. */
-function cleanAnswer(response: Response, { Cleaner }: Provider): Response {
-  const listener = listeners.getStore();
-  if (!response.body || !listener) return response;
-  const text: AsyncIterable<string> = response.body.pipeThrough(new TextDecoderStream());
-  return withBody(response, clean(text, new Cleaner(listener), listener));
-}
-
-async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: Listener): AsyncGenerator<string> {
-  const pieces = touching(text, listener);
+async function* clean(pieces: AsyncIterable<string>, cleaner: Cleaner, listener: Listener): AsyncGenerator<string> {
   let start = '';
   for await (const piece of pieces) {
     start += piece;
@@ -54,14 +59,16 @@ async function* clean(text: AsyncIterable<string>, cleaner: Cleaner, listener: L
 }
 
 /**
- * An iterator that two loops read in turn. It is no generator, because the first loop's end would close a generator.
+ * Decodes a body. The iterator is read by two loops in turn, so it is no generator, which the first loop's end would
+ * close.
  */
-function touching(text: AsyncIterable<string>, listener: Listener): AsyncIterable<string> {
-  const pieces = text[Symbol.asyncIterator]();
-  const next = async () => {
-    const piece = await pieces.next();
+function toTexts(bytes: AsyncIterable<Uint8Array>, listener: Listener): AsyncIterable<string> {
+  const pieces = bytes[Symbol.asyncIterator]();
+  const decoder = new TextDecoder();
+  const next = async (): Promise<IteratorResult<string, void>> => {
+    const { done, value } = await pieces.next();
     listener.touch();
-    return piece;
+    return done ? { done, value: undefined } : { value: decoder.decode(value, { stream: true }) };
   };
   return { [Symbol.asyncIterator]: () => ({ next }) };
 }
@@ -73,7 +80,14 @@ async function* cleanWhole(
   listener: Listener,
 ): AsyncGenerator<string> {
   const all = [start];
-  for await (const piece of pieces) all.push(piece);
+  try {
+    for await (const piece of pieces) all.push(piece);
+  } catch (error) {
+    // Nobody has seen a part of the answer, so it may be asked for again.
+    const cut = new ModelFailure('model_stream_cut', { retryAfterMs: 0, cause: error });
+    listener.fail(error instanceof ModelFailure ? error : cut);
+    return;
+  }
   const whole = parse(all.join(''));
   const answers = toObjects(whole);
   const events = orFailed(listener, () => {

@@ -11,13 +11,16 @@ import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
 import { fetchFrom, listenWith } from './provider-fetch.ts';
 import { toPrompt } from './to-prompt.ts';
-import type { JsonObject } from '../../core/content.ts';
+import { type JsonObject, toMembers } from '../../core/content.ts';
 
 export interface ProviderSettings {
   provider: Provider;
   apiKey?: string;
   baseUrl?: string;
-  /** Maximum time without a byte of the response, in milliseconds. Default: 120,000. */
+  /**
+   * Maximum time without a byte of the response, in milliseconds. A whole answer that takes longer is asked for again as
+   * a stream. Default: 120,000.
+   */
   timeoutMs?: number;
   /** Maximum number of retries after status 429 or 5xx or a network failure, if no output has arrived. Default: 3. */
   maxRetries?: number;
@@ -27,12 +30,33 @@ export interface ProviderSettings {
 
 /** Maximum time of one back-off, in milliseconds. If a provider demands a longer one, the call fails at once. */
 const MAX_RETRY_DELAY_MS = 20_000;
+/** Time in milliseconds after which a failure may be that of a gateway that cuts connections on which nothing comes. */
+const MIN_CUT_MS = 25_000;
+/** How long a model is only streamed after it did not give a whole answer, in milliseconds. */
+const STREAMED_MS = 3_600_000;
+/** Maximum number of models of one provider that are kept. Requests may name any. */
+const MAX_KEPT_MODELS = 100;
+
+interface CalledModel {
+  model: ProviderModel;
+  /** Until when it is only streamed, on the clock of `performance.now()`. */
+  streamedUntil: number;
+}
 
 /** A model that is called through a provider package of the AI SDK, by the SDK's low-level provider interface. */
 export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<Provider['load']> | undefined;
   const load = () => (loading ??= loadModels(settings));
+  const called = new Map<string, CalledModel>();
+  /** Keeps the models, because the AI SDK packages make all their schemas anew for each. */
+  const findModel = async (name: string): Promise<CalledModel> => {
+    const models = await load();
+    const known = called.get(name) ?? { model: models(name), streamedUntil: 0 };
+    if (called.size >= MAX_KEPT_MODELS) called.clear();
+    called.set(name, known);
+    return known;
+  };
 
   const embed: Model['embed'] = async (texts, { modelName, signal, ...length }) => {
     try {
@@ -53,17 +77,25 @@ export function providerModel(settings: ProviderSettings): Model {
         provider.name,
         request.modelName,
       );
-    const model = (await load())(request.modelName);
+    const called = await findModel(request.modelName);
     const facts = provider.facts(settings.baseUrl, request.modelName);
     let fitted = fitRequest(request, provider, facts);
+    let asWhole = fitted.asWhole && called.streamedUntil < performance.now();
     for (let attempt = 0; ; attempt += 1) {
-      const result = yield* attemptOnce(model, request, settings, fitted);
+      const startedAt = performance.now();
+      const result = yield* attemptOnce(called.model, request, settings, fitted, asWhole);
       if ('answer' in result) {
         const { content } = result.answer;
         return content ? { ...result.answer, content: fitted.tools.readCalls(content) } : result.answer;
       }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
+      if (asWhole && !hasAnswered && mayStream(failure, performance.now() - startedAt)) {
+        asWhole = false;
+        called.streamedUntil = performance.now() + STREAMED_MS;
+        request.onFailedTry?.({ provider: provider.name, model: request.modelName, error: failure.code });
+        continue;
+      }
       const reduced =
         failure.code === 'model_rejected' && !hasAnswered ? reduceRequest(fitted, request, provider, facts) : undefined;
       if (reduced) {
@@ -92,6 +124,16 @@ export function providerModel(settings: ProviderSettings): Model {
 const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider.baseUrl !== undefined && !apiKey && baseUrl === undefined;
 
+/**
+ * True if a stream may succeed where the whole answer failed: the answer took too long for the time-out or a gateway, or
+ * the server only streams.
+ */
+function mayStream({ code, cause }: ModelFailure, elapsedMs: number): boolean {
+  const { responseBody } = toMembers(cause);
+  if (code === 'model_rejected') return typeof responseBody === 'string' && /\bstream/i.test(responseBody);
+  return code === 'model_timeout' || (code === 'model_unavailable' && elapsedMs >= MIN_CUT_MS);
+}
+
 const loadModels = ({ provider, apiKey = '', baseUrl = provider.baseUrl ?? '' }: ProviderSettings) =>
   provider.load({ apiKey, baseURL: baseUrl, fetch: fetchFrom(provider) });
 
@@ -100,6 +142,8 @@ interface FittedRequest {
   options: Omit<CallOptions, 'abortSignal' | 'headers'>;
   tools: ReturnType<typeof fitTools>;
   form: AnswerForm | undefined;
+  /** True: the provider may be asked for the whole answer. */
+  asWhole: boolean;
   omissions: { withoutThoughts: boolean; withoutFiles: boolean };
   hasThoughts: boolean;
   hasFiles: boolean;
@@ -149,7 +193,9 @@ function fitRequest(
   const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
   const conversation = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...omissions });
   const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
-  const providerOptions = provider.toOptions?.({ outputSchema: form?.schema, cacheKey: request.cacheKey });
+  const asWhole = request.asWhole === true && (maxOutputTokens ?? Infinity) <= facts.wholeTokens;
+  const { cacheKey } = request;
+  const providerOptions = provider.toOptions?.({ outputSchema: form?.schema, cacheKey, asWhole });
   const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
   return {
     options: {
@@ -165,6 +211,7 @@ function fitRequest(
     },
     tools,
     form,
+    asWhole,
     omissions,
     hasThoughts: conversation.hasThoughts,
     hasFiles: conversation.hasFiles,
@@ -182,6 +229,7 @@ async function* attemptOnce(
   request: ModelRequest,
   { provider, apiKey, timeoutMs = 120_000 }: ProviderSettings,
   { options }: FittedRequest,
+  asWhole: boolean,
 ): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
@@ -189,6 +237,7 @@ async function* attemptOnce(
   let hasAnswered = false;
   let failed: ModelFailure | undefined;
   const listener: Listener = {
+    asWhole,
     touch: idle.touch,
     begin: () => request.onBegin?.(),
     passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_REPORTED)),
@@ -252,15 +301,15 @@ async function* untilAborted(
   onBegin: () => void,
 ): AsyncGenerator<StreamPart, void, void> {
   const reader = stream.getReader();
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = () => aborted.reject(signal.reason);
-  aborted.promise.catch(() => {});
-  signal.addEventListener('abort', onAbort, { once: true });
-  if (signal.aborted) onAbort();
+  // Ends a pending read at once.
+  const cancel = () => void reader.cancel().catch(() => {});
+  signal.addEventListener('abort', cancel, { once: true });
+  if (signal.aborted) cancel();
   let size = 0;
   try {
     for (;;) {
-      const next = await Promise.race([reader.read(), aborted.promise]);
+      const next = await reader.read();
+      signal.throwIfAborted();
       if (next.done) return;
       touch();
       const part = next.value;
@@ -271,8 +320,8 @@ async function* untilAborted(
       yield part;
     }
   } finally {
-    signal.removeEventListener('abort', onAbort);
-    reader.cancel().catch(() => {});
+    signal.removeEventListener('abort', cancel);
+    cancel();
   }
 }
 

@@ -37,6 +37,8 @@ const FACTS: ProviderFacts = {
   thoughtData: ['signature', 'redactedData'],
   outputSchemas: 'enforced',
   outputTokens: 1,
+  // Anthropic's own clients refuse to ask for more without a stream, because a long silence may cut the connection.
+  wholeTokens: 21_333,
   stops: Infinity,
 };
 
@@ -103,11 +105,16 @@ class AnthropicCleaner implements Cleaner {
   readWhole(answer: JsonObject): object[] | undefined {
     if (!Array.isArray(answer['content'])) return undefined;
     const blocks = toObjects(answer['content']).flatMap((block, index) => [
-      ...(this.#start(index, block) ?? []),
+      ...(this.#start(index, block) ?? this.#passOver(block)),
       ...this.#stop(index),
     ]);
     const finish = this.#finish(answer, answer['usage']);
     return [...this.#begin(answer), ...blocks, ...finish, ...this.end(true)];
+  }
+
+  #passOver(block: JsonObject): [] {
+    this.#listener.passOver(String(block['type']));
+    return [];
   }
 
   /** A second `message_start` starts the message again: unfinished tool calls are dropped. */
@@ -233,6 +240,7 @@ export const anthropic: Provider<'anthropic'> = {
   load: async (connection) => (await import('@ai-sdk/anthropic')).createAnthropic(connection),
   hasEmbeddings: false,
   facts: () => FACTS,
+  toOptions: ({ asWhole }) => (asWhole ? { anthropic: { toolStreaming: false } } : undefined),
   // A mark ends a cached prefix: the instruction with the tools, and the history.
   cacheMark: { anthropic: { cacheControl: { type: 'ephemeral' } } },
   Cleaner: AnthropicCleaner,

@@ -17,8 +17,10 @@ export interface Cleaner {
   readWhole(answer: JsonObject): object[] | undefined;
 }
 
-/** Is told what happens in one HTTP response, except the stream events. */
+/** The model call of one HTTP request. Is told what happens in the response, except the stream events. */
 export interface Listener {
+  /** True: the request asks for the whole answer and not for a stream. */
+  asWhole: boolean;
   /** Called with each piece of the response body; resets the idle timeout. */
   touch(): void;
   /** Called with the first piece of a tool call, because the AI SDK package reports only complete tool calls. */

@@ -33,6 +33,7 @@ const FACTS: ProviderFacts = {
   thoughtData: [],
   outputSchemas: 'enforced',
   outputTokens: 1,
+  wholeTokens: Infinity,
   stops: 5,
 };
 
@@ -189,6 +190,7 @@ export const google: Provider<'google'> = {
   hasEmbeddings: true,
   liveApi: 'bidi-generate-content',
   facts: () => FACTS,
+  toWholeUrl: (url) => url.replace(':streamGenerateContent?alt=sse', ':generateContent'),
   // A session that was imported from ADK has signatures in Gemini's own format.
   fromForeignSignature: (signature) => ({ google: { thoughtSignature: signature } }),
   Cleaner: GoogleCleaner,

@@ -41,6 +41,7 @@ const COMPATIBLE: ProviderFacts = {
   thoughtData: [],
   outputSchemas: 'tried',
   outputTokens: 1,
+  wholeTokens: Infinity,
   stops: 4,
 };
 

@@ -37,6 +37,7 @@ const FACTS: ProviderFacts = {
   thoughtData: ['reasoningEncryptedContent'],
   outputSchemas: 'enforced',
   outputTokens: 16,
+  wholeTokens: Infinity,
   stops: 0,
 };
 
@@ -100,15 +101,15 @@ class ResponsesCleaner implements Cleaner {
         return this.#speak(place, event);
       case 'response.reasoning_text.delta':
         return this.#think(place, event);
-      case 'response.reasoning_summary_text.delta':
-      case 'response.reasoning_summary_part.added':
+      case SUMMARY_DELTA:
+      case SUMMARY_BEGIN:
       case 'response.reasoning_summary_part.done':
         return this.#summarise(place, event);
       case 'response.refusal.delta':
       case 'response.refusal.done':
         return this.#refuse(place, event);
       case 'response.output_text.annotation.added':
-        return ANNOTATIONS.has(String(toObject(event['annotation'])?.['type'])) ? [event] : undefined;
+        return toCitation(toObject(event['annotation']) ?? {}) && [event];
       case 'response.completed':
       case 'response.incomplete':
         return this.#finish(type, toObject(event['response']) ?? {});
@@ -142,15 +143,25 @@ class ResponsesCleaner implements Cleaner {
     if (!known) return undefined;
     this.#done.add(place);
     const before = this.#added.has(place) ? [] : (this.#add(place, item) ?? []);
-    const texts = this.#spoken.has(place) ? [] : toTexts(item).flatMap((delta) => this.#toWords(place, known, delta));
+    const texts = this.#spoken.has(place) ? [] : this.#toPieces(place, known, item);
     return [...before, ...texts, { type: 'response.output_item.done', output_index: place, item: known }];
   }
 
-  #toWords(place: number, item: JsonObject, delta: string): object[] {
-    const at = { item_id: item['id'], output_index: place, delta };
-    if (item['type'] === 'reasoning') return [{ type: SUMMARY_DELTA, summary_index: 0, ...at }];
+  /** The events of an item whose texts no event brought. */
+  #toPieces(place: number, known: JsonObject, item: JsonObject): object[] {
+    const texts = toTexts(item).flatMap((delta, index) => this.#toWords(place, known, delta, index));
+    const annotations = toObjects(item['content'] ?? []).flatMap((part) => toObjects(part['annotations'] ?? []));
+    return [...texts, ...annotations.flatMap((annotation) => toCitation(annotation) ?? this.#passOver(annotation))];
+  }
+
+  #toWords(place: number, item: JsonObject, delta: string, summary = 0): object[] {
+    const at = { item_id: item['id'], output_index: place };
+    if (item['type'] === 'reasoning') {
+      const begin = { type: SUMMARY_BEGIN, summary_index: summary, ...at };
+      return [...(summary > 0 ? [begin] : []), { type: SUMMARY_DELTA, summary_index: summary, ...at, delta }];
+    }
     this.#hasAnswered = true;
-    return [{ type: 'response.output_text.delta', ...at }];
+    return [{ type: 'response.output_text.delta', ...at, delta }];
   }
 
   #speak(place: number, event: JsonObject): object[] | undefined {
@@ -207,7 +218,13 @@ class ResponsesCleaner implements Cleaner {
   }
 }
 
+const SUMMARY_BEGIN = 'response.reasoning_summary_part.added';
 const SUMMARY_DELTA = 'response.reasoning_summary_text.delta';
+
+const toCitation = (annotation: JsonObject): object[] | undefined =>
+  ANNOTATIONS.has(String(annotation['type']))
+    ? [{ type: 'response.output_text.annotation.added', annotation }]
+    : undefined;
 
 function toBegin(response: JsonObject): object[] {
   const { id, model, created_at: sent } = response;

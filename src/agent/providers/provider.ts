@@ -38,7 +38,13 @@ export interface Provider<Name extends string = string> {
 
   facts(baseUrl: string | undefined, modelName: string): ProviderFacts;
   /** Options of each call. */
-  toOptions?(call: { outputSchema: JsonObject | undefined; cacheKey: string | undefined }): ProviderData | undefined;
+  toOptions?(call: {
+    outputSchema: JsonObject | undefined;
+    cacheKey: string | undefined;
+    asWhole: boolean;
+  }): ProviderData | undefined;
+  /** Converts the URL of a request for a stream to that for a whole answer. Default: only the body tells them apart. */
+  toWholeUrl?(url: string): string;
   /** Options of the messages at which a cached prefix of the prompt ends. Default: caching needs no marks. */
   cacheMark?: ProviderData;
   /** Reads a signature that this runtime did not make. Default: the part is sent without it. */
@@ -114,6 +120,11 @@ export interface ProviderFacts {
    */
   outputSchemas: 'enforced' | 'tried';
   outputTokens: number;
+  /**
+   * A request is for the whole answer only if it allows at most this many output tokens. Infinity: also if it sets no
+   * maximum.
+   */
+  wholeTokens: number;
   stops: number;
   /** Request members that the server calls by another name (string), or does not accept (undefined). */
   members?: Readonly<Record<string, string | undefined>>;

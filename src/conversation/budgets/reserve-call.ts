@@ -79,7 +79,7 @@ export type Spend = (model: Model, request: ModelRequest) => Promise<ModelAnswer
 export const spendWith =
   (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Spend =>
   async (model, request) => {
-    const reserved = await reserveCall(db, user, request);
+    const reserved = await reserveCall(db, user, { ...request, asWhole: true });
     if ('what' in reserved) throw new OverBudgetError(reserved);
     try {
       const answer = model.generate(reserved.request);

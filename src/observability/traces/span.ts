@@ -80,12 +80,13 @@ export const modelRequestAttributes = (
     contents,
     tools,
     sampling,
-  }: Pick<ModelRequest, 'modelName' | 'instruction' | 'contents' | 'tools' | 'sampling'>,
+    asWhole,
+  }: Pick<ModelRequest, 'modelName' | 'instruction' | 'contents' | 'tools' | 'sampling' | 'asWhole'>,
   provider: string,
   keepsContent = true,
 ): Attributes => ({
   'gen_ai.request.model': modelName,
-  'gen_ai.request.stream': true,
+  'gen_ai.request.stream': asWhole !== true,
   'gen_ai.provider.name': toProviderName(provider),
   ...toSamplingAttributes(sampling),
   ...(keepsContent && {

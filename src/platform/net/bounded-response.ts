@@ -33,9 +33,17 @@ export function boundedResponse(
 ): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
-  const body = counted(response.body, new AnswerCounter(isStream, bounds, toError), bounds.turn);
+  const body = boundedBody(response.body, isStream, bounds, toError);
   return new Response(ReadableStream.from(body), { status, statusText, headers });
 }
+
+/** Limits a body as {@link boundedResponse} does. */
+export const boundedBody = (
+  body: AsyncIterable<Uint8Array>,
+  isStream: boolean,
+  bounds: AnswerBounds,
+  toError: (excess: string) => Error,
+): AsyncGenerator<Uint8Array, void, void> => counted(body, new AnswerCounter(isStream, bounds, toError), bounds.turn);
 
 export const isEventStream = ({ headers }: Response): boolean =>
   headers.get('content-type')?.split(';')[0]?.trim().toLowerCase() === 'text/event-stream';

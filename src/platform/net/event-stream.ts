@@ -50,6 +50,10 @@ const toEvents = (texts: string[]) => texts.map((text) => `data: ${text}\n\n`).j
 export function withBody({ status, statusText, headers }: Response, body: AsyncIterable<string>): Response {
   // The headers for length and encoding are dropped, because they describe the old body.
   const { 'content-length': _length, 'content-encoding': _encoding, ...left } = Object.fromEntries(headers);
-  const bytes = ReadableStream.from(body).pipeThrough(new TextEncoderStream());
-  return new Response(bytes, { status, statusText, headers: left });
+  return new Response(ReadableStream.from(toBytes(body)), { status, statusText, headers: left });
+}
+
+async function* toBytes(body: AsyncIterable<string>): AsyncGenerator<Uint8Array> {
+  const encoder = new TextEncoder();
+  for await (const piece of body) if (piece !== '') yield encoder.encode(piece);
 }

@@ -1,6 +1,7 @@
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sendChat } from '../../support/chat-wire.ts';
 
 /**
  * A model for many processes at once: what it does is written in the prompt, so that it keeps nothing between requests.
@@ -25,6 +26,11 @@ export interface Message {
   content: string | null | { text?: string }[];
   tool_calls?: { id: string }[];
   tool_call_id?: string;
+}
+
+interface Asked {
+  messages: Message[];
+  stream?: boolean;
 }
 
 /** A function call as this model makes it. */
@@ -75,12 +81,13 @@ export async function startModelServer(script: Script = asPrompted): Promise<Mod
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       requests++;
-      const { messages } = JSON.parse(Buffer.concat(chunks).toString()) as { messages: Message[] };
+      const asked = JSON.parse(Buffer.concat(chunks).toString()) as Asked;
+      const { messages } = asked;
       const bad = findBadHistory(messages);
       if (bad) badHistories.push(bad);
       const { id } = promptOf(messages);
       byId.set(id, (byId.get(id) ?? 0) + 1);
-      void held.then(() => answer(response, messages, bad, script));
+      void held.then(() => answer(response, asked, bad, script));
     });
   });
   server.keepAliveTimeout = 60_000;
@@ -136,12 +143,8 @@ function asPrompted(messages: Message[], { id, calls }: { id: string; calls: num
   return call ? [call] : answerFor(id);
 }
 
-async function answer(
-  response: ServerResponse,
-  messages: Message[],
-  bad: string | undefined,
-  script: Script,
-): Promise<void> {
+async function answer(response: ServerResponse, asked: Asked, bad: string | undefined, script: Script): Promise<void> {
+  const { messages } = asked;
   const prompt = promptOf(messages);
   await sleep(prompt.delayMs);
   if (bad) {
@@ -150,11 +153,7 @@ async function answer(
   }
   const said = script(messages, prompt);
   const done = messages.filter(({ role }) => role === 'tool').length;
-  response.writeHead(200, { 'content-type': 'text/event-stream' });
-  for (const chunk of typeof said === 'string' ? textChunks(said) : callChunks(said, `call_${done}`)) {
-    response.write(`data: ${JSON.stringify(chunk)}\n\n`);
-  }
-  response.end('data: [DONE]\n\n');
+  sendChat(response, asked, typeof said === 'string' ? textChunks(said) : callChunks(said, `call_${done}`));
 }
 
 const chunkOf = (delta: object, finish: string | null = null) => ({
@@ -167,12 +166,12 @@ const chunkOf = (delta: object, finish: string | null = null) => ({
 
 const USAGE = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
 
-const textChunks = (text: string): object[] => [
+const textChunks = (text: string) => [
   chunkOf({ role: 'assistant', content: text }),
   { ...chunkOf({}, 'stop'), usage: USAGE },
 ];
 
-const callChunks = (calls: ScriptedCall[], id: string): object[] => [
+const callChunks = (calls: ScriptedCall[], id: string) => [
   chunkOf({
     role: 'assistant',
     tool_calls: calls.map(({ name, arguments: args }, index) => ({

@@ -1,6 +1,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sendChat } from '../../support/chat-wire.ts';
 
 /** A model that speaks for some time, each time in other words, so that two tries cannot be taken for one. */
 export interface Speaker {
@@ -14,20 +16,27 @@ export interface Speaker {
 export async function startSpeaker(words: number, wordMs: number): Promise<Speaker> {
   let requests = 0;
   const server = createServer((request, response) => {
-    request.resume();
     const name = ++requests;
     const chunk = (delta: object, reason: string | null) => {
       const choices = [{ index: 0, delta, finish_reason: reason }];
-      const said = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'speaker', choices };
-      return `data: ${JSON.stringify(said)}\n\n`;
+      return { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'speaker', choices };
     };
     void (async () => {
+      const asked = (await json(request)) as { stream?: boolean };
+      const said = Array.from({ length: words }, (_, n) =>
+        chunk({ role: 'assistant', content: `${name}-${n} ` }, null),
+      );
+      if (asked.stream !== true) {
+        await sleep(words * wordMs);
+        return sendChat(response, asked, [...said, chunk({}, 'stop')]);
+      }
       response.writeHead(200, { 'content-type': 'text/event-stream' });
-      for (let word = 0; word < words && !response.destroyed; word++) {
-        response.write(chunk({ role: 'assistant', content: `${name}-${word} ` }, null));
+      for (const each of said) {
+        if (response.destroyed) break;
+        response.write(`data: ${JSON.stringify(each)}\n\n`);
         await sleep(wordMs);
       }
-      response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`);
+      response.end(`data: ${JSON.stringify(chunk({}, 'stop'))}\n\ndata: [DONE]\n\n`);
     })();
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { CircuitBreaker } from '../../../../src/agent/definition/circuit-breaker.ts';
 import type { Model, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import { toOutputSchema } from '../../../../src/agent/definition/output-schema.ts';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
 import { type ProviderName, PROVIDERS } from '../../../../src/agent/providers/index.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
@@ -61,9 +62,20 @@ test.each(NAMES)('%s: where it fails, the fallback answers, is reserved and coun
 
 test.each(NAMES)('%s: what has shown text does not fall back', async (provider) => {
   const { model } = await start(provider, [{ text: ['Hel'], stop: 'end' }]);
-  const { end, fallback } = await run(model);
+  const { end, fallback } = await run(model, {}, { streaming: true });
   expect(end.error?.code).toBe('model_stream_cut');
   expect(fallback.requests).toEqual([]);
+});
+
+test.each([
+  ['nobody reads its pieces', {}, false, true],
+  ['a client reads its pieces', {}, true, false],
+  ['its text is held back from the client', { outputSchema: toOutputSchema({ type: 'object' }) }, true, true],
+  ['a fallback waits for its beginning', { firstTokenMs: 1_000 }, false, false],
+])('an answer is asked for whole or not: %s', async (_where, members, streaming, asWhole) => {
+  const model = scriptedModel([[{ text: '{}' }]]);
+  await run(model, members, { streaming });
+  expect(model.requests[0]?.asWhole).toBe(asWhole);
 });
 
 test.each(NAMES)("%s: an answer that does not begin in time is another model's", async (provider) => {
