@@ -1,7 +1,7 @@
-import { hash } from 'node:crypto';
 import type { Request, RequestHandler, Response } from 'express';
 import { BODY_CHARACTERS, BODY_VALUES } from '../../../core/members.ts';
 import { type FindError, TEXT_FORMATS } from '../../../core/text-format.ts';
+import type { Operation, OperationBody } from '../operation/operation.ts';
 import { runHandler } from './json-body.ts';
 import { explain, type JsonSchema, type Mistake } from './words.ts';
 
@@ -46,29 +46,37 @@ interface OperationObject {
  * each request, 0.5 ms. The package is loaded, and a validator compiled, with the first body; at the start they took
  * two thirds of its CPU time.
  */
-export function openApiGate(document: () => object): (method: string, path: string) => () => BodyGate {
+export function openApiGate(document: () => object): (operation: GatedOperation) => () => BodyGate {
   let bodies: OpenApiDocument | undefined;
-  return (method, path) => {
-    let gate: BodyGate | undefined;
+  return ({ method, path, body }) => {
+    const name = `${method} ${path}`;
+    const ofBody = gates.get(body) ?? new Map<string, BodyGate>();
+    gates.set(body, ofBody);
     return () => {
+      const known = ofBody.get(name);
+      if (known) return known;
       bodies ??= onlyBodies(document() as OpenApiDocument);
-      return (gate ??= gateFor(bodies, method, path));
+      const gate = createGate(bodies, method, path);
+      ofBody.set(name, gate);
+      return gate;
     };
   };
 }
 
-/** Validators by document. The runtimes of a process share them, because creating one takes 0.1 s of CPU. */
-const gates = new Map<string, BodyGate>();
+type GatedOperation = Pick<Operation, 'method' | 'path'> & { body: OperationBody };
 
-function gateFor(document: OpenApiDocument, method: string, path: string): BodyGate {
+/**
+ * Validators by the declaration of a body, then by method and path. The runtimes of a process share them, because the
+ * document and a validator take 0.15 s of CPU.
+ */
+const gates = new WeakMap<OperationBody, Map<string, BodyGate>>();
+
+function createGate(document: OpenApiDocument, method: string, path: string): BodyGate {
   const single = bounded(withPaths(document, { [path]: { [method]: document.paths[path]?.[method] ?? {} } }));
-  const key = hash('sha256', JSON.stringify(single), 'base64');
-  const gate = gates.get(key) ?? {
+  return {
     check: createCheck(single, method, path),
     explain: (body, most) => explain(bodySchema(single, method, path), body, (each) => resolveIn(single, each), most),
   };
-  gates.set(key, gate);
-  return gate;
 }
 
 const bodySchema = ({ paths }: OpenApiDocument, method: string, path: string) =>

@@ -44,7 +44,7 @@ export function createValidation(
     // Reads and deletions accept names that break the rules for new ones, because an object may be older than a rule.
     const isChange = method !== 'get' && method !== 'delete';
     const checkBody = body
-      ? bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template))
+      ? bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate({ method, path: template, body }))
       : async (sent: unknown) => ({
           value: undefined,
           details: [],
