@@ -233,7 +233,7 @@ test('a case that has held its place for a minute gives it to another one betwee
     provider.release();
     const path = `${D}/eval-runs/${(body as { runId: string }).runId}`;
     const ended = { status: 'done', counts: { total: 1, passed: 1 } };
-    await expect.poll(async () => (await app.get(path)).body, { timeout: 10_000 }).toMatchObject(ended);
+    await expect.poll(async () => (await app.get(path)).body).toMatchObject(ended);
   } finally {
     clock.mockRestore();
   }
