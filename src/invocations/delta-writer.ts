@@ -32,9 +32,10 @@ export class DeltaBatches {
 
   /** Stores a stream's text at the next of the moments that are `interval` ms apart, unless it is already due. */
   add(writer: DeltaWriter, interval: number): void {
-    if (!this.#due.has(writer)) this.#due.set(writer, nextMoment(interval));
+    if (this.#due.has(writer)) return;
+    this.#due.set(writer, nextMoment(interval));
     // The statement is for streams of several users, so it must not run as the one whose text started the timer.
-    this.#timer ??= runWith({ userId: undefined, caller: undefined }, this.#startTimer);
+    runWith({ userId: undefined, caller: undefined }, () => this.#startTimer());
   }
 
   remove(writer: DeltaWriter): void {
@@ -58,10 +59,13 @@ export class DeltaBatches {
       [batch, size] = [[], 0];
     }
     this.#send(batch);
-    if (this.#due.size > 0) this.#timer = this.#startTimer();
+    if (this.#due.size > 0) this.#startTimer();
   };
 
-  readonly #startTimer = () => setTimeout(this.#store, Math.ceil(nextMoment(TICK_MS) - performance.now()));
+  #startTimer(): void {
+    if (this.#timer) return;
+    this.#timer = setTimeout(this.#store, Math.ceil(nextMoment(TICK_MS) - performance.now()));
+  }
 
   #send(batch: { writer: DeltaWriter; write: DeltaWrite }[]): void {
     if (batch.length === 0) return;

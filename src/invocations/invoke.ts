@@ -246,8 +246,8 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   if (event.partial === true) {
     running.deltas?.add(event);
     // All partial events of an event share its id internally. ADK clients expect a different id for each.
-    const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
-    listener?.({ text, event, sequence: undefined });
+    const toText = () => JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
+    listener?.({ text: toText(), event, sequence: undefined });
     return;
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
