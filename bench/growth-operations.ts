@@ -21,6 +21,13 @@ import { APP } from './seed.ts';
 /** The user in the application whose memory is searched by meaning too. */
 const MEANING = `/apps/meaning/users/${USER}`;
 
+/** In the application whose model is reached over HTTP. */
+const runOfWords = (words: number) => (n: number) => ({
+  ...run(n),
+  appName: 'words',
+  newMessage: text(`Say ${words} words.`),
+});
+
 /** What there is of the user that is measured, in both databases. */
 export const SEED: Request[] = [
   ...[0, 1, 2].map(
@@ -87,6 +94,7 @@ export const UNMEASURED: Record<string, string> = {
   deleteGrants: 'needs an issuer of tokens, which it waits for',
   sendTokenSignal: 'a task by the index of its token, then the same as a change of a task',
   deleteScoreRule: 'one row by its key',
+  deleteBudget: 'one row by its key',
   deleteOpenAiResponse: 'the same as deleting a session',
   cancelOpenAiResponse: 'the same as cancelling an invocation',
   deleteOpenAiConversation: 'the same as deleting a session',
@@ -199,6 +207,13 @@ export const OPERATIONS: Record<string, Operation> = {
     () => '/harness/invoke',
     (n) => invoke(`tool${n}`),
   ),
+  'create a session for a model over HTTP': send(
+    'POST',
+    () => `/apps/words/users/${USER}/sessions`,
+    (n) => ({ sessionId: `new${n}` }),
+  ),
+  'run, a model over HTTP, 75 words': send('POST', () => '/run', runOfWords(75)),
+  'run, a model over HTTP, 400 words': send('POST', () => '/run', runOfWords(400)),
   'run by the old path': send(
     'POST',
     () => '/invoke',

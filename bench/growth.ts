@@ -11,6 +11,7 @@ import { BOUND, IDS, MADE_BY, OPERATIONS, SEED, UNMEASURED } from './growth-oper
 import { type Operation, type Request, USER } from './growth-request.ts';
 import { freePort, startPostgres } from './postgres.ts';
 import { type ServerProcess, startServer } from './processes.ts';
+import { startModel } from './targets.ts';
 import { createKey } from '../src/platform/http/access/key-ring.ts';
 import { installVectors } from '../test/support/vectors.ts';
 import { USER_SCOPES } from '../src/platform/http/operation/principal.ts';
@@ -63,11 +64,13 @@ const ENVIRONMENT = {
   SESSION_LEASE_MS: '600000',
 };
 
+const toEnvironment = (url: string) => ({ ...ENVIRONMENT, DATABASE_URL: url, BENCH_MODEL_URL: model.url });
+
 async function openSide(name: string, size: Size): Promise<Side> {
   const url = await postgres.createDatabase(name);
   await installVectors(url);
   const port = await freePort();
-  const server = await startServer([MAIN], port, '/ready', { ...ENVIRONMENT, DATABASE_URL: url, PORT: String(port) });
+  const server = await startServer([MAIN], port, '/ready', { ...toEnvironment(url), PORT: String(port) });
   const sql = new Client({ connectionString: url });
   // The server ends before it where something has failed.
   sql.on('error', () => undefined);
@@ -90,7 +93,7 @@ async function startBound(side: Side): Promise<void> {
   const file = join(await mkdtemp(join(tmpdir(), 'agent-runtime-growth-')), 'keys');
   await writeFile(file, entry);
   const port = await freePort();
-  const environment = { ...ENVIRONMENT, DATABASE_URL: side.url, PORT: String(port), RUNTIME_API_KEYS_FILE: file };
+  const environment = { ...toEnvironment(side.url), PORT: String(port), RUNTIME_API_KEYS_FILE: file };
   const limits = {
     MAX_READS_PER_MINUTE: '1000000',
     MAX_WRITES_PER_MINUTE: '1000000',
@@ -238,6 +241,7 @@ const forgotten = listForgotten();
 if (forgotten.length > 0)
   throw new Error(`Give these a row in OPERATIONS or a reason in UNMEASURED: ${forgotten.join(', ')}.`);
 const postgres = await startPostgres();
+const model = await startModel();
 try {
   const sides = [
     await openSide('small', values.small ? TRIAL.small : SMALL),
@@ -285,5 +289,6 @@ try {
     await server.stop();
   }
 } finally {
+  await model.stop();
   await postgres.stop();
 }

@@ -5,7 +5,7 @@ import { type Extent, measureRow, type Row } from './measure.ts';
 import { type Postgres, startPostgres } from './postgres.ts';
 import { type Report, toChart, toMarkdown, toSummary } from './report.ts';
 import { loadedMemory, measureGrowth, measureHotSession, measureLarge, measureStart, type Shape } from './shapes.ts';
-import { startTargets, type Target } from './targets.ts';
+import { startModel, startTargets, type Target } from './targets.ts';
 import { WORKS } from './works.ts';
 
 /**
@@ -45,14 +45,16 @@ const { values } = parseArgs({
   options: { quick: { type: 'boolean' }, only: { type: 'string' }, targets: { type: 'string' } },
 });
 const postgres = await startPostgres();
+const model = await startModel();
 let targets: Target[] = [];
 try {
-  targets = await startTargets(postgres);
+  targets = await startTargets(postgres, model.url);
   const chosen = targets.filter(({ name }) => !values.targets || values.targets.split(',').includes(name));
   await publish(await measure(chosen, values.quick ? QUICK : FULL));
   console.error(`It took ${(performance.now() / 60_000).toFixed(1)} minutes.`);
 } finally {
   for (const target of targets) await target.close();
+  await model.stop();
   await postgres.stop();
 }
 

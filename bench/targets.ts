@@ -33,28 +33,38 @@ export const PROGRAMS = {
 
 const COMPILED = new URL('../node_modules/.cache/agent-runtime', import.meta.url).pathname;
 
+/** Starts the model over HTTP, a process of its own, on a free port. */
+export async function startModel(): Promise<ServerProcess> {
+  const port = await freePort();
+  return startServer([here('model.js'), String(port)], port, '/health');
+}
+
 /** Starts a program on a free port. */
-export async function startProgram(name: keyof typeof PROGRAMS, databaseUrl: string): Promise<ServerProcess> {
+export async function startProgram(
+  name: keyof typeof PROGRAMS,
+  databaseUrl: string,
+  modelUrl = '',
+): Promise<ServerProcess> {
   const { file, health } = PROGRAMS[name];
   const port = await freePort();
   // As `npm start` has it.
   const flags = name === 'ours' ? NODE_FLAGS : [];
   const compiled = name === 'ours' ? { NODE_COMPILE_CACHE: COMPILED } : {};
-  return startServer([...flags, file, String(port), databaseUrl], port, health, {
+  return startServer([...flags, file, String(port), databaseUrl, modelUrl], port, health, {
     NODE_ENV: 'production',
     ...compiled,
   });
 }
 
 /** Starts all that are measured on two seeded databases of one server. */
-export async function startTargets(postgres: Postgres): Promise<Target[]> {
+export async function startTargets(postgres: Postgres, modelUrl: string): Promise<Target[]> {
   const oursUrl = await postgres.createDatabase('ours');
   const peerUrl = await postgres.createDatabase('peer');
   await migrateDatabase({ url: oursUrl });
   const [peer, ours, express] = [
-    await startTarget('peer', peerUrl),
-    await startTarget('ours', oursUrl),
-    await startTarget('express', oursUrl),
+    await startTarget('peer', peerUrl, modelUrl),
+    await startTarget('ours', oursUrl, modelUrl),
+    await startTarget('express', oursUrl, modelUrl),
   ];
   // The peer makes its tables with the first request.
   await peer.client.send({ method: 'GET', path: '/apps/harness_agent/users/u/sessions' });
@@ -63,8 +73,8 @@ export async function startTargets(postgres: Postgres): Promise<Target[]> {
   return [peer, ours, express, databaseTarget(oursUrl)];
 }
 
-async function startTarget(name: keyof typeof PROGRAMS, databaseUrl: string) {
-  const server = await startProgram(name, databaseUrl);
+async function startTarget(name: keyof typeof PROGRAMS, databaseUrl: string, modelUrl: string) {
+  const server = await startProgram(name, databaseUrl, modelUrl);
   const client = new LoadClient(server.url, IN_FLIGHT);
   return {
     name,

@@ -106,4 +106,6 @@ export const WORKS: Work[] = [
   createSession,
   invocation('invocation, instant model, fresh session', 'What is the weather?', { peer: 16, express: 0.5 }),
   invocation('invocation with one tool call', 'What is the weather? Use the tool.', { peer: 12, express: 0.5 }),
+  invocation('invocation, model over HTTP, 75 words', 'Say 75 words.', { express: 0.5 }),
+  invocation('invocation, model over HTTP, 400 words', 'Say 400 words.', { express: 0.5 }),
 ];

@@ -1,14 +1,15 @@
 import express from 'express';
 import { Pool } from 'pg';
-import { answerTo, LOOKED_UP, USAGE } from './script.js';
+import { answerTo, isForHttp, LOOKED_UP, USAGE } from './script.js';
 import { STATEMENTS } from './statements.js';
 
 /**
  * The limit: the same answers from bare Express and `pg`, one prepared statement per step, on the tables of the
- * runtime. No validation, no credentials, no leases, no queue, no idempotency. `node servers/express.js <port> <url>`
+ * runtime. No validation, no credentials, no leases, no queue, no idempotency.
+ * `node servers/express.js <port> <url of the database> <url of the model>`
  */
 
-const [port, connectionString] = process.argv.slice(2);
+const [port, connectionString, modelUrl] = process.argv.slice(2);
 const pool = new Pool({ connectionString, max: 10 });
 const app = express();
 app.disable('x-powered-by');
@@ -34,6 +35,20 @@ app.get(`${SESSIONS}/:session/artifacts/:artifact/versions/:version/metadata`, a
   sendText(response, await query('artifact', [name, user, session, artifact, version]));
 });
 
+async function ask(contents) {
+  const messages = contents.map(({ role, parts: [part] }) => ({
+    role: role === 'model' ? 'assistant' : 'user',
+    content: part.text,
+  }));
+  const response = await fetch(`${modelUrl}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'words', messages }),
+  });
+  const { choices } = await response.json();
+  return [{ text: choices[0].message.content }];
+}
+
 app.post('/run', async ({ body: { appName, userId, sessionId, newMessage } }, response) => {
   const key = [appName, userId, sessionId];
   const invocationId = crypto.randomUUID();
@@ -46,7 +61,7 @@ app.post('/run', async ({ body: { appName, userId, sessionId, newMessage } }, re
   await append('user', newMessage);
   const contents = JSON.parse(await query('history', key)).map(({ content }) => content);
   for (;;) {
-    const parts = answerTo(contents);
+    const parts = isForHttp(contents) ? await ask(contents) : answerTo(contents);
     const content = { role: 'model', parts };
     texts.push(await append('harness_agent', content, { usageMetadata: USAGE }));
     const call = parts[0].functionCall;

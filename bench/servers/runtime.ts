@@ -7,14 +7,20 @@ import { readConfig } from '../../src/process/config.ts';
 import type { Content } from '../../src/core/content.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { startRuntime } from '../../src/process/runtime.ts';
-import { answerTo, LOOKED_UP, LOOKUP, USAGE } from './script.js';
+import { createModel } from '../../src/agent/models/create-model.ts';
+import { answerTo, isForHttp, LOOKED_UP, LOOKUP, USAGE } from './script.js';
 
-/** The runtime as `npm start` has it, but for a model that answers at once. `node servers/start.ts <port> <url>` */
+/**
+ * The runtime as `npm start` has it, but for a model that answers at once, in this process or over HTTP.
+ * `node servers/start.ts <port> <url of the database> <url of the model>`
+ */
 
-const [port = '0', url = ''] = process.argv.slice(2);
+const [port = '0', url = '', modelUrl = ''] = process.argv.slice(2);
+const http = createModel({ provider: 'openai-compatible', baseUrl: `${modelUrl}/v1` });
 
-async function* generate({ contents }: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
-  yield* [];
+async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
+  const { contents } = request;
+  if (isForHttp(contents)) return yield* http.generate(request);
   const content = { role: 'model', parts: answerTo(contents) } as Content;
   return { content, modelVersion: 'instant', finishReason: 'STOP', usageMetadata: USAGE };
 }

@@ -14,6 +14,9 @@ export function answerTo(contents) {
   return [{ text: ANSWER }];
 }
 
+/** True for a prompt that the model over HTTP answers (`model.js`). */
+export const isForHttp = (contents) => contents.at(-1)?.parts?.some((part) => part.text?.includes(' words')) === true;
+
 export const USAGE = { promptTokenCount: 10, candidatesTokenCount: 5, totalTokenCount: 15 };
 
 export const LOOKUP = {
