@@ -4,6 +4,7 @@ import { readConfig } from '../process/config.ts';
 import { freshEnvironment } from '../config/environment.ts';
 import { ConfigError } from '../core/errors.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
+import { onNpxEnd } from './npx.ts';
 import { watchFiles } from './watch-files.ts';
 
 /** Settings of the child process that shorten its shutdown, so that a reload does not wait for running invocations. */
@@ -30,7 +31,10 @@ export async function dev(opensBrowser: boolean): Promise<void> {
   const service = createService(await prepare(), prepare, opensBrowser);
   const unwatch = watchFiles(() => places, service.reload);
   console.log(`Watching ${places.join(', ')}.`);
-  await new Promise((resolve) => process.once('SIGINT', resolve).once('SIGTERM', resolve));
+  await new Promise<void>((resolve) => {
+    process.once('SIGINT', resolve).once('SIGTERM', resolve);
+    onNpxEnd(resolve);
+  });
   unwatch();
   await service.stop();
   await embedded?.stop();

@@ -2,6 +2,7 @@ import { existsSync, statSync } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isDeepStrictEqual } from 'node:util';
 import { CommandError } from './output.ts';
 
 /** Directory of this installation: a directory in `node_modules`, or a clone of the repository. */
@@ -14,6 +15,8 @@ const AGENT = 'agents/harness_agent';
 /** The members of package.json that `init` merges. */
 type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', Record<string, string>>> & {
   name?: string;
+  type?: string;
+  allowScripts?: Record<string, boolean>;
 };
 
 /**
@@ -48,11 +51,13 @@ export async function init(directory: string): Promise<void> {
 async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
   const path = join(target, 'package.json');
   const present = existsSync(path) ? await readManifest(path) : undefined;
-  const ours = await readManifest(join(TEMPLATE, 'package.json'));
+  const ours = await readTemplate();
   const name = basename(target)
     .toLowerCase()
     .replaceAll(/[^a-z0-9-]/g, '-');
-  const merged: Manifest = present ? { ...present } : { ...ours, name };
+  // `npm install` in an empty directory writes dependencies alone. Elsewhere a `type` would change how files are loaded.
+  const isNew = Object.keys(present ?? {}).every((member) => member === 'dependencies');
+  const merged: Manifest = isNew ? { ...ours, name, ...present } : { ...present };
   const added: string[] = present ? [] : ['package.json'];
   const kept: string[] = [];
   ours.dependencies = { 'agent-runtime': await findSpecifier(target) };
@@ -70,9 +75,23 @@ async function mergeManifest(target: string): Promise<{ added: string[]; kept: s
     const additions = Object.fromEntries(absent.map((each) => [each, ours[part]?.[each] ?? '']));
     if (absent.length > 0) merged[part] = { ...present?.[part], ...additions };
   }
+  merged.allowScripts = { ...ours.allowScripts, ...present?.allowScripts };
+  if (present) {
+    const members = ['type', 'allowScripts'] as const;
+    const differs = (member: (typeof members)[number]) => !isDeepStrictEqual(merged[member], present[member]);
+    added.push(...members.filter(differs).map((member) => `${member} of package.json`));
+  }
   await mkdir(target, { recursive: true });
   if (added.length > 0) await writeFile(path, `${JSON.stringify(merged, null, 2)}\n`);
   return { added, kept };
+}
+
+/** With `exec` node is the child of npm, which sends a SIGTERM to its child alone. `cmd.exe` has no `exec`. */
+async function readTemplate(): Promise<Manifest> {
+  const manifest = await readManifest(join(TEMPLATE, 'package.json'));
+  if (process.platform !== 'win32') return manifest;
+  const scripts = Object.entries(manifest.scripts ?? {}).map(([name, script]) => [name, script.replace(/^exec /, '')]);
+  return { ...manifest, scripts: Object.fromEntries(scripts) };
 }
 
 async function readManifest(path: string): Promise<Manifest> {

@@ -12,6 +12,7 @@ import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { VERSION } from '../platform/version.ts';
+import { onNpxEnd } from './npx.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 
@@ -129,6 +130,9 @@ function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
   });
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
+  onNpxEnd(() => {
+    if (!stopping.signal.aborted) stop();
+  });
   return stopping.signal;
 }
 
