@@ -1,6 +1,7 @@
 import { execFile, spawn } from 'node:child_process';
 import {
   cpSync,
+  existsSync,
   globSync,
   mkdirSync,
   mkdtempSync,
@@ -17,7 +18,8 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
 import { publint } from 'publint';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { parse } from 'yaml';
 import { findListings, isAsPrinted, readTranscript } from '../support/listings.ts';
 
 /** The package as somebody installs it who has never seen this repository. */
@@ -125,6 +127,47 @@ test('install, init, start, the printed curl, chat, test', async () => {
   }
   await shell('npm test');
   await shell('npm run typecheck');
+  // An npm that asks about install scripts finds an answer for each, and Node the type of further files.
+  expect(readJson('my-agent', 'package.json')['type']).toBe('module');
+  const locked = Object.entries((readJson('my-agent', 'package-lock.json') as unknown as Lock).packages);
+  const scripted = locked.filter(([, { hasInstallScript }]) => hasInstallScript);
+  const names = scripted.map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
+  expect(names).toContain('@scarf/scarf');
+  expect(Object.keys(readJson('my-agent', 'package.json')['allowScripts'] ?? {})).toEqual(
+    expect.arrayContaining(names),
+  );
+});
+
+const composed = parse(readFileSync(join(root, 'template/docker-compose.yml'), 'utf8')) as {
+  services: { agent: { command: string } };
+};
+const [, inContainer = ''] = /^sh -c ".* && (exec .*)"$/.exec(composed.services.agent.command) ?? [];
+
+test.each([
+  ['npm start', ['npm', 'start']],
+  ['npm run dev', ['npm', 'run', 'dev']],
+  ['npx', ['npx', 'agent-runtime', 'start']],
+  ['the shell of the compose file', ['sh', '-c', `true && ${inContainer}`]],
+])('SIGTERM to %s alone ends Node and its PostgreSQL', async (_, [program = '', ...args]) => {
+  const env = { ...environment, PORT: String(await freePort()), BROWSER: 'none' };
+  const service = spawn(program, args, { cwd: project, env, detached: true });
+  onTestFinished(() => {
+    try {
+      process.kill(-(service.pid ?? 0), 'SIGKILL');
+    } catch (error) {
+      expect((error as NodeJS.ErrnoException).code).toBe('ESRCH');
+    }
+  });
+  let printed = '';
+  service.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()));
+  await expect.poll(() => printed).toContain('listens on');
+  const lock = join(project, '.data/data/postmaster.pid');
+  const postgres = Number.parseInt(readFileSync(lock, 'utf8'), 10);
+  service.kill('SIGTERM');
+  // What was started shares the output, so it is closed when the last of it has ended.
+  await new Promise((resolve) => service.once('close', resolve));
+  expect(existsSync(lock)).toBe(false);
+  expect(() => process.kill(postgres, 0)).toThrow('ESRCH');
 });
 
 test('what few need is not installed: the error names its package', async () => {
@@ -151,6 +194,10 @@ async function runPrinted(beginning: string): Promise<string> {
     said += answer;
   }
   return said;
+}
+
+interface Lock {
+  packages: Record<string, { hasInstallScript?: boolean }>;
 }
 
 /** Reads a JSON file of a folder below the temporary one. */
@@ -180,7 +227,11 @@ test('a folder with a package.json keeps it and its files; a second run changes 
   const init = `npx --yes --package ${tarball} agent-runtime init`;
   expect(await shell(init, { cwd: here })).toContain('\nKept as it was: scripts.start, README.md\n');
   const manifest = readJson('shop', 'package.json');
-  expect(manifest).toMatchObject({ ...own, type: 'commonjs', scripts: { ...own.scripts, dev: 'agent-runtime dev' } });
+  expect(manifest).toMatchObject({
+    ...own,
+    type: 'commonjs',
+    scripts: { ...own.scripts, dev: 'exec agent-runtime dev' },
+  });
   expect(Object.keys(manifest['dependencies'] ?? {})).toEqual(['zod', 'agent-runtime']);
   expect(readFileSync(join(here, 'README.md'), 'utf8')).toBe('The shop.');
   const texts = () => globSync('**/*', { cwd: here }).map((file) => [file, statSync(join(here, file)).mtimeMs]);

@@ -16,6 +16,8 @@ import { type ServiceProcess, startProcess } from '../support/service-process.ts
 
 /** The shell and SQL that the documents print, word for word, on an empty database and on one that is used. */
 
+const NEEDS_A_CLUSTER = 'it needs Kubernetes; test/unit/deploy-kubernetes.test.ts checks and builds the manifests';
+
 /** Blocks that no test can run, or that another one runs, each with its reason. */
 const NOT_RUN: Record<string, string> = {
   'README.md: $ npm ci && npm start': 'npm ci would replace the packages that run the tests; .ci/run types it',
@@ -24,6 +26,12 @@ const NOT_RUN: Record<string, string> = {
     'test/package/package.test.ts runs it with the packed file',
   'docs/package.md: $ npx agent-runtime import sessions.sqlite --as weather --dry-run':
     'test/package/package.test.ts runs it in an installed project',
+  'docs/deploy.md: $ kubectl create secret generic agent-runtime --from-env-file=agent-runtime.env': NEEDS_A_CLUSTER,
+  'docs/deploy.md: $ kubectl delete job agent-runtime-migrate --ignore-not-found': NEEDS_A_CLUSTER,
+  "docs/deploy.md: $ kubectl create secret generic agent-runtime-autoscaling --from-literal=DATABASE_URL='postgres://agents_scaler:…@db.example.com/agents?options=-c%20agent_runtime.all_users%3Don'":
+    NEEDS_A_CLUSTER,
+  'docs/deploy.md: $ sudo cp deploy/agent-runtime.service /etc/systemd/system/':
+    'it changes this machine; test/unit/deploy-kubernetes.test.ts has systemd read the unit',
   "docs/durability.md: $ curl -s 'localhost:8000/apps/harness_agent/users/u1/tool-calls?state=unknown'":
     'it needs a call whose process died; the tests of unknown outcomes make one',
   'docs/front-ends.md: claude mcp add --transport http agents http://127.0.0.1:8000/mcp':
