@@ -76,6 +76,8 @@ begin
   alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
   alter function uses_cost set citus.allow_nested_distributed_execution = on;
   alter function budgets_for(text, text) set citus.allow_nested_distributed_execution = on;
+  -- The claim of jobs, which calls it, wants generic plans, and Citus makes none for a user that is computed.
+  alter function evaluation_work set plan_cache_mode = force_custom_plan;
 end $$;
 
 -- A node cannot see the coordinator's jobs and webhooks. What it does to them it writes into `coordinator_calls`, in the
@@ -141,7 +143,8 @@ begin
 end $$;
 -- alert_budget: tells the webhook of a budget that a level is reached, once per period and level, as alert_budgets does on
 -- one server.
-create or replace function alert_budget(a jsonb) returns void language plpgsql as $$
+create or replace function alert_budget(a jsonb) returns void
+language plpgsql set citus.allow_nested_distributed_execution = on as $$
 declare
   v_day constant date := (a ->> 'since')::date;
   v_level constant integer := (a ->> 'level')::integer;

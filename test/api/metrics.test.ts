@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { listMetrics, toPrometheusLabel, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { gatedAgents } from '../support/agents.ts';
-import { client, startOn } from '../support/app.ts';
+import { client, startOn, withoutRefused } from '../support/app.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { readMetrics, type Samples, valuesOf } from '../support/metrics.ts';
 import { callPart } from '../support/scripted-model.ts';
@@ -38,7 +38,10 @@ beforeAll(async () => {
   await without.close();
   const settings = { CRONJOBS: 'true', WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, DEV_UI: 'false' };
   const more = { METRICS_PORT: '0', ALLOWED_HOSTS: 'metrics.example' };
-  runtime = await startOn(database.url, { ...settings, ...more }, { agents: gate.agents, sweepIntervalMs: 50 });
+  runtime = await startOn(database.url, withoutRefused({ ...settings, ...more }), {
+    agents: gate.agents,
+    sweepIntervalMs: 50,
+  });
   app = client(runtime.url);
   sql = new Client({ connectionString: database.url });
   await sql.connect();

@@ -35,9 +35,7 @@ type Overrides = Partial<Context> & { liveLimits?: LiveLimits };
  */
 export async function startApp(environment: Record<string, string> = {}, overrides: Overrides = {}): Promise<TestApp> {
   const database = await createTestDatabase();
-  const refused = inject('workerUrls').length > 0 ? SETTINGS_NOT_FOR_CLUSTERS : [];
-  const settings = Object.fromEntries(Object.entries(environment).filter(([name]) => !refused.includes(name)));
-  const runtime = await startOn(database.url, settings, overrides).catch(async (error: unknown) => {
+  const runtime = await startOn(database.url, withoutRefused(environment), overrides).catch(async (error: unknown) => {
     await database.drop();
     throw error;
   });
@@ -49,6 +47,12 @@ export async function startApp(environment: Record<string, string> = {}, overrid
       await database.drop();
     },
   };
+}
+
+/** Settings but what a cluster refuses, where the tests run on one. */
+export function withoutRefused(environment: Record<string, string>): Record<string, string> {
+  const refused = inject('workerUrls').length > 0 ? SETTINGS_NOT_FOR_CLUSTERS : [];
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => !refused.includes(name)));
 }
 
 /** The product's limits of time are for networks that fail; here they would only say how busy the machine is. */

@@ -22,10 +22,13 @@ export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/plans.test.ts': OF_ONE_SERVER,
   'test/store/meaning.test.ts': NO_VECTORS,
   'test/api/meaning.test.ts': NO_VECTORS,
+  'test/api/command-modes.test.ts': NO_CRONJOBS,
   'test/api/cronjob-changes.test.ts': NO_CRONJOBS,
   'test/api/cronjobs.test.ts': NO_CRONJOBS,
+  'test/api/large-numbers.test.ts': NO_CRONJOBS,
   'test/api/online-scores.test.ts': NO_RULES,
   'test/api/resource-contract.test.ts': NO_CRONJOBS,
+  'test/api/user-export.test.ts': NO_CRONJOBS,
   'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
 };
 
@@ -38,6 +41,11 @@ const TESTS: Record<string, Record<string, string>> = {
     'a table, a report and the exit code': LOGGED,
     'what cannot be run is exit code 2': LOGGED,
     'sessions become cases by a condition in SQL': LOGGED,
+  },
+  'test/api/exact-json.test.ts': {
+    'what would change is refused with its place > createCronjob': NO_CRONJOBS,
+    'what would change is refused with its place > previewSchedule': NO_CRONJOBS,
+    'what would change is refused with its place > updateCronjob': NO_CRONJOBS,
   },
   'test/api/hand-over.test.ts': { 'the run of a cronjob follows': NO_CRONJOBS },
   'test/api/operator-lists.test.ts': { 'the cronjobs of all users': NO_CRONJOBS },
@@ -57,6 +65,13 @@ const TESTS: Record<string, Record<string, string>> = {
     'a transactional tool >': NO_TOOL_TABLES,
     'are made ': NO_TOOL_TABLES,
     'are missed at the start': NO_TOOL_TABLES,
+  },
+  // One test asks all operations, those of cronjobs with them.
+  'test/api/unknown-names.test.ts': { 'an operation of this runtime > refuses what it does not know': NO_CRONJOBS },
+  'test/api/webhooks.test.ts': {
+    'a webhook > that is absent is not found': NO_CRONJOBS,
+    'the end of a cronjob run is sent': NO_CRONJOBS,
+    'without the setting > no path of webhooks exists': NO_CRONJOBS,
   },
   'test/store/history-cache.test.ts': {
     'is not read again': OWN_STATEMENTS,

@@ -179,6 +179,27 @@ test('what runs on another node names no table of the coordinator and notifies n
   expect(onOneServer).toContain('continue_job: eval_run_cases');
 });
 
+test('functions of the coordinator that are called from a node, or claim jobs, may ask nodes', () => {
+  const distribute = readFileSync(new URL('citus/distribute.sql', MIGRATIONS), 'utf8');
+  const texts = [...readSections(MIGRATIONS, true).map(({ text }) => text), distribute];
+  const textOf = (name: string) =>
+    texts
+      .flatMap((text) => text.match(new RegExp(`^create or replace function ${name}\\(.*?^end \\$\\$`, 'ms')) ?? [])
+      .at(-1) ?? '';
+  const asksNodes = (name: string) =>
+    DISTRIBUTED_TABLES.some((table) => new RegExp(`\\b(?:from|join|into|update) ${table}\\b`).test(textOf(name)));
+  const carriedOut = [...textOf('carry_out_call').matchAll(/(?:perform|not) (\w+)\(/g)].map(([, name = '']) => name);
+  const asking = carriedOut.filter(asksNodes);
+  expect(asking).toEqual(['alert_budget']);
+  // Otherwise: cannot execute a distributed query from a query on a shard.
+  for (const name of asking) expect(textOf(name)).toContain('set citus.allow_nested_distributed_execution = on');
+  const works = ['delivery_work', 'evaluation_work', 'score_work'].filter(asksNodes);
+  expect(works).toEqual(['evaluation_work']);
+  // Otherwise: could not create distributed plan.
+  for (const name of works)
+    expect(distribute).toContain(`alter function ${name} set plan_cache_mode = force_custom_plan`);
+});
+
 test('a file of migrations/citus stands in for one of the same name, with the same functions', () => {
   const functionsOf = (isOnCluster: boolean) =>
     readSections(MIGRATIONS, isOnCluster).map(({ file, text }) => ({
