@@ -1,7 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { startAnsweringProvider } from '../support/answering-provider.ts';
 import { startApp } from '../support/app.ts';
 import { staged } from '../support/staged.ts';
+import { statementsOf } from '../support/store.ts';
 
 const provider = staged(() =>
   startAnsweringProvider(({ prompt, results }) => {
@@ -366,6 +368,19 @@ describe('a run', () => {
     await set('empty', []);
     expect((await app.post(`${D}/eval-sets/empty/run`, { evalMetrics: [] })).body).toEqual({ runEvalResults: [] });
     expect((await app.get(`${D}/eval-runs?evalSetId=empty`)).body).toEqual([]);
+  });
+
+  test('of one case claims once, because the end of the case starts no next one', async () => {
+    await set('single', [{ evalId: 'a', conversation: [turn('a')] }]);
+    const countClaims = async () => {
+      const sent = await statementsOf(async () => {
+        await app.post(`${D}/eval-sets/single/run`, { evalMetrics: [MATCH] });
+        await sleep(500);
+      });
+      return sent.filter((statement) => statement.includes('from claim_jobs(')).length;
+    };
+    // The least of several, because a poll may fall into one of them.
+    expect(Math.min(await countClaims(), await countClaims(), await countClaims())).toBe(1);
   });
 });
 
