@@ -41,7 +41,7 @@ create or replace trigger events_hold before delete on events for each row execu
 --> statement-breakpoint
 create or replace trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
 --> statement-breakpoint
--- Without WHEN, here and in the trigger of an invocation's end: PostgreSQL plans each WHEN anew in each statement, which
+-- Without WHEN, here and in the triggers of an invocation's end: PostgreSQL plans each WHEN anew in each statement, which
 -- takes longer than a call of a function that does nothing.
 create or replace trigger invocations_storage after insert or delete or update of request, status, not_before on invocations
 for each row execute function count_request_bytes();
@@ -52,9 +52,7 @@ create or replace trigger invocations_erasure before insert on invocations for e
 create or replace trigger invocations_hold before delete on invocations for each row when (old.status <> 'queued')
 execute function refuse_on_hold('session_id');
 -- Before the row is written, because the end of the run is stored in it.
-create or replace trigger invocations_run before update of status on invocations for each row
-when (new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running'))
-execute function stamp_run_end();
+create or replace trigger invocations_run before update of status on invocations for each row execute function stamp_run_end();
 create or replace trigger invocations_follow after update of status on invocations for each row execute function follow_invocation();
 create or replace trigger invocations_follow_delete after delete on invocations for each row
 execute function follow_deleted_invocation();

@@ -157,14 +157,17 @@ declare
 begin
   perform assert_own_user(p_user);
   if p_models is not null then
-    select coalesce(sum(used."promptTokens"), 0), coalesce(sum(used."outputTokens"), 0),
-           coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
-    into v_prompt, v_output, v_cost
-    from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
-    left join lateral (
-      select m.prompt_price as prompt, m.output_price as output from model_prices m
-      where starts_with(used."answeredAs", m.model) or starts_with(used.model, m.model) or m.model = '*'
-      order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price on true;
+    select coalesce(sum((used ->> 'promptTokens')::bigint), 0), coalesce(sum((used ->> 'outputTokens')::bigint), 0)
+    into v_prompt, v_output from jsonb_array_elements(p_models) used;
+    -- Asked first, because PostgreSQL plans the statement of the prices anew at each call.
+    if exists (select from model_prices) then
+      select coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0) into v_cost
+      from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
+      cross join lateral (
+        select m.prompt_price as prompt, m.output_price as output from model_prices m
+        where starts_with(used."answeredAs", m.model) or starts_with(used.model, m.model) or m.model = '*'
+        order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price;
+    end if;
   end if;
   insert into budget_uses as u (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
   values (p_app, p_user, v_today, pg_backend_pid() % 32, p_invocations, v_prompt, v_output, v_cost)

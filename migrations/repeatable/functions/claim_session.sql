@@ -129,31 +129,34 @@ begin
     return;
   end if;
   -- 4
-  update sessions s set
-    lease_token = p_token,
-    last_sequence = s.last_sequence + cardinality(v_sizes),
-    event_bytes = case when v_sizes = '{}' then s.event_bytes
-                       else limited_size(s.event_bytes + total_size(v_sizes), p_limits) end,
-    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
-    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
-    update_time = next_time(s.update_time, statement_timestamp())
-  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
-    and (p_is_queued or not v_is_repeated) and not p_is_new
-  returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
-  if found then
+  if not p_is_new then
+    update sessions s set
+      lease_token = p_token,
+      last_sequence = s.last_sequence + cardinality(v_sizes),
+      event_bytes = case when v_sizes = '{}' then s.event_bytes
+                         else limited_size(s.event_bytes + total_size(v_sizes), p_limits) end,
+      first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+      state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+      update_time = next_time(s.update_time, statement_timestamp())
+    where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
+      and (p_is_queued or not v_is_repeated)
+    returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
+  end if;
+  if v_last is not null then
     if not v_goes_on and exists (
       select from invocations w
       where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
         and w.start_time is not null and w.request is not null and w.id <> p_invocation) then
       raise exception 'an invocation of the session was left' using errcode = '40001';
     end if;
-  elsif p_creates and not v_is_forgotten and not exists (
-    select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then
+  elsif p_creates and not v_is_forgotten and (p_is_new or not exists (
+    select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session)) then
     insert into sessions as s
       (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)
     values
       (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
-       coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
+       coalesce(p_first_text, ''),
+       case when p_delta ? 'session' then limited_state(p_delta -> 'session', p_limits) else '{}' end, p_is_eval)
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
   end if;

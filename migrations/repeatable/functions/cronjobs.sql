@@ -295,11 +295,13 @@ comment on function run_output is 'Returns the answer of a cronjob''s run.';
 
 create or replace function stamp_run_end() returns trigger language plpgsql as $$
 begin
-  new.first_end_time := coalesce(new.end_time, statement_timestamp());
-  new.not_before := null;
+  if new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running') then
+    new.first_end_time := coalesce(new.end_time, statement_timestamp());
+    new.not_before := null;
+  end if;
   return new;
 end $$;
-comment on function stamp_run_end is 'Trigger function: a try of a cronjob''s run ends or pauses; stores when.';
+comment on function stamp_run_end is 'Trigger function: if a try of a cronjob''s run ends or pauses, stores when.';
 
 -- end_run: a try of a run has ended or paused for the first time. If it failed for a transient reason, queues the next
 -- try after a back-off. Otherwise the run has ended: tells the webhook of the cronjob, counts the failures in a row, and

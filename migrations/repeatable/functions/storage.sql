@@ -56,10 +56,13 @@ $$;
 comment on function counted_request is 'Bytes of a stored request that count for its user.';
 
 create or replace function count_request_bytes() returns trigger language plpgsql security definer set search_path from current as $$
+declare
+  added constant integer := counted_request(new.status, new.not_before, new.request)
+                            - counted_request(old.status, old.not_before, old.request);
 begin
-  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(counted_request(new.status, new.not_before, new.request), 0)
-    - coalesce(counted_request(old.status, old.not_before, old.request), 0), 0, 0);
+  if added <> 0 then
+    perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id), added, 0, 0);
+  end if;
   return null;
 end $$;
 comment on function count_request_bytes is 'Trigger function: a stored request was added, changed or removed.';
