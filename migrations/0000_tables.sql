@@ -111,7 +111,7 @@ CREATE TABLE "budget_uses" (
 	"output_tokens" bigint NOT NULL,
 	"cost" numeric NOT NULL,
 	CONSTRAINT "budget_uses_pkey" PRIMARY KEY("app_name","user_id","day","shard"),
-	CONSTRAINT "budget_uses_counts_check" CHECK (least(invocations, prompt_tokens, output_tokens, cost) >= 0)
+	CONSTRAINT "budget_uses_counts_check" CHECK (least(invocations, prompt_tokens, output_tokens) >= 0 and cost >= 0)
 );
 --> statement-breakpoint
 CREATE TABLE "budgets" (
@@ -336,17 +336,6 @@ CREATE TABLE "idempotency_keys" (
 );
 --> statement-breakpoint
 ALTER TABLE "idempotency_keys" ENABLE ROW LEVEL SECURITY;--> statement-breakpoint
-CREATE TABLE "invocation_tapes" (
-	"app_name" text collate "C" NOT NULL,
-	"user_id" text collate "C" NOT NULL,
-	"session_id" text collate "C" NOT NULL,
-	"invocation_id" text collate "C" NOT NULL,
-	"start" integer NOT NULL,
-	"payload" jsonb NOT NULL,
-	CONSTRAINT "invocation_tapes_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id","start")
-);
---> statement-breakpoint
-ALTER TABLE "invocation_tapes" ENABLE ROW LEVEL SECURITY;--> statement-breakpoint
 CREATE TABLE "invocations" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -362,6 +351,7 @@ CREATE TABLE "invocations" (
 	"agent_version" text,
 	"attempt" smallint DEFAULT 1 NOT NULL,
 	"webhook_url" text,
+	"tapes" jsonb,
 	"response_body" text,
 	"error_code" text,
 	"error_message" text,
@@ -373,6 +363,7 @@ CREATE TABLE "invocations" (
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
+	"count_time" timestamp (6) with time zone,
 	"stop_request_time" timestamp (6) with time zone,
 	"not_before" timestamp (6) with time zone,
 	"cronjob_id" text collate "C",
@@ -383,9 +374,9 @@ CREATE TABLE "invocations" (
 	"is_retried" boolean DEFAULT false NOT NULL,
 	"first_end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
-	CONSTRAINT "invocations_status_check" CHECK (status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')),
+	CONSTRAINT "invocations_status_check" CHECK (status = any('{queued,running,paused,succeeded,failed,interrupted,cancelled}')),
 	CONSTRAINT "invocations_counts_check" CHECK (least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0),
-	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as in ('cancelled', 'interrupted')),
+	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as = any('{cancelled,interrupted}')),
 	CONSTRAINT "invocations_run_check" CHECK (cronjob_id is null or num_nulls(run_id, due_time, is_manual, try) = 0 and try > 0)
 );
 --> statement-breakpoint
@@ -710,7 +701,6 @@ ALTER TABLE "eval_session_scores" ADD CONSTRAINT "eval_session_scores_session_fk
 ALTER TABLE "eval_verdicts" ADD CONSTRAINT "eval_verdicts_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "event_deltas" ADD CONSTRAINT "event_deltas_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "events" ADD CONSTRAINT "events_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
-ALTER TABLE "invocation_tapes" ADD CONSTRAINT "invocation_tapes_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocations" ADD CONSTRAINT "invocations_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "session_verdicts" ADD CONSTRAINT "session_verdicts_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "signals" ADD CONSTRAINT "signals_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -795,7 +785,6 @@ CREATE POLICY "of_user" ON "eval_verdicts" AS PERMISSIVE FOR ALL TO public USING
 CREATE POLICY "of_user" ON "event_deltas" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
 CREATE POLICY "of_user" ON "events" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
 CREATE POLICY "of_user" ON "idempotency_keys" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
-CREATE POLICY "of_user" ON "invocation_tapes" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
 CREATE POLICY "of_user" ON "invocations" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
 CREATE POLICY "of_user" ON "job_lanes" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint
 CREATE POLICY "of_user" ON "jobs" AS PERMISSIVE FOR ALL TO public USING (user_id = (select current_setting('agent_runtime.user', true)) or (select current_setting('agent_runtime.all_users', true)) = 'on');--> statement-breakpoint

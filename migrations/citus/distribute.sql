@@ -7,7 +7,7 @@ do $$
 declare
   -- First the tables that other tables' triggers read, even while rows are copied; then in foreign-key order.
   of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states',
-                                    'invocations', 'invocation_tapes', 'tool_calls', 'tasks', 'signals', 'artifacts', 'artifact_versions',
+                                    'invocations', 'tool_calls', 'tasks', 'signals', 'artifacts', 'artifact_versions',
                                     'memories',
                                     'idempotency_keys', 'spans', 'budget_uses', 'budget_reservations', 'budget_alerts',
                                     'eval_session_scores', 'eval_verdicts', 'session_verdicts'];
@@ -125,7 +125,7 @@ end $$;
 create or replace function continue_job(ended anyelement) returns void
 language plpgsql set citus.allow_nested_distributed_execution = on as $$
 begin
-  insert into coordinator_calls values ('continue_job', to_jsonb(ended));
+  insert into coordinator_calls values ('continue_job', to_jsonb(ended) - 'tapes');
 end $$;
 do $$
 begin

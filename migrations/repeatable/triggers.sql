@@ -39,8 +39,6 @@ create or replace trigger events_changed after update or delete on events for ea
 when (pg_trigger_depth() = 0) execute function count_changed_events();
 create or replace trigger events_hold before delete on events for each row execute function refuse_on_hold('session_id');
 --> statement-breakpoint
-create or replace trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
---> statement-breakpoint
 -- Without WHEN, here and in the triggers of an invocation's end: PostgreSQL plans each WHEN anew in each statement, which
 -- takes longer than a call of a function that does nothing.
 create or replace trigger invocations_storage after insert or delete or update of request, status, not_before on invocations

@@ -131,7 +131,7 @@ comment on view inspect.budget_uses is 'Use by user and day, including deleted s
 comment on column inspect.budget_uses.app_name is 'Application.';
 comment on column inspect.budget_uses.cost is 'Their cost at the model_prices of that time.';
 comment on column inspect.budget_uses.day is 'Day in UTC.';
-comment on column inspect.budget_uses.invocations is 'Started invocations.';
+comment on column inspect.budget_uses.invocations is 'Invocations: those that have started if the user has a budget, else those that have ended or paused.';
 comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.budget_uses.user_id is 'User.';

@@ -5,12 +5,12 @@ import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definitio
 import { findPlaceholders } from '../agent/loop/instruction.ts';
 import type { ObservedAgent } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
-import { and, eq, exists, inArray, lt, notInArray, sql } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, lt, notInArray, sql } from 'drizzle-orm';
 import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
-import { agentPrompts, invocations, invocationTapes } from '../platform/db/schema/schema.ts';
-import { isSession } from '../conversation/sessions/session-row.ts';
+import { agentPrompts, invocations } from '../platform/db/schema/schema.ts';
+import { isInvocation } from './invocation-store.ts';
 
 /** What an agent passes to its model in addition to the conversation. */
 export interface AgentPrompt {
@@ -219,14 +219,13 @@ export function markStored(db: Database, key: SessionKey, prompts: NewPrompt[]):
   }
 }
 
-/** An invocation's tapes by start, each with those of its prompts that are still stored. Two statements. */
+/** An invocation's tapes in order, each with those of its prompts that are still stored. Two statements. */
 export async function listTapes(db: Database, key: SessionKey, invocationId: string): Promise<Tape[]> {
-  const rows = await db
-    .select({ start: invocationTapes.start, payload: invocationTapes.payload })
-    .from(invocationTapes)
-    .where(and(isSession(key, invocationTapes), eq(invocationTapes.invocationId, invocationId)))
-    .orderBy(invocationTapes.start);
-  const tapes = rows.map(({ start, payload }) => ({ start, payload: payload as TapePayload }));
+  const [row] = await db
+    .select({ tapes: invocations.tapes })
+    .from(invocations)
+    .where(isInvocation({ key, invocationId }));
+  const tapes = (row?.tapes ?? []) as Omit<Tape, 'prompts'>[];
   const hashes = [...new Set(tapes.flatMap(({ payload }) => payload.prompts.map(([, hash]) => hash)))];
   const promptRows = await db
     .select({ hash: agentPrompts.hash, payload: agentPrompts.payload })
@@ -239,15 +238,6 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
 /** A sample of invocations that ended lately and have a tape. The order by digest is random but repeatable. */
 export const sampleTapes = (db: Database, appName: string, minutes: number, limit: number) => {
   const { userId, sessionId, id, agentVersion } = invocations;
-  const tape = db
-    .select()
-    .from(invocationTapes)
-    .where(
-      and(
-        isSession({ appName: invocations.appName, userId, sessionId }, invocationTapes),
-        eq(invocationTapes.invocationId, id),
-      ),
-    );
   return db
     .select({ userId, sessionId, id, agentVersion })
     .from(invocations)
@@ -256,7 +246,7 @@ export const sampleTapes = (db: Database, appName: string, minutes: number, limi
         eq(invocations.appName, appName),
         sql`${invocations.createTime} >= statement_timestamp() - ${minutes} * interval '1 minute'`,
         notInArray(invocations.status, ['queued', 'running']),
-        exists(tape),
+        isNotNull(invocations.tapes),
         ...EVAL_SESSION_ID_PREFIXES.map((prefix) => sql`not starts_with(${sessionId}, ${prefix})`),
       ),
     )

@@ -86,7 +86,6 @@ const KEEPING = [
   'eval_run_cases',
   'events',
   'idempotency_keys',
-  'invocation_tapes',
   'invocations',
   'memories',
   'sessions',

@@ -189,12 +189,12 @@ const FROM_THE_LINE: Record<string, string[]> = {
   ],
   eval_verdicts: ['session_id', 'turn', 'metric_name', 'author', 'passed', 'comment', 'create_time'],
   events: ['session_id', 'sequence', 'event_time', 'payload'],
-  invocation_tapes: ['session_id', 'invocation_id', 'start', 'payload'],
   invocations: [
     'session_id',
     'id',
     'idempotency_key',
     'request_hash',
+    'tapes',
     'agent_version',
     'webhook_url',
     'response_body',

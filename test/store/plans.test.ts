@@ -359,7 +359,6 @@ test('without statistics rows of an invocation are found by their key, not among
     sessions: ['app_name', 'user_id', 'id'],
     invocations: key,
     tool_calls: [...key.slice(0, 3), 'invocation_id', 'call_id'],
-    invocation_tapes: [...key.slice(0, 3), 'invocation_id', 'start'],
   };
   for (const [table, columns] of Object.entries(rowKeys)) {
     const condition = columns.map((column, n) => `${column} = $${n + 1}`).join(' and ');

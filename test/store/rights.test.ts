@@ -25,7 +25,6 @@ const OF_USERS = [
   'event_deltas',
   'events',
   'idempotency_keys',
-  'invocation_tapes',
   'invocations',
   'job_lanes',
   'jobs',

@@ -21,7 +21,6 @@ const OWNERS: Record<string, string> = {
   invocations: 'invocations',
   agentPrompts: 'invocations',
   agentVersions: 'conversation/apps',
-  invocationTapes: 'invocations',
   toolCalls: 'invocations',
   signals: 'invocations/waits',
   tasks: 'invocations/waits',

@@ -154,13 +154,16 @@ declare
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
+  v_is_priced boolean;
+  v_is_limited boolean;
 begin
   perform assert_own_user(p_user);
+  select exists (select from model_prices), exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user))
+  into v_is_priced, v_is_limited;
   if p_models is not null then
     select coalesce(sum((used ->> 'promptTokens')::bigint), 0), coalesce(sum((used ->> 'outputTokens')::bigint), 0)
     into v_prompt, v_output from jsonb_array_elements(p_models) used;
-    -- Asked first, because PostgreSQL plans the statement of the prices anew at each call.
-    if exists (select from model_prices) then
+    if v_is_priced then
       select coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0) into v_cost
       from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
       cross join lateral (
@@ -174,7 +177,7 @@ begin
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
-  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return; end if;
+  if not v_is_limited then return; end if;
   perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
   if p_models is not null then
     delete from budget_reservations r where r.app_name = p_app and r.user_id = p_user and r.id in (

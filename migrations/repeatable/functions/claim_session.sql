@@ -31,7 +31,7 @@
 --   7. Merge shared state and insert the events (store_events). The events of a session that had none are its whole
 --      content, so they are returned; those of another session only with p_returns, for a follower in the claiming
 --      process.
---   8. Charge the budgets, unless the invocation is resumed.
+--   8. If the user has budgets, count the invocation, unless it is resumed. Otherwise its first end or pause counts it.
 --
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
 -- then already has this lease token (renew_claim).
@@ -79,7 +79,7 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
-  if not p_is_free then
+  if not p_is_free and not p_is_new then
     v_has_begun := exists (
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
@@ -117,19 +117,19 @@ begin
     end if;
     if p_places is not null and v_is_new_run and not may_begin_run(p_app, p_user, v_cronjob, p_places) then return; end if;
   end if;
-  -- 3
-  if exists (
-    select from invocations w
-    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
-      and (not p_is_queued
-           or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
-    if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
-    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
-    return;
-  end if;
-  -- 4
   if not p_is_new then
+    -- 3
+    if exists (
+      select from invocations w
+      where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+        and (w.lease_expire_time > statement_timestamp() or w.request is not null) and w.not_before is null
+        and (not p_is_queued
+             or (w.start_time is null, w.create_time, w.id) < (not v_goes_on, v_queued_since, p_invocation))) then
+      if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
+      claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+      return;
+    end if;
+    -- 4
     update sessions s set
       lease_token = p_token,
       last_sequence = s.last_sequence + cardinality(v_sizes),
@@ -172,20 +172,20 @@ begin
   end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, agent_version, job, request, start_time)
+     webhook_url, agent_version, job, request, start_time, count_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
      p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
-     clock_timestamp())
+     clock_timestamp(), case when p_is_free or limited and not v_has_begun then clock_timestamp() end)
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
-    error_code = null, error_message = null,
+    error_code = null, error_message = null, count_time = coalesce(i.count_time, excluded.count_time),
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
@@ -221,7 +221,7 @@ begin
     left join user_states u on u.app_name = p_app and u.user_id = p_user;
   end if;
   -- 8
-  if not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
+  if limited and not p_is_free and not v_has_begun then perform count_use(p_app, p_user, 1, null); end if;
   claimed := true;
 end $$;
 comment on function claim_session is 'Starts or resumes an invocation in an idle session, with its first events.';

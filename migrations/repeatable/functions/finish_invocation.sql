@@ -2,12 +2,13 @@
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
 --      written. No size limit applies, because the end must be stored.
---   2. End the invocation's row. The row gets a new lease token, so that a process that was declared dead does not
---      mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
+--   2. End the invocation's row, and add the tape to it: what a replay needs besides the events. The row gets a new lease
+--      token, so that a process that was declared dead does not mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
 --      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
 --      will be answered later, and a transactional call was rolled back.
---   3. Store what a replay needs besides the events, such as instructions and state values (keep_tape).
---   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage.
+--   3. Store those prompts of the tape that are not stored yet (keep_prompts).
+--   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
+--      count the invocation if the claim did not.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
@@ -23,7 +24,7 @@ create or replace function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_calls jsonb, p_tasks jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_calls jsonb, p_tasks jsonb, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
   p_first_text text, p_remembers boolean, p_limits jsonb,
   out last integer, out lines text, out unknown integer, out is_awaited boolean, out ended json)
 language plpgsql as $$
@@ -47,13 +48,15 @@ begin
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    tapes = coalesce(coalesce(i.tapes, '[]') || p_tape, i.tapes), count_time = coalesce(i.count_time, statement_timestamp()),
     request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
-  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens
+  returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens,
+            i.count_time = statement_timestamp() as is_counted_now
   into v_row;
   ended := json_build_object(
     'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
@@ -71,15 +74,15 @@ begin
     select count(*) filter (where cut_off.state = 'unknown') into unknown from cut_off;
   end if;
   -- 3
-  if p_tape is not null then
-    perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
-  end if;
+  if p_prompts is not null then perform keep_prompts(p_app, p_prompts); end if;
   -- 4
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
   end if;
-  if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  if v_row.is_counted_now or p_models is not null then
+    perform count_use(p_app, p_user, v_row.is_counted_now::integer, p_models);
+  end if;
   -- 5
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
@@ -96,18 +99,13 @@ begin
 end $$;
 comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
 
--- keep_tape: stores the inputs of a replay that are not in the events, and those prompts that are not stored yet.
--- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order; null
--- for no prompts.
-create or replace function keep_tape(
-  p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
-returns void language plpgsql as $$
+-- keep_prompts: stores prompts of tapes that are not stored yet.
+-- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order.
+create or replace function keep_prompts(p_app text, p_prompts jsonb) returns void language plpgsql as $$
 declare
   v_prompt jsonb;
   v_stale timestamptz := statement_timestamp() - interval '1 day';
 begin
-  insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
-  values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
   for v_prompt in select * from jsonb_array_elements(p_prompts) loop
     insert into agent_prompts as a (app_name, hash, payload)
     values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
@@ -115,4 +113,4 @@ begin
     where a.use_time < v_stale;
   end loop;
 end $$;
-comment on function keep_tape is 'Stores the inputs of a replay that are not in the events, and prompts that are not stored yet.';
+comment on function keep_prompts is 'Stores prompts of tapes that are not stored yet.';

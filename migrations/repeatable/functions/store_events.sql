@@ -16,7 +16,6 @@ returns text language plpgsql as $$
 declare
   v_first integer := p_last - cardinality(p_sizes);
   v_event jsonb;
-  v_place integer;
   v_line text;
   v_lines text[];
 begin
@@ -30,9 +29,8 @@ begin
   end if;
   if p_delta ? 'app' then perform merge_app_state(p_app, p_user, p_delta -> 'app', p_from_runtime, p_limits); end if;
   -- 2
-  for v_event, v_place in select given.event, given.place
-    from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place
-  loop
+  for v_place in 1 .. cardinality(p_sizes) loop
+    v_event := p_events -> v_place - 1;
     insert into events as e
       (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload, bytes)
     values

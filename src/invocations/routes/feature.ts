@@ -1,6 +1,6 @@
 import { IDEMPOTENCY_HOURS } from '../../conversation/idempotency/idempotency.ts';
 import { identifierSchema } from '../../core/session.ts';
-import { invocations, invocationTapes, toolCalls } from '../../platform/db/schema/schema.ts';
+import { invocations, toolCalls } from '../../platform/db/schema/schema.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { invocationPath } from '../../platform/http/operation/parameters.ts';
 import { endUnserved, runBackgroundQueue } from '../background.ts';
@@ -76,6 +76,7 @@ export const invocationFeature = {
         attempt: '1',
         stop_requested_as: 'null',
         stop_request_time: 'null',
+        count_time: 'clock_timestamp()',
         not_before: 'null',
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
@@ -84,7 +85,6 @@ export const invocationFeature = {
         error_message: end('error_message', `'It was exported while it ran.'`),
       },
     },
-    { table: invocationTapes },
     {
       table: toolCalls,
       // Responses of tool calls are not imported, because a forged one would be taken for the tool's.

@@ -46,7 +46,10 @@ export const budgetUses = table(
       .smallint('shard')
       .notNull()
       .comment("Shard, so that a user's concurrent invocations do not block each other."),
-    invocations: c.bigint('invocations', { mode: 'number' }).notNull().comment('Started invocations.'),
+    invocations: c
+      .bigint('invocations', { mode: 'number' })
+      .notNull()
+      .comment('Invocations: those that have started if the user has a budget, else those that have ended or paused.'),
     promptTokens: c.bigint('prompt_tokens', { mode: 'number' }).notNull().comment('Prompt tokens of all model calls.'),
     outputTokens: c
       .bigint('output_tokens', { mode: 'number' })
@@ -56,7 +59,7 @@ export const budgetUses = table(
   }),
   (t) => [
     primaryKey({ name: 'budget_uses_pkey', columns: [t.appName, t.userId, t.day, t.shard] }),
-    check('budget_uses_counts_check', sql`least(invocations, prompt_tokens, output_tokens, cost) >= 0`),
+    check('budget_uses_counts_check', sql`least(invocations, prompt_tokens, output_tokens) >= 0 and cost >= 0`),
     index('budget_uses_day_idx').on(t.appName, t.day),
   ],
 );

@@ -56,6 +56,9 @@ export const invocations = table(
     webhookUrl: c
       .text('webhook_url')
       .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
+    tapes: json('tapes').comment(
+      'Replay inputs that are not in the events, an array with one of each run that has ended: start (number of events in the session at the start of the run, including the prompt) and payload (agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input).',
+    ),
     responseBody: anyText('response_body').comment('The response as sent; a retry receives the same bytes.'),
     errorCode: c.text('error_code').comment('Stable error code.'),
     errorMessage: anyText('error_message').comment('Why it failed, a sentence.'),
@@ -73,6 +76,9 @@ export const invocations = table(
     createTime: timeOfChange('create_time').comment('When it was requested; the order of the queue.'),
     startTime: time('start_time').comment('When it started running.'),
     endTime: time('end_time').comment('When it ended.'),
+    countTime: time('count_time').comment(
+      'When it was counted in budget_uses: at its claim if the user had a budget, else at its first end or pause.',
+    ),
     stopRequestTime: time('stop_request_time').comment('When a stop was requested first.'),
     notBefore: time('not_before').comment(
       'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.',
@@ -101,12 +107,14 @@ export const invocations = table(
   }),
   (t) => [
     primaryKey({ name: 'invocations_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
+    // Arrays as literals, because PostgreSQL parses the stored form of each check in each statement, and that of a list is
+    // twice as long.
     check(
       'invocations_status_check',
-      sql`status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')`,
+      sql`status = any('{queued,running,paused,succeeded,failed,interrupted,cancelled}')`,
     ),
     check('invocations_counts_check', sql`least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0`),
-    check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
+    check('invocations_stop_requested_as_check', sql`stop_requested_as = any('{cancelled,interrupted}')`),
     // The index is partial, because most invocations have no key: fewer index writes at claim and finish, and the
     // planner cannot misuse it to find one invocation of a user who has thousands.
     uniqueIndex('invocations_idempotency_key')
@@ -197,11 +205,11 @@ export const agentPrompts = table(
   'Prompts of agents: everything that models receive besides the conversation, each stored once per application. Replays report what changed since. Deleted after 90 days without use.',
   (c) => ({
     appName: identifier('app_name').notNull().comment('Application.'),
-    hash: c.text('hash').notNull().comment('SHA-256 of the whole prompt, hexadecimal; invocation_tapes refer to it.'),
+    hash: c.text('hash').notNull().comment('SHA-256 of the whole prompt, hexadecimal; invocations.tapes refers to it.'),
     payload: json('payload')
       .notNull()
       .comment(
-        'Agent, instruction template, declared tools, model and sampling. The instruction is absent if a request overrode it; then it is in the invocation_tapes.',
+        'Agent, instruction template, declared tools, model and sampling. The instruction is absent if a request overrode it; then it is in invocations.tapes.',
       ),
     useTime: timeOfChange('use_time').comment('Day of the last use.'),
   }),
@@ -223,36 +231,6 @@ export const agentVersions = table(
     createTime: secondsOfChange('create_time').comment('First deployment.'),
   }),
   (t) => [primaryKey({ name: 'agent_versions_pkey', columns: [t.appName, t.digest] })],
-);
-
-export const invocationTapes = table(
-  'invocation_tapes',
-  'Replay inputs that are not in the events, one row per run of an invocation.',
-  (c) => ({
-    ...ofSession(),
-    invocationId: identifier('invocation_id').notNull().comment('The invocation.'),
-    start: c
-      .integer('start')
-      .notNull()
-      .comment('Number of events in the session at the start of the run, including the prompt.'),
-    payload: json('payload')
-      .notNull()
-      .comment(
-        'Agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input.',
-      ),
-  }),
-  (t) => [
-    primaryKey({
-      name: 'invocation_tapes_pkey',
-      columns: [t.appName, t.userId, t.sessionId, t.invocationId, t.start],
-    }),
-    foreignKey({
-      name: 'invocation_tapes_invocation_fkey',
-      columns: [t.appName, t.userId, t.sessionId, t.invocationId],
-      foreignColumns: [invocations.appName, invocations.userId, invocations.sessionId, invocations.id],
-    }).onDelete('cascade'),
-    ofUserPolicy(),
-  ],
 );
 
 export const spans = table(

@@ -31,7 +31,7 @@ export {
   scoreRules,
   sessionVerdicts,
 } from './evals.ts';
-export { agentPrompts, agentVersions, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
+export { agentPrompts, agentVersions, invocations, spans, toolCalls } from './invocations.ts';
 export { jobLanes, jobs } from './jobs.ts';
 export { inspectSchema, outlineSchema, repeatables } from './migrations.ts';
 export { signals, tasks } from './waits.ts';

@@ -114,7 +114,6 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'event_deltas',
     'events',
     'idempotency_keys',
-    'invocation_tapes',
     'invocations',
     'memories',
     'session_verdicts',
