@@ -178,7 +178,7 @@ begin
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
      p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
-     clock_timestamp(), case when p_is_free or limited and not v_has_begun then clock_timestamp() end)
+     clock_timestamp(), case when p_is_free or limited and not v_has_begun then to_timestamp(v_now) end)
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),

@@ -31,6 +31,8 @@ language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  -- In a variable, because a distributed database allows none but immutable functions in coalesce.
+  v_now constant timestamptz := statement_timestamp();
   v_row record;
 begin
   -- 1
@@ -48,7 +50,7 @@ begin
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
-    tapes = coalesce(coalesce(i.tapes, '[]') || p_tape, i.tapes), count_time = coalesce(i.count_time, statement_timestamp()),
+    tapes = coalesce(coalesce(i.tapes, '[]') || p_tape, i.tapes), count_time = coalesce(i.count_time, v_now),
     request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
@@ -56,7 +58,7 @@ begin
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
   returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens,
-            i.count_time = statement_timestamp() as is_counted_now
+            case when i.count_time = v_now then 1 else 0 end as invocations
   into v_row;
   ended := json_build_object(
     'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
@@ -80,8 +82,8 @@ begin
   if p_has_deltas then
     delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
   end if;
-  if v_row.is_counted_now or p_models is not null then
-    perform count_use(p_app, p_user, v_row.is_counted_now::integer, p_models);
+  if v_row.invocations > 0 or p_models is not null then
+    perform count_use(p_app, p_user, coalesce(v_row.invocations, 0), p_models);
   end if;
   -- 5
   if p_tasks is not null then
