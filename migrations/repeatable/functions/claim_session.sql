@@ -15,7 +15,7 @@
 --      goes before all waiting requests, even if its own lease had expired.
 --   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
---      insert. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      insert; a new session has no invocations, so steps 1 and 3 look for none. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
