@@ -76,7 +76,7 @@ export const invocationFeature = {
         attempt: '1',
         stop_requested_as: 'null',
         stop_request_time: 'null',
-        count_time: 'clock_timestamp()',
+        count_time: 'coalesce(r.count_time, clock_timestamp())',
         not_before: 'null',
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
