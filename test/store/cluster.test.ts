@@ -196,8 +196,8 @@ describe('on a cluster', () => {
       }
     for (const appliesTo of ['app', 'users']) {
       const { rows } = await admin.query<{ percent: number }>(
-        `select (payload #>> '{data,percent}')::int as percent from webhook_deliveries
-         where app_name = $1 and payload #>> '{data,appliesTo}' = $2 order by percent`,
+        `select (payload::json #>> '{data,percent}')::int as percent from webhook_deliveries
+         where app_name = $1 and payload::json #>> '{data,appliesTo}' = $2 order by percent`,
         [appName, appliesTo],
       );
       levels[appliesTo] = rows.map(({ percent }) => percent);
