@@ -40,6 +40,8 @@ const environment: Record<string, string> = {
 };
 const transcript: string[] = [];
 let tarball = '';
+/** Directory of the embedded PostgreSQL of the project. */
+let database = '';
 
 /** Runs a command in the new project and keeps what it printed for the transcript. */
 async function shell(command: string, options: { cwd?: string; input?: string } = {}): Promise<string> {
@@ -106,6 +108,7 @@ test('install, init, start, the printed curl, chat, test', async () => {
   });
   try {
     await started;
+    [, database = ''] = /embedded PostgreSQL in (\S+)/.exec(printed) ?? [];
     const [, curl = ''] = /(curl -s .*)/.exec(printed) ?? [];
     expect(JSON.parse(await shell(curl))).toEqual({
       harness_name: 'demo',
@@ -161,7 +164,7 @@ test.each([
   let printed = '';
   service.stdout.on('data', (chunk: Buffer) => (printed += chunk.toString()));
   await expect.poll(() => printed).toContain('listens on');
-  const lock = join(project, '.data/data/postmaster.pid');
+  const lock = join(database, 'data/postmaster.pid');
   const postgres = Number.parseInt(readFileSync(lock, 'utf8'), 10);
   service.kill('SIGTERM');
   // What was started shares the output, so it is closed when the last of it has ended.
