@@ -50,18 +50,30 @@ const SIZE = sql`${value('size')}::int`;
 
 /** SQL: the state shared by all listed sessions; computed once, because joining it to each would be slow. */
 const SHARED = sql`shared as materialized (
-  select merged.state, octet_length(merged.state::text) as bytes from (select
+  select nullif(merged.state, '{}') as state, octet_length(merged.state::text) as bytes from (select
     coalesce((select ${appStates.state} from ${appStates} where ${appStates.appName} = ${USER.appName}), '{}') ||
     coalesce((select ${userStates.state} from ${userStates}
               where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
     offset 0) merged)`;
-/** SQL: the number `n` of rows in `sized` whose states, merged with the shared state, fit into `MAX_STATE_BYTES`. */
-const FITTING = sql`fitting as materialized (
-  select count(*)::int as n from sized, shared
-  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
-/** SQL: the first `n` rows of the query `sized` (sessions with the bytes of their states), with the alias `s`. */
-const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, shared`;
-const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
+
+/**
+ * SQL query: the JSON of the first sessions `s` of `from`: at most `SIZE`, and as many as fit into `MAX_STATE_BYTES`
+ * with the shared state. `n` is `count` over these, `is_more` true if `from` has more. One pass in the order of an
+ * index: nothing is sorted, and no row is copied.
+ */
+function pageOf(from: SQL, inOrder: SQL, count: SQL, withDetails: boolean): SQL {
+  const owner = sql`${value('owner')}::text`;
+  const texts = sessionTexts({ withDetails, owner, state: sql`coalesce(${s.state} || shared_state, ${s.state})` });
+  return sql`
+    select string_agg(case when is_taken then concat(${texts[0]}, ${texts[1]}) end, ',' ${inOrder}) as text,
+           (${count} filter (where is_taken))::int as n, not bool_and(is_taken) as is_more
+    from (
+      select ${s}.*, shared.state as shared_state,
+             place <= ${SIZE} and (place = 1 or ${s}.bytes + place * shared.bytes <= ${MAX_STATE_BYTES}) as is_taken
+      from (
+        select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
+        ${from} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE} + 1) ${s}, shared) ${s}`;
+}
 
 /**
  * Lists a user's sessions as a JSON array, newest first by default, with empty `events`; sessions of evaluation runs
@@ -92,8 +104,7 @@ export async function listSessions(
     updatedBefore: clampedSeconds(updatedBefore ?? Infinity),
     createdAfter: clampedSeconds(createdAfter ?? -Infinity),
     createdBefore: clampedSeconds(createdBefore ?? Infinity),
-    appName,
-    userId,
+    ...toValues({ appName, userId }),
     labelValues: labels?.values.map(escapeJson) ?? [],
     labelNames: labels?.names ?? [],
     text,
@@ -101,16 +112,19 @@ export async function listSessions(
     afterTime: after?.time ?? (order === 'desc' ? 'infinity' : '-infinity'),
     afterId: after?.id ?? '',
   });
-  const { text: listed = '', further = [], last } = row ?? {};
-  const first = listed === '' ? ['[]'] : ['[', unescapeJson(listed), ']'];
+  const { text: listed, further = [], last } = row ?? {};
+  const first = ['[', unescapeJson(listed ?? ''), ']'];
   if (isPage) return { first, ...(last && { next: last }) };
   return further.length === 0
     ? { first }
     : { first: first.slice(0, -1), rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
 }
 
+/** The parameters of a statement that the user has; `owner` has the same in JSON, as stored. */
+const toValues = (user: { appName: string; userId: string }) => ({ ...user, owner: escapeJson(user).slice(1, -1) });
+
 interface ListRow {
-  text: string;
+  text: string | null;
   further: string[];
   last: ListPlace | null;
 }
@@ -166,38 +180,26 @@ function listText({ sort, order, isPage, isFiltered, withDetails }: ListShape): 
   );
   const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
   const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
-  const listed = sql`from ${sessions} ${s} where ${isListed} ${inOrder}`;
+  const listed = sql`from ${sessions} ${s} where ${isListed}`;
   const most = sql.raw(`${MAX_LOOKED_AT}`);
   // Keeps the matches among the examined sessions, and the position of the last examined session for the next page.
   const looked = sql`looked as materialized (
     select * from (
       select ${s}.*, row_number() over () as nth, ${fits} as fits
-      from (select ${s}.* ${listed} limit ${most}) ${s}) ${s}
+      from (select ${s}.* ${listed} ${inOrder} limit ${most}) ${s}) ${s}
     where fits or nth = ${most}), `;
-  const matches = isBounded ? sql`from looked ${s} where fits ${inOrder}` : listed;
-  const hasMore = sql`n < (select count(*) from wanted)`;
+  const matches = isBounded ? sql`from looked ${s} where fits` : listed;
   // If too few matches were found, unexamined sessions may remain: the next page starts after the last examined.
   const bound = isBounded ? sql`(select ${place} from looked ${s} where nth = ${most})` : sql`null`;
   const more = isPage
     ? sql`'{}'::text[] as further,
-      case when ${hasMore} then (select ${place} from sized ${s} where place = n) else ${bound} end as last`
-    : sql`case when ${hasMore} then array(select ${s.id} ${listed} offset (select n from fitting))::text[]
+      case when is_more then (select ${place} ${matches} ${inOrder} limit 1 offset n - 1) else ${bound} end as last`
+    : sql`case when is_more then array(select ${s.id} ${listed} ${inOrder} offset n)::text[]
           else '{}' end as further, null as last`;
   return sql`
-    with ${isBounded ? looked : sql``}wanted as materialized (
-      select ${s}.* ${matches} limit ${SIZE} + 1),
-    sized as materialized (
-      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
-      from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),
-    ${SHARED}, ${FITTING}
-    select (select coalesce(string_agg(${getText(withDetails)}, ',' ${inOrder}), '') from ${LISTED}) as text,
-           ${more}
-    from fitting`;
-}
-
-function getText(withDetails: boolean): SQL {
-  const [head, tail] = sessionTexts({ withDetails, state: STATE });
-  return sql`${head} || ${tail}`;
+    with ${isBounded ? looked : sql``}${SHARED},
+    page as materialized (${pageOf(matches, inOrder, sql`count(*)`, withDetails)})
+    select text, ${more} from page`;
 }
 
 async function* readFurtherSessions(
@@ -208,28 +210,24 @@ async function* readFurtherSessions(
   for (let from = 0; from < ids.length; ) {
     const pageIds = ids.slice(from, from + MAX_SESSIONS);
     const select = withDetails ? selectDetailed : selectPlain;
-    const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted: pageIds });
+    const [page] = await select(db, { ...toValues({ appName, userId }), wanted: pageIds, size: MAX_SESSIONS });
     // Sessions that were deleted meanwhile have no row, so the number of rows does not tell how many ids were handled.
-    from += taken ?? MAX_SESSIONS;
+    from += page?.n ?? MAX_SESSIONS;
+    const text = page?.text;
     if (text) yield [',', unescapeJson(text)];
   }
   yield [']'];
 }
 
-/** SQL: reads the next sessions of a list of ids, as many as fit into `MAX_STATE_BYTES`. */
+/** SQL: reads the next sessions of a list of ids; `n` is the position of the last one that was read. */
 const selectWanted = (withDetails: boolean) =>
-  statement<{ text: string | null; taken: number | null }>(
-    () => sql`
-      with sized as materialized (
-        select ${s}.*, wanted.ordinal, row_number() over listed as place,
-               sum(${estimatedBytes(s.state)}) over listed as bytes
-        from unnest(${value('wanted')}::text[]) with ordinality as wanted(id, ordinal), ${sessions} ${s}
-        where ${s.appName} = ${USER.appName} and ${s.userId} = ${USER.userId} and ${s.id} = wanted.id
-        window listed as (order by wanted.ordinal)),
-      ${SHARED}, ${FITTING}
-      select string_agg(${getText(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
-      from ${LISTED}`,
-  );
+  statement<{ text: string | null; n: number | null }>(() => {
+    const from = sql`
+      from (select ${s}.*, wanted.ordinal
+            from unnest(${value('wanted')}::text[]) with ordinality as wanted(id, ordinal), ${sessions} ${s}
+            where ${s.appName} = ${USER.appName} and ${s.userId} = ${USER.userId} and ${s.id} = wanted.id) ${s}`;
+    return sql`with ${SHARED} ${pageOf(from, sql`order by ${s}.ordinal`, sql`max(${s}.ordinal)`, withDetails)}`;
+  });
 const [selectPlain, selectDetailed] = [selectWanted(false), selectWanted(true)];
 
 /** Filters on sessions: a session must match all that are set. Sessions of evaluation runs never match. */

@@ -93,8 +93,8 @@ function mergeBoth(form: (withDetails: boolean) => SessionForm) {
       const { n, join, texts } = form(withDetails);
       const after = sql`greatest(${value('afterSequence')}::int, ${n} - ${value('numRecentEvents')}::int)`;
       return sql`
-        select case when ${IS_FIRST} then ${texts[0]} end as head, page.text as events,
-               case when ${IS_FIRST} then ${texts[1]} end as tail, page.last, ${n} as final,
+        select case when ${IS_FIRST} then concat(${texts[0]}) end as head, page.text as events,
+               case when ${IS_FIRST} then concat(${texts[1]}) end as tail, page.last, ${n} as final,
                ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${sessionEtag} as etag
         from ${withStates(KEY)} ${join} left join ${eventPieces(KEY, after, n)} on true
         where ${isSession(KEY, s)} order by page.place`;

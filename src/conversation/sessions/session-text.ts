@@ -21,6 +21,8 @@ export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_s
 
 /** SQL expressions used in place of columns of the session's row, for a session as it was earlier. */
 interface TextOptions {
+  /** The members `appName` and `userId`; a list has them once as a parameter. */
+  owner?: SQL;
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;
   lastSequence?: SQL | AnyPgColumn;
@@ -29,23 +31,25 @@ interface TextOptions {
   withDetails?: boolean;
 }
 
-/** SQL: a session's JSON before and after its events. */
+/**
+ * SQL: a session's JSON before and after its events, as arguments of `concat`, which copies the text once; each `||`
+ * would copy what is before it.
+ */
 export function sessionTexts({
+  owner = sql`'"appName":', to_json(${s.appName}), ',"userId":', to_json(${s.userId})`,
   state = mergedState,
   updateTime = s.updateTime,
   lastSequence = s.lastSequence,
   firstText = s.firstText,
   withDetails = false,
 }: TextOptions): [SQL, SQL] {
-  const details = sql` || ',"createTime":' || extract(epoch from ${s.createTime}) ||
-    ',"lastSequence":' || ${lastSequence} || ',"labels":' || ${s.labels} ||
-    ',"firstText":' || to_json(coalesce(${firstText}, '')) ||
-    coalesce(',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) ||
-             ',"atSequence":' || ${s.forkedFromSequence} || '}', '')`;
+  const details = sql`',"createTime":', extract(epoch from ${s.createTime}),
+    ',"lastSequence":', ${lastSequence}, ',"labels":', ${s.labels},
+    ',"firstText":', to_json(coalesce(${firstText}, '')),
+    ',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) || ',"atSequence":' || ${s.forkedFromSequence} || '}',`;
   return [
-    sql`'{"id":' || to_json(${s.id}) || ',"appName":' || to_json(${s.appName}) ||
-    ',"userId":' || to_json(${s.userId}) || ',"state":' || ${state} || ',"events":['`,
-    sql`'],"lastUpdateTime":' || extract(epoch from ${updateTime}) ${withDetails ? details : sql``} || '}'`,
+    sql`'{"id":', to_json(${s.id}), ',', ${owner}, ',"state":', ${state}, ',"events":['`,
+    sql`'],"lastUpdateTime":', extract(epoch from ${updateTime}), ${withDetails ? details : sql``} '}'`,
   ];
 }
 
