@@ -13,6 +13,8 @@ const isOnCluster = (process.env['CITUS_URL'] ?? '') !== '';
 const DATABASE = 'test/support/global-setup.ts';
 const FRONT_ENDS = 'test/support/front-ends.ts';
 const MINUTE = 60_000;
+/** Of what CI runs with what the faults leave of the machine. */
+const BEHIND = 20 * MINUTE;
 
 type Options = NonNullable<TestProjectInlineConfiguration['test']>;
 
@@ -60,7 +62,8 @@ export default defineConfig({
         exclude: ALONE,
         maxWorkers: 2,
         disableConsoleIntercept: true,
-        testTimeout: 5 * MINUTE,
+        testTimeout: BEHIND,
+        hookTimeout: BEHIND,
       },
       'security-alone': {
         include: ALONE,
@@ -91,16 +94,16 @@ export default defineConfig({
         include: ['test/package/**/*.test.ts'],
         globalSetup: [],
         maxWorkers: 2,
-        testTimeout: 5 * MINUTE,
-        hookTimeout: 5 * MINUTE,
+        testTimeout: BEHIND,
+        hookTimeout: BEHIND,
       },
       // The console and the ADK Web UI in a real browser.
       browser: {
         include: ['test/e2e/**/*.test.ts'],
         globalSetup: [DATABASE, FRONT_ENDS],
         maxWorkers: 1,
-        testTimeout: 5 * MINUTE,
-        hookTimeout: 5 * MINUTE,
+        testTimeout: BEHIND,
+        hookTimeout: BEHIND,
         // The steps of a file build on each other: what comes after a failure would only fail too.
         bail: 1,
       },
