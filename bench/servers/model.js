@@ -32,7 +32,7 @@ function make(count) {
   return { chunks: [...chunks, ...end, 'data: [DONE]\n\n'], whole: JSON.stringify(whole) };
 }
 
-createServer(async (request, response) => {
+async function answer(request, response) {
   if (request.method === 'GET') return response.end('{"status":"ok"}');
   const { messages, stream } = await json(request);
   const [, count] = /(\d+) words/.exec(JSON.stringify(messages.at(-1).content));
@@ -41,4 +41,6 @@ createServer(async (request, response) => {
   if (!stream) return response.end(whole);
   for (const chunk of chunks) response.write(chunk);
   return response.end();
-}).listen(Number(port), '127.0.0.1');
+}
+
+createServer((request, response) => void answer(request, response)).listen(Number(port), '127.0.0.1');

@@ -24,7 +24,7 @@ function toCompletion(chunks: Chunk[]): object {
   const choices = chunks.flatMap(({ choices: [choice] }) => choice ?? []);
   const deltas = choices.map(({ delta }) => delta as { content?: string; tool_calls?: Record<string, unknown>[] });
   const texts = deltas.flatMap(({ content }) => content ?? []);
-  const calls = deltas.flatMap(({ tool_calls: pieces = [] }) => pieces.map(({ index: _, ...call }) => call));
+  const calls = deltas.flatMap(({ tool_calls: pieces = [] }) => pieces.map((each) => ({ ...each, index: undefined })));
   const message = {
     role: 'assistant',
     content: texts.length > 0 ? texts.join('') : null,

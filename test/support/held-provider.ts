@@ -29,8 +29,8 @@ export async function startHeldProvider(): Promise<HeldProvider> {
   const chunks = [chunk({ role: 'assistant', content: 'At last.' }, null), chunk({}, 'stop')];
   const refused: Refusal[] = [];
   const answerOne = async (request: IncomingMessage, response: ServerResponse) => {
-    const body = await text(request);
-    const refusal = findRefusal('openai-compatible', body);
+    const asked = await text(request);
+    const refusal = findRefusal('openai-compatible', asked);
     requested.resolve();
     if (refusal) {
       refused.push(refusal);
@@ -38,7 +38,7 @@ export async function startHeldProvider(): Promise<HeldProvider> {
       response.writeHead(status, { 'content-type': contentType }).end(body);
       return;
     }
-    void released.promise.then(() => sendChat(response, JSON.parse(body) as object, chunks));
+    void released.promise.then(() => sendChat(response, JSON.parse(asked) as object, chunks));
   };
   const server = createServer((request, response) => void answerOne(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

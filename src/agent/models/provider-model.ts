@@ -48,13 +48,13 @@ export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<Provider['load']> | undefined;
   const load = () => (loading ??= loadModels(settings));
-  const called = new Map<string, CalledModel>();
+  const kept = new Map<string, CalledModel>();
   /** Keeps the models, because the AI SDK packages make all their schemas anew for each. */
   const findModel = async (name: string): Promise<CalledModel> => {
     const models = await load();
-    const known = called.get(name) ?? { model: models(name), streamedUntil: 0 };
-    if (called.size >= MAX_KEPT_MODELS) called.clear();
-    called.set(name, known);
+    const known = kept.get(name) ?? { model: models(name), streamedUntil: 0 };
+    if (kept.size >= MAX_KEPT_MODELS) kept.clear();
+    kept.set(name, known);
     return known;
   };
 
