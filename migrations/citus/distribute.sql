@@ -110,8 +110,6 @@ begin
       end if;
     when 'insert_webhook_delivery' then
       perform insert_webhook_delivery_here(a ->> 0, a ->> 1, a ->> 2, a ->> 3, a -> 4);
-    when 'alert_budget' then
-      perform alert_budget(a);
   end case;
   return null;
 end $$;
@@ -141,28 +139,6 @@ begin
   insert into coordinator_calls values
     ('insert_webhook_delivery', jsonb_build_array(app, owner, address, type, data));
 end $$;
--- alert_budget: tells the webhook of a budget that a level is reached, once per period and level, as alert_budgets does on
--- one server.
-create or replace function alert_budget(a jsonb) returns void
-language plpgsql set citus.allow_nested_distributed_execution = on as $$
-declare
-  v_day constant date := (a ->> 'since')::date;
-  v_level constant integer := (a ->> 'level')::integer;
-  hook record;
-begin
-  insert into budget_alerts as known (app_name, user_id, applies_to, period, since, level)
-  values (a ->> 'app_name', a ->> 'user_id', a ->> 'applies_to', a ->> 'period', v_day, v_level)
-  on conflict (app_name, user_id, applies_to, period) do update set since = excluded.since, level = excluded.level
-  where (known.since, known.level) < (excluded.since, excluded.level);
-  if not found then return; end if;
-  select w.user_id, w.url into hook from webhooks w where w.app_name = a ->> 'app_name' and w.id = a ->> 'webhook_id';
-  if not found then return; end if;
-  perform insert_webhook_delivery_here(a ->> 'app_name', hook.user_id, hook.url, 'budget.reached', jsonb_build_object(
-    'appName', a -> 'app_name', 'userId', nullif(a ->> 'user_id', ''), 'appliesTo', a -> 'applies_to', 'period', a -> 'period',
-    'percent', v_level, 'invocations', a -> 'invocations', 'maxInvocations', a -> 'max_invocations',
-    'tokens', a -> 'tokens', 'maxTokens', a -> 'max_tokens', 'cost', a -> 'cost', 'maxCost', a -> 'max_cost'));
-end $$;
-comment on function alert_budget is 'Notifies the webhook of a budget that a level is reached.';
 
 do $$
 declare
@@ -174,8 +150,7 @@ begin
     where p.pronamespace = (select oid from pg_namespace where nspname = current_schema()) and current_schema() <> 'public'
       and coalesce(array_to_string(p.proconfig, ' '), '') not like '%search_path=%'
       and ('function ' || p.proname in (select name from agent_runtime_repeatables)
-           or p.proname in ('alert_budget', 'carry_out_call', 'begin_step_here', 'continue_job_here',
-                           'insert_webhook_delivery_here'))
+           or p.proname in ('carry_out_call', 'begin_step_here', 'continue_job_here', 'insert_webhook_delivery_here'))
   loop
     execute format('alter function %s set search_path = %I', called, current_schema());
   end loop;

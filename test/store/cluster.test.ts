@@ -14,7 +14,6 @@ import { InvocationLedger } from '../../src/invocations/invocation-ledger.ts';
 import { findDead } from '../../src/invocations/take-over.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendOnce, finishOnce, newUsage } from '../../src/invocations/persist.ts';
-import { insertWebhook } from '../../src/invocations/webhooks/webhook-store.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';
 import { searchMemories } from '../../src/features/memory/memory-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
@@ -177,32 +176,6 @@ describe('on a cluster', () => {
     await expect(claim(users[0] ?? '')).rejects.toThrow('budget');
     // In a transaction the extension carries it out, where it is a part of what a node is asked.
     await expect(pool.transaction((tx) => claim(newKey().userId, tx))).rejects.toThrow('budget');
-  });
-
-  test('the webhook of a budget is told each level once, whatever node has the user', async () => {
-    const { appName, userId: owner } = newKey();
-    const webhook = { appName, userId: owner, host: 'h', includesOutput: false, secret: '', isSilent: false };
-    const levels: Record<string, unknown> = {};
-    for (const appliesTo of ['app', 'users'] as const) {
-      const id = randomUUID();
-      await pool.transaction((tx) => insertWebhook(tx, { ...webhook, id, url: `https://h/${id}` }, 100));
-      const maxInvocations = appliesTo === 'app' ? 6 : 2;
-      await saveBudget(pool.db, appName, { appliesTo, period: 'day', maxInvocations, webhookId: id });
-    }
-    for (const userId of Array.from({ length: 3 }, () => `user-${randomUUID()}`))
-      for (let n = 0; n < 2; n++) {
-        const lease = newLease({ appName, userId, sessionId: randomUUID() });
-        expect(await claimSession(pool.db, lease, [textEvent('hello')], true)).toBe(true);
-      }
-    for (const appliesTo of ['app', 'users']) {
-      const { rows } = await admin.query<{ percent: number }>(
-        `select (payload::json #>> '{data,percent}')::int as percent from webhook_deliveries
-         where app_name = $1 and payload::json #>> '{data,appliesTo}' = $2 order by percent`,
-        [appName, appliesTo],
-      );
-      levels[appliesTo] = rows.map(({ percent }) => percent);
-    }
-    expect(levels).toEqual({ app: [50, 80, 100], users: [50, 50, 50, 100, 100, 100] });
   });
 
   test('rows of a user that have moved to another node are written there', async () => {

@@ -178,20 +178,20 @@ test('what runs on another node names no table of the coordinator and notifies n
   expect(onOneServer).toContain('continue_job: eval_run_cases');
 });
 
-test('functions of the coordinator that are called from a node, or claim jobs, may ask nodes', () => {
+test('what a node calls on the coordinator asks no node; what a claim of jobs calls asks with a plan of its own', () => {
   const distribute = readFileSync(new URL('citus/distribute.sql', MIGRATIONS), 'utf8');
   const texts = [...readSections(MIGRATIONS, true).map(({ text }) => text), distribute];
+  // The first text of a function is that of the coordinator, where nodes have another one.
   const textOf = (name: string) =>
     texts
       .flatMap((text) => text.match(new RegExp(`^create or replace function ${name}\\(.*?^end \\$\\$`, 'ms')) ?? [])
-      .at(-1) ?? '';
+      .at(0) ?? '';
   const asksNodes = (name: string) =>
     DISTRIBUTED_TABLES.some((table) => new RegExp(`\\b(?:from|join|into|update) ${table}\\b`).test(textOf(name)));
   const carriedOut = [...textOf('carry_out_call').matchAll(/(?:perform|not) (\w+)\(/g)].map(([, name = '']) => name);
-  const asking = carriedOut.filter(asksNodes);
-  expect(asking).toEqual(['alert_budget']);
-  // Otherwise: cannot execute a distributed query from a query on a shard.
-  for (const name of asking) expect(textOf(name)).toContain('set citus.allow_nested_distributed_execution = on');
+  // Citus 13.2.2 crashes at the commit of a call in which the coordinator wrote into a table of users.
+  expect(carriedOut.length).toBeGreaterThan(2);
+  expect(carriedOut.map((name) => name.replace(/_here$/, '')).filter(asksNodes)).toEqual([]);
   const works = ['delivery_work', 'evaluation_work', 'score_work'].filter(asksNodes);
   expect(works).toEqual(['evaluation_work']);
   // Otherwise: could not create distributed plan.
