@@ -79,7 +79,7 @@ begin
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
   end if;
-  if not p_is_free and not p_is_new then
+  if not p_is_new then
     v_has_begun := exists (
       select from invocations i
       where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
@@ -178,14 +178,14 @@ begin
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
      p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
-     clock_timestamp(), case when p_is_free or limited and not v_has_begun then to_timestamp(v_now) end)
+     clock_timestamp(), case when p_is_free or limited then to_timestamp(v_now) end)
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
     agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
-    error_code = null, error_message = null, count_time = coalesce(i.count_time, excluded.count_time),
+    error_code = null, error_message = null, count_time = case when v_has_begun then i.count_time else excluded.count_time end,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
