@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
 import { runAsSystem } from '../../platform/context.ts';
+import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
@@ -58,6 +59,7 @@ const operations = [
     errors,
     run: async ({ database }, { path, body }) => {
       checkUser(body);
+      if (body.webhookId != null && database.db.isOnCluster) throw new InvalidError(REFUSED_ON_CLUSTER.budgetWebhooks);
       await runAsSystem(() => saveBudget(database.db, path.appName, body));
     },
   }),

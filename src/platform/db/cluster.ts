@@ -42,6 +42,7 @@ export const REFUSED_ON_CLUSTER = {
   cronjobs: 'CRONJOBS: the database is a cluster, whose other nodes cannot end a run. Set it to false.',
   toolTables: 'it is a cluster, where tools have no tables of their own',
   transactionalTools: 'it is a cluster, where a tool cannot be `transactional`: its rows would be on other nodes',
+  budgetWebhooks: 'No webhook can be told about a budget where the database is a cluster: leave `webhookId` out.',
   scoreRules: 'There are no rules where the database is a cluster.',
 };
 
