@@ -40,9 +40,8 @@ select * from finish_invocation(p_app => $1, p_user => $2, p_session => $3, p_ev
 select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_new => $16, p_read => $17, p_request => $18, p_is_eval => $19, p_is_free => $20, p_version => $21, p_answers => $22, p_ends_sleeps => $23, p_returns => $24, p_job => $25, p_places => $26);
 
 -- Get a session.
-select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||
-  ',"userId":' || to_json("s"."user_id") || ',"state":' || ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}')) || ',"events":[' end as head, page.text as events,
-  case when coalesce(page.place, 0) = 0 then '],"lastUpdateTime":' || extract(epoch from "s"."update_time")  || '}' end as tail, page.last, "s"."last_sequence" as final,
+select case when coalesce(page.place, 0) = 0 then concat('{"id":', to_json("s"."id"), ',', '"appName":', to_json("s"."app_name"), ',"userId":', to_json("s"."user_id"), ',"state":', ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}')), ',"events":[') end as head, page.text as events,
+  case when coalesce(page.place, 0) = 0 then concat('],"lastUpdateTime":', extract(epoch from "s"."update_time"),  '}') end as tail, page.last, "s"."last_sequence" as final,
   "s"."last_sequence" as reached, extract(epoch from "s"."create_time") as created, session_etag("s"."update_time", "a"."update_time", "u"."update_time") as etag
   from "sessions" "s"
   left join "app_states" "a" on "a"."app_name" = $1
@@ -59,24 +58,23 @@ select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") 
   where "s"."app_name" = $1 and "s"."user_id" = $2 and "s"."id" = $3 order by page.place;
 
 -- A page of the list of sessions.
-with wanted as materialized (
-  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($3::timestamptz, $4::text) and "s"."update_time" > to_timestamp($5::float8) and "s"."update_time" < to_timestamp($6::float8)) order by "s"."update_time" desc, "s"."id" desc limit $7::int + 1),
-  sized as materialized (
-  select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
-  from wanted "s" window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $7::int),
-  shared as materialized (
-  select merged.state, octet_length(merged.state::text) as bytes from (select
+with shared as materialized (
+  select nullif(merged.state, '{}') as state, octet_length(merged.state::text) as bytes from (select
   coalesce((select "app_states"."state" from "app_states" where "app_states"."app_name" = $1), '{}') ||
   coalesce((select "user_states"."state" from "user_states"
   where "user_states"."app_name" = $1 and "user_states"."user_id" = $2), '{}') as state
-  offset 0) merged), fitting as materialized (
-  select count(*)::int as n from sized, shared
-  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= $8)
-  select (select coalesce(string_agg('{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||
-  ',"userId":' || to_json("s"."user_id") || ',"state":' || (case when shared.state = '{}' then "s"."state" else "s"."state" || shared.state end) || ',"events":[' || '],"lastUpdateTime":' || extract(epoch from "s"."update_time")  || '}', ',' order by "s"."update_time" desc, "s"."id" desc), '') from (select sized.* from sized, fitting where place <= n) "s", shared) as text,
-  '{}'::text[] as further,
-  case when n < (select count(*) from wanted) then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from sized "s" where place = n) else null end as last
-  from fitting;
+  offset 0) merged),
+  page as materialized (
+  select string_agg(case when is_taken then concat('{"id":', to_json("s"."id"), ',', $3::text, ',"state":', coalesce("s"."state" || shared_state, "s"."state"), ',"events":[', '],"lastUpdateTime":', extract(epoch from "s"."update_time"),  '}') end, ',' order by "s"."update_time" desc, "s"."id" desc) as text,
+  (count(*) filter (where is_taken))::int as n, not bool_and(is_taken) as is_more
+  from (
+  select "s".*, shared.state as shared_state,
+  place <= $4::int and (place = 1 or "s".bytes + place * shared.bytes <= $5) as is_taken
+  from (
+  select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
+  from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $4::int + 1) "s", shared) "s")
+  select text, '{}'::text[] as further,
+  case when is_more then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) order by "s"."update_time" desc, "s"."id" desc limit 1 offset n - 1) else null end as last from page;
 
 -- A page of events.
 select page.text, page.last, "s"."last_sequence" as final
