@@ -11,7 +11,6 @@ import {
   exampleEvent,
   exampleListedSession,
   exampleSession,
-  NEXT_CURSOR_HEADER,
   room,
   session,
   SESSION_PATH,
@@ -37,6 +36,7 @@ import {
 } from '../../core/session.ts';
 import { runAsSystem } from '../../platform/context.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
+import { NEXT_CURSOR_HEADER } from '../../platform/http/operation/cursor.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import {

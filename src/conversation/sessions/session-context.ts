@@ -45,10 +45,6 @@ export const exampleSession = { ...exampleListedSession, events: [exampleEvent, 
 const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
 
-/** Response header with the cursor of the next page; absent on the last page. */
-export const NEXT_CURSOR_HEADER = 'x-next-cursor';
-export const nextCursorHeader = { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' };
-
 /** A point in a session at which it is forked, with the data to select the artifact versions that existed then. */
 export interface ForkPoint {
   /** The last sequence of the session that is forked. */

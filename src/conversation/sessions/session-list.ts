@@ -2,7 +2,7 @@ import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { z } from 'zod';
 import { callsTool, hasErrorEvent } from './event-store.ts';
-import { exampleListedSession, NEXT_CURSOR_HEADER, session } from './session-context.ts';
+import { exampleListedSession, session } from './session-context.ts';
 import { type LabelChoice, labelCondition, MAX_LABELS, toLabelChoice } from './labels.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts } from './session-text.ts';
@@ -10,9 +10,14 @@ import type { Database } from '../../platform/db/database.ts';
 import { appStates, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { exactTime } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
-import { type ListPlace, readCursor, toCursor } from '../../platform/http/operation/cursor.ts';
+import {
+  cursorSchema,
+  type ListPlace,
+  NEXT_CURSOR_HEADER,
+  toCursor,
+  toPlace,
+} from '../../platform/http/operation/cursor.ts';
 import { pageSize } from '../../platform/http/operation/parameters.ts';
-import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
 
@@ -287,25 +292,13 @@ function hasLabels(conditions: string[]): SQL {
     and ${s.labels} ?& ${sql.param(names)}::text[])`;
 }
 
-const cursor = z
-  .string()
-  .max(2_048)
-  .transform((text, { issues }) => {
-    const place = readCursor(text);
-    const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;
-    if (!place) issues.push({ code: 'custom', message, input: text });
-    return place;
-  })
-  .optional()
-  .describe(`The header \`${NEXT_CURSOR_HEADER}\` of the page before.`);
-
 const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
 
 const listQuery = z.object({
   sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
   order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
   limit: pageSize('Maximum number of sessions of a page [all].').optional(),
-  cursor,
+  cursor: cursorSchema,
   updatedAfter: seconds('updated after'),
   updatedBefore: seconds('updated before'),
   createdAfter: seconds('created after'),
@@ -342,11 +335,9 @@ export const listSessionsOperation = session.list({
   query: listQuery,
   success: { example: [exampleListedSession] },
   handler: async ({ database }, { path: { appName, userId }, query, response }) => {
-    const { cursor: after, label, ...filter } = query;
+    const { cursor, label, ...filter } = query;
     const sort = toName(filter);
-    if (after && after.sort !== sort)
-      throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
-    const page = { ...filter, after, labels: label && toLabelChoice(label) };
+    const page = { ...filter, after: toPlace(cursor, sort), labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
     return { kind: 'stream', text: text };

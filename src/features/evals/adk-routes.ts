@@ -1,4 +1,4 @@
-import { nextCursorHeader } from '../../conversation/sessions/session-context.ts';
+import { nextCursorHeader } from '../../platform/http/operation/cursor.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Aliases } from '../../platform/http/operation/paths.ts';
 import { evalSetPath } from '../../platform/http/operation/parameters.ts';

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { callFunction } from '../../platform/db/statement.ts';
-import { pageQuery } from '../../platform/http/operation/cursor.ts';
+import { NEXT_CURSOR_HEADER, pageQuery } from '../../platform/http/operation/cursor.ts';
 import { type Answer, type Operation, operation } from '../../platform/http/operation/operation.ts';
 import { appPath, userPath } from '../../platform/http/operation/parameters.ts';
 
@@ -153,7 +153,7 @@ async function report(
   const last = rows.length > items.length ? items.at(-1) : undefined;
   const nextCursor = last && Buffer.from(JSON.stringify(getPlace(last))).toString('base64url');
   if (query.format === 'json') return { kind: 'value', value: { items, nextCursor } };
-  if (nextCursor) response.setHeader('X-Next-Cursor', nextCursor);
+  if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
   response.type('text/csv').send([COLUMNS, ...items.map(toCells)].map((cells) => `${cells.join(',')}\r\n`).join(''));
   return { kind: 'sent' };
 }

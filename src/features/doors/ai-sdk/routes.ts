@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
-import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
+import { NEXT_CURSOR_HEADER } from '../../../platform/http/operation/cursor.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { requestCancel } from '../../../invocations/cancel.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';

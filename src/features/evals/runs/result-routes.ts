@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { pageQuery } from '../../../platform/http/operation/cursor.ts';
+import { nextCursorHeader, pageQuery } from '../../../platform/http/operation/cursor.ts';
 import { appPath, evalResultPath, type evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { toResultId, readResult } from './result-document.ts';
 import { listEvalRuns, listResultMoments } from './eval-run-store.ts';
@@ -25,7 +25,6 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createGzip } from 'node:zlib';
 import type { JsonStream } from '../../../platform/json-stream.ts';
-import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
 import { streamList } from '../sets/bounds.ts';
 import { looseObject } from '../../../core/members.ts';
 

@@ -1,6 +1,6 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import { NEXT_CURSOR_HEADER } from '../../../conversation/sessions/session-context.ts';
+import { NEXT_CURSOR_HEADER } from '../../../platform/http/operation/cursor.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';

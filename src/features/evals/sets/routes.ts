@@ -14,7 +14,7 @@ import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';
 import { collect, type JsonStream } from '../../../platform/json-stream.ts';
-import { nextCursorHeader } from '../../../conversation/sessions/session-context.ts';
+import { nextCursorHeader } from '../../../platform/http/operation/cursor.ts';
 
 export const exampleIds = ['arithmetic', 'small_talk'];
 const TOO_LARGE = 'A case is too large, or there are too many.';

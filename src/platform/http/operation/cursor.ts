@@ -12,8 +12,16 @@ export interface ListPlace {
   sort?: string | undefined;
 }
 
+/** Response header with the cursor of the next page, if the body has no member for it; absent on the last page. */
+export const NEXT_CURSOR_HEADER = 'x-next-cursor';
+export const nextCursorHeader = { 'X-Next-Cursor': 'The `cursor` of the next page; absent on the last one.' };
+
 /** The query parameter `cursor`. Its maximum length allows for long ids; most cursors are much shorter. */
-export const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
+export const cursorSchema = z
+  .string()
+  .max(2_048)
+  .optional()
+  .describe('The `nextCursor` of the page before, or its header `X-Next-Cursor`.');
 
 /** Query parameters of a paginated list; a page has at most 100 `things` unless the client asks for another number. */
 export const pageQuery = (things: string) =>
@@ -39,11 +47,15 @@ export function readCursor(cursor: string): ListPlace | undefined {
   }
 }
 
-/** @throws {ValidationFailedError} for an invalid cursor */
-function toPlace(cursor: string | undefined): ListPlace | undefined {
-  const place = cursor === undefined ? undefined : readCursor(cursor);
-  if (cursor !== undefined && !place)
-    throw new ValidationFailedError([valueError(['query', 'cursor'], 'this is no cursor of a list', cursor)]);
+const invalidCursor = (why: string, cursor?: string) =>
+  new ValidationFailedError([valueError(['query', 'cursor'], why, cursor)]);
+
+/** @throws {ValidationFailedError} for an invalid cursor, or for one of another sort order than `sort` */
+export function toPlace(cursor: string | undefined, sort?: string): ListPlace | undefined {
+  if (cursor === undefined) return undefined;
+  const place = readCursor(cursor);
+  if (!place) throw invalidCursor('this is no cursor of a list', cursor);
+  if (place.sort !== sort) throw invalidCursor('it is of a list in another order');
   return place;
 }
 
