@@ -26,6 +26,7 @@ import { insertSession } from '../../src/conversation/sessions/session-store.ts'
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { runAsUser } from '../../src/platform/context.ts';
+import type { ListPlace } from '../../src/platform/http/operation/cursor.ts';
 import { claimJobs, endJob, type Job } from '../../src/platform/jobs/job-store.ts';
 import { testPool } from '../support/store.ts';
 
@@ -307,12 +308,11 @@ describe('runs', () => {
     const jobs = await claimSteps(appName);
     expect(jobs).toHaveLength(runs.length);
     for (const job of jobs) await end(job);
-    const list = async (limit: number, before?: number) =>
-      (await listResultMoments(store.pool.db, { appName, requestedBy: undefined, before, limit })).map(
-        ({ resultMicroseconds }) => resultMicroseconds,
-      );
-    const newest = await list(30);
-    const times = [...newest, ...(await list(30, newest.at(-1)))];
+    const list = (after?: ListPlace) =>
+      listResultMoments(store.pool.db, { appName, requestedBy: undefined, after, limit: 30 });
+    const newest = await list();
+    const listed = [...newest, ...(await list(newest.at(-1)?.place))];
+    const times = listed.map(({ resultMicroseconds }) => resultMicroseconds);
     expect(new Set(times).size).toBe(50);
     expect(times).toEqual(times.toSorted((a, b) => b - a));
     expect(times.filter((time) => !Number.isSafeInteger(time) || time % 1_000_000 === 0)).toEqual([]);

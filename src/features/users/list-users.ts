@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { getKey } from '../../platform/db/sql.ts';
-import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, placeById, readPage } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import type { UserTable } from '../../platform/feature/feature.ts';
@@ -11,8 +11,6 @@ import { toNames } from './user-tables.ts';
 
 /** Tables whose primary key starts with application and user, because in these an index finds the next user. */
 const withIndex = (tables: readonly UserTable[]) => tables.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
-/** A constant time for this list's cursors: every cursor has a time, but this list is sorted by id alone. */
-const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
 /** Sorts before every user id, but after the ids with a control character, which stand for budgets without a user. */
 const NO_USER = '\u001f';
@@ -68,7 +66,7 @@ export const listUsers = room.operation({
     const value = await readPage(query, async (limit, after) => {
       const userIds = await findUsers(database.reads, withIndex(userTables), appName, limit, after?.id ?? NO_USER);
       if (userIds.length === 0 && !agents.has(appName)) throw notFound();
-      return userIds.map((userId) => ({ userId, place: { time: NO_TIME, id: userId } }));
+      return userIds.map((userId) => ({ userId, place: placeById(userId) }));
     });
     return { kind: 'value', value };
   },

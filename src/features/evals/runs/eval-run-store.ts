@@ -3,7 +3,8 @@ import { deleteSession } from '../../../conversation/sessions/session-store.ts';
 import { type SQL, type SQLWrapper, and, desc, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import { bytesBefore, insertSelect } from '../../../platform/db/sql.ts';
+import { bytesBefore, exactTime, insertSelect } from '../../../platform/db/sql.ts';
+import type { Listed, ListPlace } from '../../../platform/http/operation/cursor.ts';
 import { ConflictError } from '../../../core/errors.ts';
 import { joinEventBytes } from '../../../conversation/sessions/history.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
@@ -131,16 +132,18 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
   return rows;
 }
 
-/** Results, newest first, without cancelled runs; with `before` only older results. */
+/** Lists results after a cursor position, newest first, without cancelled runs. No two have one time. */
 export async function listResultMoments(
   db: Database,
-  { before, limit, ...filter }: RunFilter & { before: number | undefined; limit: number },
-): Promise<{ evalSetId: string; resultMicroseconds: number }[]> {
-  const isBefore = before === undefined ? undefined : sql`${evalRuns.resultTime} < ${toMoment(before)}`;
+  { after, limit, ...filter }: RunFilter & { after: ListPlace | undefined; limit: number },
+): Promise<Listed<{ evalSetId: string; resultMicroseconds: number }>[]> {
+  const { evalSetId, resultTime } = evalRuns;
+  const isNext = after && sql`${resultTime} < ${after.time}::timestamptz`;
+  const place = { time: exactTime(resultTime), id: evalSetId };
   const rows = await db
-    .select({ evalSetId: evalRuns.evalSetId, resultMicroseconds: microseconds })
+    .select({ evalSetId, resultMicroseconds: microseconds, place })
     .from(evalRuns)
-    .where(and(matches(filter), eq(evalRuns.status, 'done'), isBefore))
+    .where(and(matches(filter), eq(evalRuns.status, 'done'), isNext))
     .orderBy(desc(evalRuns.resultTime))
     .limit(limit);
   return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));

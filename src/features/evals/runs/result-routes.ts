@@ -1,19 +1,11 @@
 import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { nextCursorHeader, pageQuery } from '../../../platform/http/operation/cursor.ts';
+import { NEXT_CURSOR_HEADER, nextCursorHeader, pageQuery, readPage } from '../../../platform/http/operation/cursor.ts';
 import { appPath, evalResultPath, type evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import { toResultId, readResult } from './result-document.ts';
 import { listEvalRuns, listResultMoments } from './eval-run-store.ts';
-import {
-  DEV_APP_PATH,
-  type EvalContext,
-  evalSet,
-  getRequester,
-  room,
-  takePage,
-  toDisconnectSignal,
-} from '../sets/context.ts';
+import { DEV_APP_PATH, type EvalContext, evalSet, getRequester, room, toDisconnectSignal } from '../sets/context.ts';
 import type { Response, Request } from 'express';
 import { idempotencyHeaders, once } from '../../../conversation/idempotency/idempotency.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
@@ -55,13 +47,7 @@ export const evalResult = room.resource({
   absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
 });
 
-const resultsQuery = pageQuery('results').extend({
-  cursor: z
-    .string()
-    .regex(/^\d{1,16}$/)
-    .optional()
-    .describe('The header `X-Next-Cursor` of the page before.'),
-});
+const resultsQuery = pageQuery('results');
 export const ofResultList = {
   description:
     'Newest last. The clients of ADK, of which its Web UI then reads each one, get the last 100; the header ' +
@@ -71,16 +57,19 @@ export const ofResultList = {
 
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof resultsQuery>, unknown, unknown>;
 
-/** Reads a page with the ids of the caller's results. The page's cursor is a time: only older results are listed. */
+/** Reads a page with the ids of the caller's results. */
 export async function readResultIds(
   db: Database,
   { path: { appName }, query, principal, response }: ListCall,
 ): Promise<string[]> {
-  const before = query.cursor === undefined ? undefined : Number(query.cursor);
-  const filter = { appName, requestedBy: getRequester(principal), before, limit: query.limit + 1 };
-  const found = await listResultMoments(db, filter);
-  const page = takePage(response, found, query.limit, ({ resultMicroseconds }) => String(resultMicroseconds));
-  return page.toReversed().map((one) => toResultId(appName, one.evalSetId, one.resultMicroseconds).evalSetResultId);
+  const requestedBy = getRequester(principal);
+  const { items, nextCursor } = await readPage(
+    query,
+    (limit, after) => listResultMoments(db, { appName, requestedBy, after, limit }),
+    ({ evalSetId, resultMicroseconds }) => toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId,
+  );
+  if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
+  return items.toReversed();
 }
 
 /** Parses the time at the end of a result's id. */

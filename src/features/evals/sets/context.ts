@@ -1,6 +1,5 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import { NEXT_CURSOR_HEADER } from '../../../platform/http/operation/cursor.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
@@ -15,14 +14,6 @@ export interface EvalContext extends InvocationContext {
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';
 export const idsSchema = z.array(z.string());
-
-/** Returns a page of rows, and sets the header with the next cursor if `rows` has more rows than `limit`. */
-export function takePage<Row>(response: Response, rows: Row[], limit: number, toCursor: (row: Row) => string): Row[] {
-  const page = rows.slice(0, limit);
-  const last = rows.length > limit && page.at(-1);
-  if (last) response.setHeader(NEXT_CURSOR_HEADER, toCursor(last));
-  return page;
-}
 
 /** Declares the evaluation operations, which are for developers. A developer sees only their own sets and runs. */
 export const room = area<EvalContext>('Evaluation (development server)', {

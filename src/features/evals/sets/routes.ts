@@ -4,51 +4,46 @@ import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { textFormat } from '../../../core/text-format.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Call } from '../../../platform/http/operation/operation.ts';
 import { appPath, pageSize } from '../../../platform/http/operation/parameters.ts';
-import { DEV_APP_PATH, evalSet, getRequester, room, takePage, toOwnKey } from './context.ts';
+import { DEV_APP_PATH, evalSet, getRequester, room, toOwnKey } from './context.ts';
 import { checkSetId, createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, exampleEvalSet } from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';
 import { collect, type JsonStream } from '../../../platform/json-stream.ts';
-import { nextCursorHeader } from '../../../platform/http/operation/cursor.ts';
+import {
+  NEXT_CURSOR_HEADER,
+  nextCursorHeader,
+  pageQuery,
+  placeById,
+  readPage,
+} from '../../../platform/http/operation/cursor.ts';
 
 export const exampleIds = ['arithmetic', 'small_talk'];
 const TOO_LARGE = 'A case is too large, or there are too many.';
 export const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
 
-/** Decodes a cursor, which is the id of a set encoded for an HTTP header. */
-function readSetCursor(cursor: string): string | undefined {
-  try {
-    return decodeURIComponent(cursor);
-  } catch {
-    return undefined;
-  }
-}
-
-const setsQuery = z.object({
-  limit: pageSize('Maximum number of sets.').default(300),
-  cursor: textFormat(
-    'set-cursor',
-    (sent) => (readSetCursor(sent) === undefined ? 'no cursor of this list' : undefined),
-    z.string().max(4_096, { abort: true }),
-  )
-    .optional()
-    .describe('The header `X-Next-Cursor` of the page before.'),
-});
+const setsQuery = pageQuery('sets').extend({ limit: pageSize('Maximum number of sets.').default(300) });
 export const ofSetList = {
   description: 'The clients of ADK get the first 300; the header `X-Next-Cursor` is the `cursor` of the next ones.',
   query: setsQuery,
 };
 type ListCall = Call<z.output<typeof appPath>, z.output<typeof setsQuery>, unknown, unknown>;
 
-export async function readSetIds(db: Database, { path, query: { cursor, limit }, principal, response }: ListCall) {
-  const after = cursor === undefined ? undefined : readSetCursor(cursor);
-  const filter = { ownerId: getRequester(principal), after, limit: limit + 1 };
-  return takePage(response, await listEvalSetIds(db, path.appName, filter), limit, encodeURIComponent);
+export async function readSetIds(db: Database, { path, query, principal, response }: ListCall): Promise<string[]> {
+  const ownerId = getRequester(principal);
+  const { items, nextCursor } = await readPage(
+    query,
+    async (limit, after) => {
+      const ids = await listEvalSetIds(db, path.appName, { ownerId, after: after?.id, limit });
+      return ids.map((id) => ({ id, place: placeById(id) }));
+    },
+    ({ id }) => id,
+  );
+  if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
+  return items;
 }
 
 const exportedSchema = z

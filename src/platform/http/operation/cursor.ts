@@ -59,6 +59,12 @@ export function toPlace(cursor: string | undefined, sort?: string): ListPlace | 
   return place;
 }
 
+/** A constant time, because every cursor has a time. */
+const NO_TIME = '1970-01-01T00:00:00.000000Z';
+
+/** The position of an item in a list that is sorted by id alone. */
+export const placeById = (id: string): ListPlace => ({ time: NO_TIME, id });
+
 /** `fits` is false for an item that exceeds the page's size in bytes and starts the next page. */
 export type Listed<Item> = Item & { place: ListPlace; fits?: boolean };
 
