@@ -58,11 +58,11 @@ export const newestFirst = (time: AnyPgColumn | SQL, id: AnyPgColumn | SQL) => (
     place && sql`(${time}, ${id}) < (${place.time}::timestamptz, ${place.id})`,
 });
 
-/** Total bytes of the rows before the current one. Compared with a limit, only a page's first row can exceed it. */
+/** Total bytes of the rows before the current one: a page of rows below a limit exceeds it only by its last row. */
 export const bytesBefore = (bytes: SQL, order: SQL): SQL<number> =>
   sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - ${bytes}`;
 
-/** Maximum bytes of large values on a page; the first row may exceed it. */
+/** Maximum bytes of large values on a page; only the last row may exceed it. */
 const MAX_PAGE_BYTES = 1_048_576;
 
 /** SQL: true while a row still fits on the page; the next page starts at the first row that does not. */

@@ -50,7 +50,10 @@ export function withShortTexts<Value>(value: Value, maxLength: number): Value {
 export const PART_ROWS = 200;
 export const PART_BYTES = 4_194_304;
 
-/** Divides rows, by their estimated sizes, into batches that are each read by a statement. */
+/**
+ * Divides rows, by their estimated sizes, into batches that are each read by a statement. Pages by position would each
+ * sort the whole set, because no index has the order of its cases.
+ */
 export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
   const parts: Row[][] = [];
   let bytes = 0;
