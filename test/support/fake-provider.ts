@@ -12,10 +12,14 @@ export interface FakeAnswer {
   /** The body of the error where it is no JSON. */
   errorText?: string;
   thoughts?: string[];
+  /** Thoughts of an open model on the Responses API, which are no summary. */
+  openThoughts?: string[];
   /** OpenRouter's `reasoning_details`. */
   details?: object[];
   signature?: string;
   text?: string[];
+  /** A refusal of OpenAI's models, which is no text. */
+  refusal?: string[];
   image?: string;
   /** `arguments` is JSON text, or what a broken model sends instead. */
   calls?: { id?: string; name: string; arguments: string; signature?: string }[];
@@ -162,6 +166,7 @@ const chatCompletions: Wire = (answer, finished) => {
     ...(answer.thoughts ?? []).map((text) => chunk({ reasoning_content: text })),
     ...(answer.details ?? []).map((each) => chunk({ reasoning: '', reasoning_details: [each] })),
     ...(answer.text ?? []).map((text) => chunk({ role: 'assistant', content: text })),
+    ...(answer.refusal ?? []).map((refusal) => chunk({ role: 'assistant', refusal })),
     ...(answer.calls ?? []).map((call, index) =>
       chunk({
         tool_calls: [
@@ -206,6 +211,24 @@ const responses: Wire = (answer, finished) => {
         delta: text,
       });
     }
+    events.push({ type: 'response.output_item.done', output_index: index, item });
+    index += 1;
+  }
+  if (answer.openThoughts) {
+    const item = { type: 'reasoning', id: 'rs_1', encrypted_content: null, summary: [], content: [] };
+    events.push({ type: 'response.output_item.added', output_index: index, item });
+    for (const delta of answer.openThoughts)
+      events.push({ type: 'response.reasoning_text.delta', item_id: 'rs_1', output_index: index, delta });
+    events.push({ type: 'response.output_item.done', output_index: index, item });
+    index += 1;
+  }
+  if (answer.refusal) {
+    const item = { type: 'message', id: 'm1', role: 'assistant', content: [] };
+    events.push({ type: 'response.output_item.added', output_index: index, item });
+    for (const delta of answer.refusal)
+      events.push({ type: 'response.refusal.delta', item_id: 'm1', output_index: index, content_index: 0, delta });
+    const refusal = answer.refusal.join('');
+    events.push({ type: 'response.refusal.done', item_id: 'm1', output_index: index, content_index: 0, refusal });
     events.push({ type: 'response.output_item.done', output_index: index, item });
     index += 1;
   }
@@ -391,7 +414,17 @@ const WIRES: Record<ProviderName, Wire> = {
 /** The last event of a stream of Responses is the whole answer but for the output. */
 function wholeResponse(answer: FakeAnswer): object {
   const { response } = responses(answer, true).at(-1) as { response: object };
-  const { thoughts, signature = 'sig', text, citations = [], calls = [], finish = 'stop' } = answer;
+  const {
+    thoughts,
+    openThoughts,
+    signature = 'sig',
+    text,
+    refusal,
+    citations = [],
+    calls = [],
+    finish = 'stop',
+  } = answer;
+  const message = { type: 'message', id: 'm1', role: 'assistant', status: 'completed' };
   const annotations = citations.map(({ uri, title }) => ({
     type: 'url_citation',
     start_index: 0,
@@ -416,7 +449,19 @@ function wholeResponse(answer: FakeAnswer): object {
             },
           ]
         : []),
-      ...(text ? [{ type: 'message', id: 'm1', role: 'assistant', status: 'completed', content: [said] }] : []),
+      ...(openThoughts
+        ? [
+            {
+              type: 'reasoning',
+              id: 'rs_1',
+              encrypted_content: null,
+              summary: [],
+              content: openThoughts.map((each) => ({ type: 'reasoning_text', text: each })),
+            },
+          ]
+        : []),
+      ...(refusal ? [{ ...message, content: [{ type: 'refusal', refusal: refusal.join('') }] }] : []),
+      ...(text ? [{ ...message, content: [said] }] : []),
       ...calls.map((call, index) => ({
         type: 'function_call',
         id: `fc_${index + (thoughts ? 1 : 0) + (text ? 1 : 0)}`,
@@ -432,10 +477,11 @@ function wholeResponse(answer: FakeAnswer): object {
 function wholeCompletion(answer: FakeAnswer): object {
   const events = chatCompletions(answer, true) as { choices: { finish_reason: string }[]; usage?: object }[];
   const [last, usage] = events.slice(-2);
-  const { thoughts, details, text, calls } = answer;
+  const { thoughts, details, text, refusal, calls } = answer;
   const message = {
     role: 'assistant',
     content: text?.join('') ?? null,
+    refusal: refusal?.join('') ?? null,
     ...(thoughts && { reasoning_content: thoughts.join('') }),
     ...(details && { reasoning_details: details }),
     ...(calls && {

@@ -105,7 +105,7 @@ class ResponsesCleaner implements Cleaner {
       case SUMMARY_BEGIN:
       case 'response.reasoning_summary_part.done':
         return this.#summarise(place, event);
-      case 'response.refusal.delta':
+      case REFUSAL_DELTA:
       case 'response.refusal.done':
         return this.#refuse(place, event);
       case 'response.output_text.annotation.added':
@@ -149,7 +149,9 @@ class ResponsesCleaner implements Cleaner {
 
   /** The events of an item whose texts no event brought. */
   #toPieces(place: number, known: JsonObject, item: JsonObject): object[] {
-    const texts = toTexts(item).flatMap((delta, index) => this.#toWords(place, known, delta, index));
+    const texts = toTexts(item).flatMap(({ text, isRefusal }, index) =>
+      isRefusal ? this.#toRefusal(place, known, text) : this.#toWords(place, known, text, index),
+    );
     const annotations = toObjects(item['content'] ?? []).flatMap((part) => toObjects(part['annotations'] ?? []));
     return [...texts, ...annotations.flatMap((annotation) => toCitation(annotation) ?? this.#passOver(annotation))];
   }
@@ -162,6 +164,11 @@ class ResponsesCleaner implements Cleaner {
     }
     this.#hasAnswered = true;
     return [{ type: 'response.output_text.delta', ...at, delta }];
+  }
+
+  #toRefusal(place: number, item: JsonObject, delta: string): object[] {
+    this.#hasAnswered = true;
+    return [{ type: REFUSAL_DELTA, item_id: item['id'], output_index: place, delta }];
   }
 
   #speak(place: number, event: JsonObject): object[] | undefined {
@@ -220,6 +227,7 @@ class ResponsesCleaner implements Cleaner {
 
 const SUMMARY_BEGIN = 'response.reasoning_summary_part.added';
 const SUMMARY_DELTA = 'response.reasoning_summary_text.delta';
+const REFUSAL_DELTA = 'response.refusal.delta';
 
 const toCitation = (annotation: JsonObject): object[] | undefined =>
   ANNOTATIONS.has(String(annotation['type']))
@@ -250,10 +258,29 @@ function toItem(place: number, item: JsonObject): JsonObject | undefined {
   return { type, id, call_id: toWord(item['call_id']) ?? id, name, arguments: args, status: 'completed' };
 }
 
-function toTexts(item: JsonObject): string[] {
-  const parts = item['type'] === 'reasoning' ? (item['summary'] ?? item['content']) : item['content'];
-  if (typeof parts === 'string') return [parts];
-  return toObjects(parts ?? []).flatMap(({ text, refusal }) => toWord(text) ?? toWord(refusal) ?? []);
+interface ItemText {
+  text: string;
+  isRefusal: boolean;
+}
+
+/** The texts of an item. Open models give their reasoning as one content, and no summary. */
+function toTexts({ type, summary, content }: JsonObject): ItemText[] {
+  if (type !== 'reasoning') return toParts(content);
+  const summaries = toParts(summary);
+  if (summaries.length > 0) return summaries;
+  const text = toParts(content)
+    .map((part) => part.text)
+    .join('');
+  return text === '' ? [] : [{ text, isRefusal: false }];
+}
+
+function toParts(parts: unknown): ItemText[] {
+  const all = typeof parts === 'string' ? [{ text: parts }] : toObjects(parts ?? []);
+  return all.flatMap((part: JsonObject) => {
+    const [text, refusal] = [toWord(part['text']), toWord(part['refusal'])];
+    const words = text ?? refusal;
+    return words === undefined ? [] : [{ text: words, isRefusal: text === undefined }];
+  });
 }
 
 export const openai: Provider<'openai'> = {

@@ -64,6 +64,8 @@ const ANSWERS: Record<string, FakeAnswer> = {
   },
   'an end by length': { text: ['half'], finish: 'length' },
   'an end by a filter': { text: ['half'], finish: 'filter' },
+  'a refusal': { refusal: ['I ', 'cannot.'] },
+  'thoughts of an open model': { openThoughts: ['let me ', 'think'], text: ['ok'] },
   nothing: {},
 };
 
