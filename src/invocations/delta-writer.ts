@@ -2,7 +2,8 @@ import { getParts, type Part } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { textTopic } from '../core/names.ts';
 import { type AppendedDeltas, appendDeltasOfAll, type DeltaWrite } from '../conversation/sessions/delta-store.ts';
-import { runWith } from '../platform/context.ts';
+import { runOutside } from '../platform/context.ts';
+import { isUnsent } from '../platform/db/client.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { InvocationContext } from './context.ts';
 import type { EventFrame } from './request.ts';
@@ -34,8 +35,13 @@ export class DeltaBatches {
   add(writer: DeltaWriter, interval: number): void {
     if (this.#due.has(writer)) return;
     this.#due.set(writer, nextMoment(interval));
-    // The statement is for streams of several users, so it must not run as the one whose text started the timer.
-    runWith({ userId: undefined, caller: undefined }, () => this.#startTimer());
+    this.#startTimer();
+  }
+
+  /** Stores a stream's text at the next moment of {@link LONG_MS}, even if it is due before. */
+  putOff(writer: DeltaWriter): void {
+    this.#due.set(writer, nextMoment(LONG_MS));
+    this.#startTimer();
   }
 
   remove(writer: DeltaWriter): void {
@@ -64,7 +70,9 @@ export class DeltaBatches {
 
   #startTimer(): void {
     if (this.#timer) return;
-    this.#timer = setTimeout(this.#store, Math.ceil(nextMoment(TICK_MS) - performance.now()));
+    const waitMs = Math.ceil(nextMoment(TICK_MS) - performance.now());
+    // The statement is for streams of several users, so it must not run as the one whose text started the timer.
+    this.#timer = runOutside(() => setTimeout(this.#store, waitMs));
   }
 
   #send(batch: { writer: DeltaWriter; write: DeltaWrite }[]): void {
@@ -181,11 +189,18 @@ export class DeltaWriter {
     void this.#inTurn(async () => {
       const { notifications, log } = this.#context;
       const pieces = this.#pieces.splice(0);
+      const { key, invocationId } = this.#lease;
       const stored = await appending.catch((error: unknown) => {
-        log.warn({ err: error, invocationId: this.#lease.invocationId }, 'text could not be stored as it came');
+        if (isUnsent(error)) return 'unsent' as const;
+        log.warn({ err: error, sessionId: key.sessionId, invocationId }, 'text could not be stored as it came');
         return undefined;
       });
-      if (stored === 'locked') return this.#putBack(pieces);
+      if (stored === 'locked' || stored === 'unsent') {
+        this.#putBack(pieces);
+        // Without a connection it is tried less often, so that a database that starts is not flooded.
+        if (stored === 'unsent') this.#context.deltas.putOff(this);
+        return;
+      }
       // A write without a confirmation is not retried: a client would get the same text twice, or text would be missing.
       if (!stored) return this.#close();
       this.#batches += 1;
@@ -193,7 +208,7 @@ export class DeltaWriter {
         open.last = stored.last - pieces.length + place + 1;
         this.#onStored?.({ text, event, sequence: stored.sequence, delta: open.last });
       }
-      notifications.publish(textTopic(this.#lease.key));
+      notifications.publish(textTopic(key));
     });
   }
 

@@ -32,6 +32,9 @@ export const currentContext = (): RequestContext => storage.getStore() ?? NONE;
 export const runWith = <T>(more: RequestContext, work: () => T): T =>
   storage.run({ ...storage.getStore(), ...more }, work);
 
+/** Runs work of the process, outside of the request that happens to start it. */
+export const runOutside = <T>(work: () => T): T => storage.run(NONE, work);
+
 /** Restricts work to one user's rows. Awaits inside, because drizzle sends a statement only when it is awaited. */
 export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId, groups: undefined }, async () => await work());

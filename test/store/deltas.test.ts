@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { expect, test, vi } from 'vitest';
@@ -16,7 +17,9 @@ import type { InvocationContext } from '../../src/invocations/context.ts';
 import { DeltaBatches, DeltaWriter } from '../../src/invocations/delta-writer.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
-import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+import { currentContext, type RequestContext, runWith } from '../../src/platform/context.ts';
+import { openDatabase } from '../../src/platform/db/database.ts';
+import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool(2);
 
@@ -147,11 +150,11 @@ test('a session whose row another transaction has delays no other, and stores it
 });
 
 /** Writers of invocations that stream in one process. */
-function writersOf(leases: Lease[]) {
-  const deltas = new DeltaBatches(store.pool);
+function writersOf(leases: Lease[], { pool = store.pool, publish = () => undefined as unknown } = {}) {
+  const deltas = new DeltaBatches(pool);
   const context = {
     deltas,
-    notifications: { publish: () => undefined },
+    notifications: { publish },
     newId: randomUUID,
     now: () => 0,
     log: { warn: (fields: object) => expect.fail(JSON.stringify(fields)) },
@@ -194,6 +197,34 @@ test('text that comes while another transaction has the session is stored behind
   await client.query('commit');
   await client.end();
   await expect.poll(async () => (await said(locked))?.join('')).toBe('One two three');
+  await Promise.all(writers.map((writer) => writer.end()));
+});
+
+test('text that comes while no connection is free is stored later, in order', async () => {
+  const leases = await Promise.all([hold(), hold()]);
+  const pool = openDatabase({ ...poolOptions(store.url, 2), connectTimeoutMs: 50 });
+  const writers = writersOf(leases, { pool });
+  // One connection is for reads, so the transaction has the only other one.
+  await pool.transaction(async (tx) => {
+    await tx.execute(sql`select 1`);
+    for (const writer of writers) writer.add(textEvent('One ', { id: 'x', partial: true }));
+    await sleep(300);
+    for (const writer of writers) writer.add(textEvent('two', { id: 'x', partial: true }));
+  });
+  await expect
+    .poll(async () => (await Promise.all(leases.map(said))).map((words) => words?.join('')))
+    .toEqual(['One two', 'One two']);
+  await Promise.all(writers.map((writer) => writer.end()));
+  await pool.close();
+});
+
+test('text is stored in the context of no request, not of the one whose text came first', async () => {
+  const leases = await Promise.all([hold(), hold()]);
+  const contexts: RequestContext[] = [];
+  const writers = writersOf(leases, { publish: () => contexts.push(currentContext()) });
+  const request = { userId: 'u', caller: 'c', requestId: 'r', sessionId: 's', invocationId: 'i', traceparent: 't' };
+  for (const writer of writers) runWith(request, () => writer.add(textEvent('hello', { id: 'x', partial: true })));
+  await expect.poll(() => contexts).toEqual([{}, {}]);
   await Promise.all(writers.map((writer) => writer.end()));
 });
 

@@ -58,6 +58,7 @@ export const remoteModel = (name: string, remote: RemoteAgent, settings: McpSett
     const peer: Peer = { name, remote, egress, signal, access: user?.toAuthProvider(egress.fetch) };
     try {
       const call = { ...peer, caller, ...(await connect(peer)) };
+      request.onAsk?.(!call.streams);
       const begun = await begin(call, request);
       return typeof begun === 'string' ? yield* follow(call, begun) : begun;
     } catch (error) {

@@ -65,6 +65,11 @@ export interface ModelRequest {
    * Default: false.
    */
   asWhole?: boolean;
+  /**
+   * Called before each attempt; `asWhole` is false if the model is asked for a stream. A model that does not call it is
+   * asked as the request says.
+   */
+  onAsk?(asWhole: boolean): void;
   /** Called when the first piece of the model's output arrives, even if nothing is yielded yet. */
   onBegin?(): void;
   /** Called with the type or first characters of each part of the response that is unknown and therefore skipped. */

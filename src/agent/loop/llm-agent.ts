@@ -138,6 +138,7 @@ async function* callProvider(
   const notes: ModelNotes = { failedTries: [] };
   const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
   let step: ObservedStep<NewEvent> | undefined;
+  let isStreamed = false;
   let remote: RemoteCall | undefined;
   let answer: NewEvent | undefined;
   try {
@@ -150,6 +151,10 @@ async function* callProvider(
       ...(toolChoice && made.tools.length > 0 && { toolChoice }),
       ...caller,
       asWhole: (!partial || isHeld) && agent.firstTokenMs === undefined,
+      onAsk: (asWhole) => {
+        isStreamed = !asWhole;
+        step?.ask?.(asWhole);
+      },
       onFailedTry: (failed) => noteTry(notes, failed),
       onLeftOut: (omitted) => logLeftOut(invocation, agent.name, omitted),
       onPassedOver: (what) => {
@@ -162,11 +167,12 @@ async function* callProvider(
     onRequest?.(agent, request, outgoing);
     const replacement = marks && (await runBeforeModelHooks(invocation, turn, outgoing, pieces, marks));
     step = observer?.modelCall?.(agent, request, outgoing);
+    isStreamed = !outgoing.asWhole;
     if (replacement) answer = await toAnswered(invocation, turn, replacement, call);
     const stream = callWithFallbacks(invocation, agent, outgoing, notes);
     for (let isFirst = true; !answer; isFirst = false) {
       const next = await runInTrace(step?.traceparent, () => stream.next());
-      if (isFirst && !outgoing.asWhole) step?.begin?.();
+      if (isFirst && isStreamed) step?.begin?.();
       if (next.done) answer = await toAnswered(invocation, turn, next.value, call);
       else if (partial && !isHeld) yield { ...partial, ...next.value };
     }

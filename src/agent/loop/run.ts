@@ -98,7 +98,9 @@ export type ObservedAgent = Pick<
 export interface ObservedStep<Result> {
   /** W3C trace context, sent with the requests of this model or tool call to other systems. */
   traceparent?: string | undefined;
-  /** Called when the first piece of the model's output arrives. */
+  /** Called before each attempt of a model call; `asWhole` is false if it asks for a stream. */
+  ask?: ((asWhole: boolean) => void) | undefined;
+  /** Called when the first piece of the model's output arrives, if it is streamed. */
   begin?: (() => void) | undefined;
   /** Called with each part of the provider's response that is unknown and therefore skipped. */
   passOver?: (() => void) | undefined;
@@ -139,6 +141,9 @@ export function observeAll(observers: readonly RunObserver[]): RunObserver | und
 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
+  ask(asWhole) {
+    for (const step of steps) step.ask?.(asWhole);
+  },
   begin() {
     for (const step of steps) step.begin?.();
   },

@@ -6,6 +6,7 @@ import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '.
 import type { Listener } from '../providers/cleaner.ts';
 import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
 import type { CallOptions, Provider, ProviderFacts, ProviderModel, StreamPart } from '../providers/provider.ts';
+import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 import { readStream } from './from-stream.ts';
 import { fitSchema } from './fit-schema.ts';
 import { fitTools } from './fit-tools.ts';
@@ -37,26 +38,21 @@ const STREAMED_MS = 3_600_000;
 /** Maximum number of models of one provider that are kept. Requests may name any. */
 const MAX_KEPT_MODELS = 100;
 
-interface CalledModel {
-  model: ProviderModel;
-  /** Until when it is only streamed, on the clock of `performance.now()`. */
-  streamedUntil: number;
-}
-
 /** A model that is called through a provider package of the AI SDK, by the SDK's low-level provider interface. */
 export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<Provider['load']> | undefined;
   const load = () => (loading ??= loadModels(settings));
-  const kept = new Map<string, CalledModel>();
+  const kept = new BoundedCache<ProviderModel>(MAX_KEPT_MODELS);
   /** Keeps the models, because the AI SDK packages make all their schemas anew for each. */
-  const findModel = async (name: string): Promise<CalledModel> => {
+  const findModel = async (name: string): Promise<ProviderModel> => {
     const models = await load();
-    const known = kept.get(name) ?? { model: models(name), streamedUntil: 0 };
-    if (kept.size >= MAX_KEPT_MODELS) kept.clear();
-    kept.set(name, known);
+    const known = kept.get(name) ?? models(name);
+    if (!kept.has(name)) kept.set(name, known);
     return known;
   };
+  /** Until when a model is only streamed, by its name, on the clock of `performance.now()`. */
+  const streamedUntil = new BoundedCache<number>();
 
   const embed: Model['embed'] = async (texts, { modelName, signal, ...length }) => {
     try {
@@ -77,23 +73,38 @@ export function providerModel(settings: ProviderSettings): Model {
         provider.name,
         request.modelName,
       );
-    const called = await findModel(request.modelName);
+    const model = await findModel(request.modelName);
     const facts = provider.facts(settings.baseUrl, request.modelName);
     let fitted = fitRequest(request, provider, facts);
-    let asWhole = fitted.asWhole && called.streamedUntil < performance.now();
+    let asWhole = fitted.asWhole && (streamedUntil.get(request.modelName) ?? 0) < performance.now();
+    let isWholeRefused = false;
+    const streamLater = () => streamedUntil.set(request.modelName, performance.now() + STREAMED_MS);
+    const wait = async ({ code }: ModelFailure, waitMs: number) => {
+      request.onFailedTry?.({ provider: provider.name, model: request.modelName, error: code });
+      await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
+        throw abortError(request.signal);
+      });
+    };
     for (let attempt = 0; ; attempt += 1) {
       const startedAt = performance.now();
-      const result = yield* attemptOnce(called.model, request, settings, fitted, asWhole);
+      const result = yield* attemptOnce(model, request, settings, fitted, asWhole);
       if ('answer' in result) {
+        if (isWholeRefused) streamLater();
         const { content } = result.answer;
         return content ? { ...result.answer, content: fitted.tools.readCalls(content) } : result.answer;
       }
       if (request.signal.aborted) throw abortError(request.signal);
       const { failure, hasAnswered } = result;
-      if (asWhole && !hasAnswered && mayStream(failure, performance.now() - startedAt)) {
+      const { retryAfterMs = 0 } = failure;
+      const cause =
+        asWhole && !hasAnswered ? findStreamCause(failure, performance.now() - startedAt, provider) : undefined;
+      if (cause && retryAfterMs <= MAX_RETRY_DELAY_MS) {
         asWhole = false;
-        called.streamedUntil = performance.now() + STREAMED_MS;
-        request.onFailedTry?.({ provider: provider.name, model: request.modelName, error: failure.code });
+        // A refusal may have other reasons, so it counts when the stream has succeeded. A silence counts at once, because
+        // the next call would wait as long.
+        if (cause === 'refused') isWholeRefused = true;
+        else streamLater();
+        await wait(failure, retryAfterMs);
         continue;
       }
       const reduced =
@@ -102,13 +113,10 @@ export function providerModel(settings: ProviderSettings): Model {
         fitted = reduced;
         continue;
       }
-      const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
+      const waitMs = Math.max(retryAfterMs, retryDelayMs * 2 ** attempt);
       const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
       if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider.name, request.modelName);
-      request.onFailedTry?.({ provider: provider.name, model: request.modelName, error: failure.code });
-      await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
-        throw abortError(request.signal);
-      });
+      await wait(failure, waitMs);
     }
   }
   return {
@@ -125,13 +133,22 @@ const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
   provider.baseUrl !== undefined && !apiKey && baseUrl === undefined;
 
 /**
- * True if a stream may succeed where the whole answer failed: the answer took too long for the time-out or a gateway, or
- * the server only streams.
+ * Why a stream may succeed where the whole answer failed: the answer took too long for the time-out or a gateway
+ * (`silent`), or the server may only stream (`refused`); `undefined` if a stream would fail too.
  */
-function mayStream({ code, cause }: ModelFailure, elapsedMs: number): boolean {
-  const { responseBody } = toMembers(cause);
-  if (code === 'model_rejected') return typeof responseBody === 'string' && /\bstream/i.test(responseBody);
-  return code === 'model_timeout' || (code === 'model_unavailable' && elapsedMs >= MIN_CUT_MS);
+function findStreamCause(
+  { code, cause }: ModelFailure,
+  elapsedMs: number,
+  { toWholeUrl }: Provider,
+): 'silent' | 'refused' | undefined {
+  if (code === 'model_timeout' || (code === 'model_unavailable' && elapsedMs >= MIN_CUT_MS)) return 'silent';
+  const { responseBody, statusCode } = toMembers(cause);
+  // A proxy may know, or allow, only the URL of streams.
+  if (toWholeUrl && (statusCode === 403 || statusCode === 404)) return 'refused';
+  if (code !== 'model_rejected' && code !== 'model_unavailable') return undefined;
+  // An error of the AI SDK package also has the request; an error within a response with status 200 is JSON.
+  const words = cause instanceof Error ? responseBody : JSON.stringify(cause);
+  return typeof words === 'string' && /\bstream/i.test(words) ? 'refused' : undefined;
 }
 
 const loadModels = ({ provider, apiKey = '', baseUrl = provider.baseUrl ?? '' }: ProviderSettings) =>
@@ -193,7 +210,10 @@ function fitRequest(
   const instruction = [formed.instruction, tools.notes].filter(Boolean).join('\n\n');
   const conversation = toPrompt({ ...formed, instruction }, { provider, facts, tools, ...omissions });
   const { promptCaching: _, reasoningEffort, stopSequences, maxOutputTokens, ...sampling } = request.sampling;
-  const asWhole = request.asWhole === true && (maxOutputTokens ?? Infinity) <= facts.wholeTokens;
+  // The AI SDK packages add the tokens of thoughts to the maximum.
+  const isThinking = reasoningEffort !== undefined && reasoningEffort !== 'none';
+  const maximum = isThinking ? Infinity : (maxOutputTokens ?? Infinity);
+  const asWhole = request.asWhole === true && maximum <= facts.wholeTokens;
   const { cacheKey } = request;
   const providerOptions = provider.toOptions?.({ outputSchema: form?.schema, cacheKey, asWhole });
   const stops = stopSequences?.filter((text) => text.trim() !== '').slice(0, facts.stops);
@@ -243,6 +263,7 @@ async function* attemptOnce(
     passOver: (what) => request.onPassedOver?.(what.slice(0, MAX_REPORTED)),
     fail: (failure) => void (failed ??= failure),
   };
+  request.onAsk?.(asWhole);
   try {
     const callOptions = { ...options, ...withTrace(), abortSignal };
     const { stream } = await listenWith(listener, () => model.doStream(callOptions));

@@ -4,7 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { eventDeltas, sessions } from '../../platform/db/schema/schema.ts';
-import { sqlState } from '../../platform/db/client.ts';
+import { isUnsent, sqlState } from '../../platform/db/client.ts';
 import { callFunction, statement, value } from '../../platform/db/statement.ts';
 import { type SessionEnd, sessionEnd } from './event-store.ts';
 import { holdsSession, isSession, KEY } from './session-row.ts';
@@ -71,7 +71,7 @@ export function appendDeltasOfAll(db: Database, writes: readonly DeltaWrite[]): 
     try {
       return toAppended((await rows)[place] as AppendedRow);
     } catch (error) {
-      if (sqlState(error) === undefined) throw error;
+      if (isUnsent(error) || sqlState(error) === undefined) throw error;
       return appendDeltas(db, write);
     }
   });

@@ -70,6 +70,7 @@ export class InvocationTrace implements InvocationObserver {
     const attributes = modelRequestAttributes(sent, model.provider, this.#keepsContent);
     const span = this.#start('call_llm', this.#agent(name), attributes);
     const startedAt = performance.now();
+    const ask = (asWhole: boolean) => void span.setAttribute(ATTRIBUTE.stream, !asWhole);
     const begin = () => {
       span.setAttribute('gen_ai.response.time_to_first_chunk', (performance.now() - startedAt) / 1000);
     };
@@ -81,7 +82,7 @@ export class InvocationTrace implements InvocationObserver {
       span.end(this.#now());
       this.#agent(name);
     };
-    return { begin, end, traceparent: toTraceparent(span) };
+    return { ask, begin, end, traceparent: toTraceparent(span) };
   }
 
   toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {

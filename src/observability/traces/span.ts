@@ -50,6 +50,7 @@ export const ATTRIBUTE = {
   toolArgs: 'gcp.vertex.agent.tool_call_args',
   toolResponse: 'gcp.vertex.agent.tool_response',
   operation: 'gen_ai.operation.name',
+  stream: 'gen_ai.request.stream',
   conversationId: 'gen_ai.conversation.id',
   stack: 'exception.stacktrace',
 } as const;
@@ -86,7 +87,7 @@ export const modelRequestAttributes = (
   keepsContent = true,
 ): Attributes => ({
   'gen_ai.request.model': modelName,
-  'gen_ai.request.stream': asWhole !== true,
+  [ATTRIBUTE.stream]: asWhole !== true,
   'gen_ai.provider.name': toProviderName(provider),
   ...toSamplingAttributes(sampling),
   ...(keepsContent && {

@@ -203,3 +203,12 @@ export function sqlState(
   }
   return undefined;
 }
+
+/** Marks the error of a statement for which there was no connection. */
+export const UNSENT = { isUnsent: true };
+
+/** True if there was no connection for a statement, so that it certainly wrote nothing. */
+export function isUnsent(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) if ('isUnsent' in at) return true;
+  return false;
+}

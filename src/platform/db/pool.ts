@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type CustomTypesConfig, Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryResult } from 'pg';
 import { currentContext } from '../context.ts';
 import { FairSemaphore } from '../work/fair-semaphore.ts';
-import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
+import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState, UNSENT } from './client.ts';
 import { beginFor, type SessionSettings } from './row-security.ts';
 
 /** A borrowed connection. `release(true)` closes it, `release(false)` returns it to the pool. */
@@ -71,8 +71,16 @@ export class PrimaryPool {
     });
   }
 
-  /** Borrows a connection when the caller's turn has come. @throws {Error} after the time-out */
+  /** Borrows a connection when the caller's turn has come. @throws {Error} after the time-out; `isUnsent` tells it */
   async lend(): Promise<Loan> {
+    try {
+      return await this.#borrow();
+    } catch (error) {
+      throw Object.assign(error as Error, UNSENT);
+    }
+  }
+
+  async #borrow(): Promise<Loan> {
     const startedAt = performance.now();
     const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
     try {

@@ -127,12 +127,13 @@ describe.each(PROVIDERS.map(({ name }) => name))('%s', (provider) => {
     expect(server.requests).toHaveLength(1);
   });
 
-  test('a server that only streams', async () => {
+  test.each([400, 501, 200])('a server that only streams says so with status %s', async (status) => {
     const message = 'parameter.enable_thinking must be set to false for non-streaming calls';
     const errorBody = { error: { message, type: 'invalid_request_error', code: 'invalid_parameter_error' } };
-    const { server, model } = await start(provider, [{ status: 400, errorBody }, { text: ['ok'] }]);
-    expect((await collect(model.generate(toRequest()))).texts.text).toBe('ok');
-    expect(asked(server)).toEqual([false, true]);
+    const { server, model } = await start(provider, [{ status, errorBody }, { text: ['ok'] }]);
+    for (let calls = 0; calls < 2; calls += 1)
+      expect((await collect(model.generate(toRequest()))).texts.text).toBe('ok');
+    expect(asked(server)).toEqual([false, true, true]);
   });
 
   test('a refusal for another reason, also of something upstream, and a limit of rate', async () => {
@@ -152,11 +153,55 @@ describe.each(PROVIDERS.map(({ name }) => name))('%s', (provider) => {
     expect((await collect(model.generate(toRequest()))).texts.text).toBe('ok');
     expect(asked(server)).toEqual([false, true]);
   });
+
+  test('a gateway that waits no longer, and says how long to wait', async () => {
+    const { server, model } = await start(provider, [{ status: 503, headers: { 'retry-after': '60' } }]);
+    let now = 0;
+    vi.spyOn(performance, 'now').mockImplementation(() => (now += 30_000));
+    await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({ code: 'model_unavailable' });
+    expect(asked(server)).toEqual([false]);
+  });
+});
+
+test('requests for other models do not erase that one is only streamed', async () => {
+  const errorBody = { error: { message: 'Only stream=true is supported.' } };
+  const { server, model } = await start('openai-compatible', [{ status: 400, errorBody }, { text: ['ok'] }]);
+  await collect(model.generate(toRequest()));
+  for (let other = 0; other < 101; other += 1)
+    await collect(model.generate(toRequest({ modelName: `other-${other}` })));
+  await collect(model.generate(toRequest()));
+  expect(asked(server).map(Number).join('')).toBe(`01${'0'.repeat(101)}1`);
+});
+
+test.each([403, 404])("a proxy with status %s for Google's other URL is asked for a stream", async (status) => {
+  const { server, model } = await start('google', [{ status }, { text: ['ok'] }]);
+  expect((await collect(model.generate(toRequest()))).texts.text).toBe('ok');
+  await collect(model.generate(toRequest()));
+  expect(asked(server)).toEqual([false, true, true]);
+});
+
+test('a model that does not exist teaches nothing', async () => {
+  const { server, model } = await start('google', [{ status: 404 }]);
+  for (let calls = 0; calls < 2; calls += 1)
+    await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({ code: 'model_not_found' });
+  expect(asked(server)).toEqual([false, true, false, true]);
+});
+
+test('each attempt says what it asks for', async () => {
+  const errorBody = { error: { message: 'Only stream=true is supported.' } };
+  const { model } = await start('anthropic', [{ status: 400, errorBody }, { text: ['ok'] }]);
+  const told: boolean[] = [];
+  const onAsk = (asWhole: boolean) => void told.push(asWhole);
+  await collect(model.generate(toRequest({ onAsk })));
+  await collect(model.generate(toRequest({ onAsk, modelName: 'other', sampling: {} })));
+  await collect(model.generate(toRequest({ onAsk, modelName: 'another' })));
+  expect(told).toEqual([true, false, false, true]);
 });
 
 test('Anthropic is asked for whole answers only below the limit of its own clients', async () => {
   const { server, model } = await start('anthropic', [{ text: ['ok'] }]);
-  for (const maxOutputTokens of [undefined, 21_334, 21_333])
-    await collect(model.generate(toRequest({ sampling: maxOutputTokens === undefined ? {} : { maxOutputTokens } })));
-  expect(asked(server)).toEqual([true, true, false]);
+  const thinking = { maxOutputTokens: 1_000, reasoningEffort: 'high' } as const;
+  const samplings = [{}, { maxOutputTokens: 21_334 }, { maxOutputTokens: 21_333 }, thinking];
+  for (const sampling of samplings) await collect(model.generate(toRequest({ sampling })));
+  expect(asked(server)).toEqual([true, true, false, true]);
 });

@@ -2,6 +2,7 @@ import type { RunInput } from '../../../../src/agent/loop/run.ts';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { expect, test } from 'vitest';
 import type { PreparedAgent } from '../../../../src/agent/definition/agent.ts';
+import type { Model } from '../../../../src/agent/definition/model.ts';
 import type { AgentNode } from '../../../../src/agent/definition/tool.ts';
 import { InvocationTrace } from '../../../../src/observability/traces/invocation-trace.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
@@ -122,4 +123,27 @@ test('a call that a person confirmed runs below the agent: its model call was in
     '    execute_tool pay',
     '    call_llm',
   ]);
+});
+
+test('a model call that is streamed says so, though nobody reads its pieces', async () => {
+  const told = async (model: Model) => {
+    const exporter = new InMemorySpanExporter();
+    const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
+    const key = { appName: 'a', userId: 'u', sessionId: 's' };
+    const observer = new InvocationTrace(provider.getTracer('test'), { key, invocationId: 'e' });
+    await runToEnd(runInput({ agent: agent({ model }), observer }));
+    const { attributes } = exporter.getFinishedSpans().find(({ name }) => name === 'call_llm') ?? { attributes: {} };
+    return [attributes['gen_ai.request.stream'], typeof attributes['gen_ai.response.time_to_first_chunk']];
+  };
+  const scripted = scriptedModel([[{ text: 'ok' }]]);
+  const streamed: Model = {
+    ...scripted,
+    async *generate(request) {
+      request.onAsk?.(true);
+      request.onAsk?.(false);
+      return yield* scripted.generate(request);
+    },
+  };
+  expect(await told(scripted)).toEqual([false, 'undefined']);
+  expect(await told(streamed)).toEqual([true, 'number']);
 });
