@@ -86,7 +86,7 @@ describe.each(PROVIDERS.map(({ name }) => name))('%s', (provider) => {
 
   test('what takes too long is asked for again as a stream, and so are later answers of that model', async () => {
     const silent = { stop: 'silent' } as const;
-    const { server, model } = await start(provider, [silent, { text: ['ok'] }], { timeoutMs: 200 });
+    const { server, model } = await start(provider, [silent, { text: ['ok'] }], { timeoutMs: 1_000 });
     const failed: string[] = [];
     const onFailedTry = ({ error }: FailedTry) => void failed.push(error);
     expect((await collect(model.generate(toRequest({ onFailedTry })))).texts.text).toBe('ok');
@@ -97,14 +97,14 @@ describe.each(PROVIDERS.map(({ name }) => name))('%s', (provider) => {
   });
 
   test('a provider that says nothing at all', async () => {
-    const { server, model } = await start(provider, [{ stop: 'silent' }], { timeoutMs: 100 });
+    const { server, model } = await start(provider, [{ stop: 'silent' }], { timeoutMs: 1_000 });
     await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({ code: 'model_timeout' });
     expect(asked(server)).toEqual([false, true]);
   });
 
   test('an answer that stops in the middle', async () => {
     const { server, model } = await start(provider, [{ text: ['no'], stop: 'hang' }, { text: ['ok'] }], {
-      timeoutMs: 200,
+      timeoutMs: 1_000,
     });
     expect((await collect(model.generate(toRequest()))).texts.text).toBe('ok');
     expect(asked(server)).toEqual([false, true]);
