@@ -202,13 +202,14 @@ test('text that comes while another transaction has the session is stored behind
 
 test('text that comes while no connection is free is stored later, in order', async () => {
   const leases = await Promise.all([hold(), hold()]);
-  const pool = openDatabase({ ...poolOptions(store.url, 2), connectTimeoutMs: 50 });
+  const connectTimeoutMs = 3_000;
+  const pool = openDatabase({ ...poolOptions(store.url, 2), connectTimeoutMs });
   const writers = writersOf(leases, { pool });
   // One connection is for reads, so the transaction has the only other one.
   await pool.transaction(async (tx) => {
     await tx.execute(sql`select 1`);
     for (const writer of writers) writer.add(textEvent('One ', { id: 'x', partial: true }));
-    await sleep(300);
+    await sleep(connectTimeoutMs + 500);
     for (const writer of writers) writer.add(textEvent('two', { id: 'x', partial: true }));
   });
   await expect

@@ -132,8 +132,8 @@ test('a model call that is streamed says so, though nobody reads its pieces', as
     const key = { appName: 'a', userId: 'u', sessionId: 's' };
     const observer = new InvocationTrace(provider.getTracer('test'), { key, invocationId: 'e' });
     await runToEnd(runInput({ agent: agent({ model }), observer }));
-    const { attributes } = exporter.getFinishedSpans().find(({ name }) => name === 'call_llm') ?? { attributes: {} };
-    return [attributes['gen_ai.request.stream'], typeof attributes['gen_ai.response.time_to_first_chunk']];
+    const attributes = exporter.getFinishedSpans().find(({ name }) => name === 'call_llm')?.attributes;
+    return [attributes?.['gen_ai.request.stream'], typeof attributes?.['gen_ai.response.time_to_first_chunk']];
   };
   const scripted = scriptedModel([[{ text: 'ok' }]]);
   const streamed: Model = {
