@@ -31,29 +31,34 @@ export function stopAt(n: number): Stop {
 
 const isTransactionEnd = ({ sql }: Message) => /^(?:commit|rollback)$/i.test(sql);
 
-/** Holds each operation at its point for good. */
+/**
+ * Holds each operation at its point for good. A message may be of several operations, which are then held together: the
+ * text of all streams is stored by one statement.
+ */
 export function holdAt(stops: Stop[]): Rules {
-  const lastOf = new Map<number, Stop>();
-  const counted = new WeakMap<Message, Stop>();
-  const hold = (stop: Stop): Promise<void> => {
-    stop.reached.resolve('reached');
+  const lastOf = new Map<number, Stop[]>();
+  const counted = new WeakMap<Message, Stop[]>();
+  const hold = (held: Stop[]): Promise<void> => {
+    for (const { reached } of held) reached.resolve('reached');
     return new Promise(() => undefined);
   };
   return {
     before(message) {
       if (isRenewal(message)) return undefined;
-      const marked = stops.find(({ point }) => message.has(point.id));
-      const stop = marked ?? (isTransactionEnd(message) ? lastOf.get(message.connection) : undefined);
-      if (!stop) return undefined;
-      lastOf.set(message.connection, stop);
-      if (++stop.seen !== stop.message) return undefined;
-      if (stop.when === 'before') return hold(stop);
-      counted.set(message, stop);
+      const marked = stops.filter(({ point }) => message.has(point.id));
+      const concerned =
+        marked.length > 0 ? marked : isTransactionEnd(message) ? lastOf.get(message.connection) : undefined;
+      if (!concerned) return undefined;
+      lastOf.set(message.connection, concerned);
+      for (const stop of concerned) stop.seen += 1;
+      const due = concerned.filter((stop) => stop.seen === stop.message);
+      if (due.some(({ when }) => when === 'before')) return hold(concerned);
+      if (due.length > 0) counted.set(message, concerned);
       return undefined;
     },
     after(message) {
-      const stop = counted.get(message);
-      return stop && hold(stop);
+      const held = counted.get(message);
+      return held && hold(held);
     },
   };
 }
