@@ -49,8 +49,8 @@ create or replace trigger invocations_erasure before insert on invocations for e
 -- A queued invocation has no content yet.
 create or replace trigger invocations_hold before delete on invocations for each row when (old.status <> 'queued')
 execute function refuse_on_hold('session_id');
--- Before the row is written, because the end of the run is stored in it.
-create or replace trigger invocations_run before update of status on invocations for each row execute function stamp_run_end();
+-- Before the row is written, because the times of the count and of the run's end are stored in it.
+create or replace trigger invocations_end before update of status on invocations for each row execute function stamp_end();
 create or replace trigger invocations_follow after update of status on invocations for each row execute function follow_invocation();
 create or replace trigger invocations_follow_delete after delete on invocations for each row
 execute function follow_deleted_invocation();

@@ -1,4 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
+import { z } from 'zod';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import { HOOKS, type Hooks } from '../agent/definition/hooks.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
@@ -50,6 +51,20 @@ export interface TapePayload {
   /** For each model call: index in `prompts`, digest of the conversation, digest of the rendered instruction. */
   calls: [prompt: number, contents: string, instruction: string][];
 }
+
+/** A stored tape as a replay reads it. Others are left out, because an import may bring any JSON. */
+const storedTape = z.object({
+  start: z.int().nonnegative(),
+  payload: z.object({
+    version: z.literal(1),
+    overrides: z.looseObject({}),
+    hasOwnServers: z.boolean(),
+    values: z.looseObject({}),
+    unkept: z.array(z.string()),
+    prompts: z.array(z.tuple([z.string(), z.string()])),
+    calls: z.array(z.tuple([z.int().nonnegative(), z.string(), z.string()])),
+  }),
+});
 
 /** Maximum number of model calls on a tape. A replay does not compare the requests of later calls. */
 export const MAX_CALLS = 1_000;
@@ -225,7 +240,9 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
     .select({ tapes: invocations.tapes })
     .from(invocations)
     .where(isInvocation({ key, invocationId }));
-  const tapes = (row?.tapes ?? []) as Omit<Tape, 'prompts'>[];
+  const tapes = (Array.isArray(row?.tapes) ? row.tapes : [])
+    .flatMap((stored) => (storedTape.safeParse(stored).data as Omit<Tape, 'prompts'> | undefined) ?? [])
+    .toSorted((one, other) => one.start - other.start);
   const hashes = [...new Set(tapes.flatMap(({ payload }) => payload.prompts.map(([, hash]) => hash)))];
   const promptRows = await db
     .select({ hash: agentPrompts.hash, payload: agentPrompts.payload })

@@ -194,7 +194,6 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'id',
     'idempotency_key',
     'request_hash',
-    'tapes',
     'agent_version',
     'webhook_url',
     'response_body',
@@ -308,6 +307,21 @@ test('A17: every column of users is either taken from a line or set by the runti
     ]),
   );
   expect(found).toEqual(known);
+});
+
+test('A17: tapes are an array or none, and what is paused counts as counted', async () => {
+  const paused = { ...owner, session_id: 'tapes', status: 'paused' };
+  const tapes = [{}, 5, [{ start: 1 }]].map((each, n): [string, object] => [
+    'invocations',
+    { ...paused, id: `e-${n}`, tapes: each },
+  ]);
+  expect((await bring(session('tapes'), ...tapes)).status).toBe(200);
+  const found = `select tapes, count_time is not null as counted from invocations where session_id = 'tapes' order by id`;
+  expect(await rows(found)).toEqual([
+    { tapes: null, counted: true },
+    { tapes: null, counted: true },
+    { tapes: [{ start: 1 }], counted: true },
+  ]);
 });
 
 test.each([

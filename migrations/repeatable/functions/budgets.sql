@@ -188,6 +188,28 @@ end $$;
 revoke execute on function count_use from public;
 comment on function count_use is 'Adds invocations, tokens and their cost to a user''s usage of today.';
 
+-- count_running: counts what goes on and was not counted, because its claim found no budget: the invocations of a user, or
+-- with an empty p_user those of all. Called after a budget is stored, so that its maximum holds for what comes then. A
+-- claim at the same moment that does not see the budget yet is counted at its end.
+create or replace function count_running(p_app text, p_user text) returns void language plpgsql as $$
+declare
+  -- In a variable, as in finish_invocation.
+  v_now constant timestamptz := statement_timestamp();
+  v_counted record;
+begin
+  for v_counted in
+    with counted as (
+      update invocations i set count_time = v_now
+      where i.app_name = p_app and (p_user = '' or i.user_id = p_user) and i.count_time is null
+        and (i.status = 'running' or i.status = 'queued' and i.request is not null and i.start_time is not null)
+      returning i.user_id)
+    select c.user_id, count(*) as invocations from counted c group by c.user_id order by c.user_id
+  loop
+    perform count_use(p_app, v_counted.user_id, v_counted.invocations, null);
+  end loop;
+end $$;
+comment on function count_running is 'Counts the invocations that go on and began before there was a budget.';
+
 -- spend_budget: charges model usage that is not part of stored events. With p_id, charges it only once: the id is kept
 -- for a day in idempotency_keys. over: a budget that is exhausted afterwards. Locks: idempotency_keys, then those of
 -- count_use.

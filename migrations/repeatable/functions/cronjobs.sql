@@ -293,16 +293,6 @@ create or replace function run_output(p_status text, p_answer text) returns text
 $$;
 comment on function run_output is 'Returns the answer of a cronjob''s run.';
 
-create or replace function stamp_run_end() returns trigger language plpgsql as $$
-begin
-  if new.cronjob_id is not null and old.first_end_time is null and new.status not in ('queued', 'running') then
-    new.first_end_time := coalesce(new.end_time, statement_timestamp());
-    new.not_before := null;
-  end if;
-  return new;
-end $$;
-comment on function stamp_run_end is 'Trigger function: if a try of a cronjob''s run ends or pauses, stores when.';
-
 -- end_run: a try of a run has ended or paused for the first time. If it failed for a transient reason, queues the next
 -- try after a back-off. Otherwise the run has ended: tells the webhook of the cronjob, counts the failures in a row, and
 -- disables the cronjob after too many. An invocation that was paused may end once more, which is not counted.

@@ -2,13 +2,15 @@
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
 --      written. No size limit applies, because the end must be stored.
---   2. End the invocation's row, and add the tape to it: what a replay needs besides the events. The row gets a new lease
---      token, so that a process that was declared dead does not mistake this end for its own. Write the events' tool calls into the ledger (record_calls). A call that is still
---      open was cut off, so its outcome is unknown. There are two exceptions: a call that waits at a pause has run and
---      will be answered later, and a transactional call was rolled back.
+--   2. End the invocation's row, and add the tape to it: what a replay needs besides the events (with_tape). The row gets
+--      a new lease token, so that a process that was declared dead does not mistake this end for its own. Set count_time,
+--      because stamp_end would count the invocation here, before the locks of step 4. Write the events' tool calls into
+--      the ledger (record_calls). A call that is still open was cut off, so its outcome is unknown. There are two
+--      exceptions: a call that waits at a pause has run and will be answered later, and a transactional call was rolled
+--      back.
 --   3. Store those prompts of the tape that are not stored yet (keep_prompts).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
---      count the invocation if the claim did not.
+--      count the invocation if it was not counted before.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
@@ -16,7 +18,6 @@
 -- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
 -- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
 -- of open_tasks.
--- Database time: 0.9 ms.
 --
 -- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
 -- 7. ended: the times (Unix seconds) and counts of the invocation's row, for followers in the finishing process.
@@ -50,7 +51,7 @@ begin
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
-    tapes = coalesce(coalesce(i.tapes, '[]') || p_tape, i.tapes), count_time = coalesce(i.count_time, v_now),
+    tapes = with_tape(i.tapes, p_tape), count_time = coalesce(i.count_time, v_now),
     request = case when p_status = 'paused' then i.request end,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
@@ -100,6 +101,18 @@ begin
       and w.request is not null);
 end $$;
 comment on function finish_invocation is 'Ends an invocation: stores its last events, status and answer, and releases the session.';
+
+-- with_tape: adds a tape to those of an invocation's earlier runs. Once these take more than 256 KiB as stored, no tape is
+-- added, because each end and pause rewrites all of them: an agent that sleeps in a loop would write ever more. A replay
+-- does not compare what the models of the later runs were given.
+-- IMMUTABLE, although the size depends on compression, because a distributed database allows no other function in an
+-- update. In PL/pgSQL, because pg_column_size then reads the size of tapes that are stored out of line, not the tapes.
+create or replace function with_tape(p_tapes jsonb, p_tape jsonb) returns jsonb language plpgsql immutable as $$
+begin
+  if p_tape is null or pg_column_size(p_tapes) > 262144 then return p_tapes; end if;
+  return coalesce(p_tapes, '[]') || p_tape;
+end $$;
+comment on function with_tape is 'Adds a tape to those of an invocation, unless these are more than 256 KiB.';
 
 -- keep_prompts: stores prompts of tapes that are not stored yet.
 -- p_prompts: [{"hash", "payload"}], ordered by hash, so that all transactions lock the prompts in the same order.

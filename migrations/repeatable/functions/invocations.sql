@@ -34,6 +34,24 @@ begin
 end $$;
 comment on function continue_job is 'Lets the job go on of which an ended or deleted invocation is a step.';
 
+-- Counts an invocation that ends or pauses, if it has begun and was not counted, whichever statement ends it: with
+-- stamped times, each is counted once. finish_invocation stamps the time itself, because it counts after locks that an
+-- end by any other statement does not take.
+create or replace function stamp_end() returns trigger language plpgsql as $$
+begin
+  if new.status in ('queued', 'running') then return new; end if;
+  if new.count_time is null and new.start_time is not null then
+    perform count_use(new.app_name, new.user_id, 1, null);
+    new.count_time := statement_timestamp();
+  end if;
+  if new.cronjob_id is not null and old.first_end_time is null then
+    new.first_end_time := coalesce(new.end_time, statement_timestamp());
+    new.not_before := null;
+  end if;
+  return new;
+end $$;
+comment on function stamp_end is 'Trigger function: an invocation ends or pauses; counts it once, and stores when the try of a cronjob''s run ended.';
+
 -- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
 -- lanes of jobs in different orders would wait for each other. The functions that it calls take the row as `anyelement`,
 -- because on a cluster the row of a trigger has the type of a part of the table.
@@ -41,8 +59,12 @@ create or replace function follow_invocation() returns trigger language plpgsql 
 declare
   is_open constant boolean := new.status in ('queued', 'running');
 begin
-  if old.job is not null and old.status in ('queued', 'running') and not is_open then perform continue_job(old); end if;
-  if is_open or new.status = old.status then return null; end if;
+  if is_open then return null; end if;
+  -- A row is passed whole, so its tapes would be read from where they are stored out of line.
+  old.tapes := null;
+  new.tapes := null;
+  if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
+  if new.status = old.status then return null; end if;
   if new.status in ('succeeded', 'failed') then perform add_score_jobs(new); end if;
   if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer
     update tasks t set

@@ -53,6 +53,7 @@ export async function saveBudget(db: Database, appName: string, budget: Budget):
       target: [budgets.appName, budgets.userId, budgets.appliesTo, budgets.period],
       set: { ...maxima, updateTime: excluded(budgets.updateTime) },
     });
+  if (maxInvocations !== null) await db.execute(sql`select count_running(${key.appName}, ${key.userId})`);
 }
 
 type BudgetKey = Pick<Budget, 'appliesTo' | 'forUser' | 'period'>;

@@ -63,8 +63,9 @@ const SHARED = sql`shared as materialized (
 
 /**
  * SQL query: the JSON of the first sessions `s` of `from`: at most `SIZE`, and as many as fit into `MAX_STATE_BYTES`
- * with the shared state. `n` is `count` over these, `is_more` true if `from` has more. One pass in the order of an
- * index: nothing is sorted, and no row is copied.
+ * with the shared state. `n` is `count` over these, `is_more` true if `from` has more. One pass in the order of `from`.
+ * Nothing is sorted if an index has that order, except before PostgreSQL 16, which sorts for `string_agg`; the sessions
+ * examined for a filtered page, and those of a list of ids, are sorted.
  */
 function pageOf(from: SQL, inOrder: SQL, count: SQL, withDetails: boolean): SQL {
   const owner = sql`${value('owner')}::text`;

@@ -18,7 +18,7 @@ export interface TapeRun {
   events: Step[];
   /** Events that the runtime added because the loop could not go on: responses to open calls, and the error. */
   ending: Step[];
-  /** The tape of the run. `undefined` if a version without tapes ran it, or its process died. */
+  /** The tape of the run. `undefined` if its process died, or if the invocation had too many tapes (with_tape). */
   tape: Tape | undefined;
 }
 
@@ -29,7 +29,7 @@ export function toRuns(
   tapes: Tape[],
 ): TapeRun[] {
   const stored = listSteps(session, invocationId);
-  const starts = [...new Set([...guessStarts(stored, tapes[0]?.start), ...tapes.map(({ start }) => start)])];
+  const starts = [...new Set([...guessStarts(stored, tapes), ...tapes.map(({ start }) => start)])];
   const ordered = starts.toSorted((one, other) => one - other);
   return ordered.flatMap((start, index) => {
     const end = ordered[index + 1] ?? Number.POSITIVE_INFINITY;
@@ -55,11 +55,16 @@ export function listAttendedCalls({ events, runtimeEventIds }: SessionHistory): 
   return new Set(ids);
 }
 
-/** Runs without a tape began after each prompt, and after each error from which the agent was resumed. */
-function guessStarts(stored: Step[], firstTape = Number.POSITIVE_INFINITY): number[] {
+/**
+ * Runs without a tape began after each prompt, and after each error from which the agent was resumed. They come before
+ * the first tape, or after the last one, where only a prompt counts.
+ */
+function guessStarts(stored: Step[], tapes: Tape[]): number[] {
+  const first = tapes[0]?.start ?? Number.POSITIVE_INFINITY;
+  const last = tapes.at(-1)?.start ?? Number.POSITIVE_INFINITY;
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
-    if (sequence > firstTape) return [];
+    if (sequence > first) return event.author === 'user' && sequence > last ? [sequence] : [];
     if (event.author === 'user') return [sequence];
     return index === 0 || (before?.errorCode && before.author !== 'user' && !event.errorCode) ? [sequence - 1] : [];
   });

@@ -76,6 +76,8 @@ export const invocationFeature = {
         attempt: '1',
         stop_requested_as: 'null',
         stop_request_time: 'null',
+        // A later run adds its tape to an array only.
+        tapes: `case when jsonb_typeof(r.tapes) = 'array' then r.tapes end`,
         count_time: 'coalesce(r.count_time, clock_timestamp())',
         not_before: 'null',
         is_retried: 'coalesce(r.is_retried, false)',

@@ -57,7 +57,7 @@ export const invocations = table(
       .text('webhook_url')
       .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
     tapes: json('tapes').comment(
-      'Replay inputs that are not in the events, an array with one of each run that has ended: start (number of events in the session at the start of the run, including the prompt) and payload (agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input).',
+      'Replay inputs that are not in the events, an array with one of each run that has ended, until it takes 256 KiB: start (number of events in the session at the start of the run, including the prompt) and payload (agent overrides of the request, state values used in instructions, and per model call its prompt and digests of its input).',
     ),
     responseBody: anyText('response_body').comment('The response as sent; a retry receives the same bytes.'),
     errorCode: c.text('error_code').comment('Stable error code.'),
@@ -77,7 +77,7 @@ export const invocations = table(
     startTime: time('start_time').comment('When it started running.'),
     endTime: time('end_time').comment('When it ended.'),
     countTime: time('count_time').comment(
-      'When it was counted in budget_uses: at its claim if the user had a budget, else at its first end or pause.',
+      'When it was counted in budget_uses: at its claim if the user had a budget, when a budget was set while it ran, else at its first end or pause.',
     ),
     stopRequestTime: time('stop_request_time').comment('When a stop was requested first.'),
     notBefore: time('not_before').comment(
