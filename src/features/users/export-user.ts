@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
-import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
+import { loadArtifact } from '../../conversation/artifacts/artifacts.ts';
 import type { ContentStore } from '../../conversation/artifacts/artifact.ts';
 import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
@@ -61,9 +61,8 @@ export async function* exportUser(context: ExportContext, user: User): AsyncGene
 
 async function toContentMember({ database, contentStore }: ExportContext, user: User, { place }: ExportedRow) {
   const [sessionId, artifactName, version] = place as [string, string, number];
-  const stored = await findStoredArtifact(database.reads, { ...user, sessionId, artifactName }, version);
-  const bytes = stored && (await contentStore.load(stored));
-  return bytes ? `,"content":"${bytes.toString('base64')}"` : '';
+  const loaded = await loadArtifact(database.reads, contentStore, { ...user, sessionId, artifactName }, version);
+  return loaded?.bytes ? `,"content":"${loaded.bytes.toString('base64')}"` : '';
 }
 
 /** Rows of a table that the same statement inserts. */
