@@ -150,7 +150,7 @@ test('a session whose row another transaction has delays no other, and stores it
 });
 
 /** Writers of invocations that stream in one process. */
-function writersOf(leases: Lease[], { pool = store.pool, publish = () => undefined as unknown } = {}) {
+function writersOf(leases: Lease[], { pool = store.pool, publish = (): unknown => undefined } = {}) {
   const deltas = new DeltaBatches(pool);
   const context = {
     deltas,

@@ -139,12 +139,12 @@ const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
 function findStreamCause(
   { code, cause }: ModelFailure,
   elapsedMs: number,
-  { toWholeUrl }: Provider,
+  provider: Provider,
 ): 'silent' | 'refused' | undefined {
   if (code === 'model_timeout' || (code === 'model_unavailable' && elapsedMs >= MIN_CUT_MS)) return 'silent';
   const { responseBody, statusCode } = toMembers(cause);
   // A proxy may know, or allow, only the URL of streams.
-  if (toWholeUrl && (statusCode === 403 || statusCode === 404)) return 'refused';
+  if (provider.toWholeUrl && (statusCode === 403 || statusCode === 404)) return 'refused';
   if (code !== 'model_rejected' && code !== 'model_unavailable') return undefined;
   // An error of the AI SDK package also has the request; an error within a response with status 200 is JSON.
   const words = cause instanceof Error ? responseBody : JSON.stringify(cause);
