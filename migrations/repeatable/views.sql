@@ -402,11 +402,12 @@ comment on column inspect.invocations.user_id is 'Owner of the session.';
 create or replace view inspect.open_invocations as
 select app_name, user_id, session_id, id as invocation_id, status, clock_timestamp() - create_time as age,
        clock_timestamp() - start_time as running_for, lease_expire_time < clock_timestamp() as is_dead,
-       stop_requested_as, llm_calls, tool_calls
+       stop_requested_as, llm_calls, tool_calls, not_before as earliest_start_time
 from invocations where status in ('queued', 'running');
 comment on view inspect.open_invocations is 'Running and queued invocations, to find slow or stuck ones.';
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
+comment on column inspect.open_invocations.earliest_start_time is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
 comment on column inspect.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect.open_invocations.llm_calls is 'Model calls with stored answers.';

@@ -263,11 +263,12 @@ comment on column inspect_outline.invocations.user_id is 'Owner of the session.'
 --> statement-breakpoint
 create or replace view inspect_outline.open_invocations as
 select app_name, user_id, session_id, invocation_id, status, age, running_for, is_dead, stop_requested_as,
-       llm_calls, tool_calls
+       llm_calls, tool_calls, earliest_start_time
 from inspect.open_invocations;
 comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
 comment on column inspect_outline.open_invocations.app_name is 'The application.';
+comment on column inspect_outline.open_invocations.earliest_start_time is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
 comment on column inspect_outline.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect_outline.open_invocations.llm_calls is 'Model calls with stored answers.';

@@ -325,6 +325,9 @@ test('in mode jwt a user sees and runs only their own cronjobs', async () => {
   const body = { name: 'n', prompt: 'hello', schedule: FAR };
   const { jobId, ownerId } = jobOf(await app.post(JOBS, body, alice));
   expect(ownerId).toBe('alice');
+  const foreign = { status: 404, text: '{"detail":"User not found: alice"}' };
+  expect(await app.post(JOBS, { ...body, ownerId: 'alice' }, bob)).toMatchObject(foreign);
+  expect(await app.get(`${JOBS}?ownerId=alice`, bob)).toMatchObject(foreign);
   expect((await app.get(JOBS, bob)).body).toEqual({ items: [] });
   expect((await app.get(JOBS, alice)).body).toMatchObject({ items: [{ jobId }] });
   const { runId } = (await app.post(`${JOBS}/${jobId}/run`, undefined, alice)).body as Run;

@@ -251,6 +251,13 @@ describe('on a cluster', () => {
 
       await joinNodes(nodes, new URL(own.url).pathname.slice(1));
       await migrateDatabase({ url: own.url });
+      const owner = new Client({ connectionString: own.url });
+      await owner.connect();
+      const { rows: secured } = await owner.query(
+        'select relname from pg_class where relrowsecurity or relforcerowsecurity union all select polname from pg_policy',
+      );
+      await owner.end();
+      expect(secured).toEqual([]);
       const spread = await startOn(own.url);
       const after = client(spread.url);
       expect([...summary(await read(after, 'ann')), ...summary(await read(after, 'ben'))]).toEqual(kept);

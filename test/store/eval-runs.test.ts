@@ -21,6 +21,7 @@ import {
   listEndedCases,
   listEvalRuns,
   listResultMoments,
+  toResultTime,
 } from '../../src/features/evals/runs/eval-run-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
@@ -302,6 +303,17 @@ describe('a turn', () => {
 });
 
 describe('runs', () => {
+  test.each([
+    ['a whole second', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00.000001'],
+    ['any other time', '2026-01-01T00:00:00.5Z', '2026-01-01T00:00:00.500000'],
+  ])('that start at %s', async (_, moment, expected) => {
+    const time = toResultTime(sql`${moment}::timestamptz`);
+    const { rows } = await store.pool.db.execute(
+      sql`select to_char(${time} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US') as time`,
+    );
+    expect(rows).toEqual([{ time: expected }]);
+  });
+
   test('50 at once have 50 results, none at a whole second', async () => {
     const appName = `app-${randomUUID()}`;
     const runs = await Promise.all(Array.from({ length: 50 }, () => newRun(['a'], { appName })));

@@ -449,6 +449,7 @@ test('the loop runs jobs, gives a poison job up, ends one about nothing, and lea
     giveUp: async ({ job }, reason) => {
       done.push(`gave up ${job.userId}: ${reason}`);
       await end(job);
+      return 'over';
     },
   });
   await expect.poll(() => done.length).toBe(4);

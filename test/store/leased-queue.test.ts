@@ -206,9 +206,12 @@ test('a job whose lease was over goes to another worker; the first writes nothin
 test('a worker that lives takes its loss back, once; a job with two losses is given up', async () => {
   await insertJobs('a', 'b');
   const ended: string[] = [];
-  const losses: LeasedQueue<Job>['losses'] = {
+  const losses: NonNullable<LeasedQueue<Job>['losses']> = {
     count: ({ id }) => (id === 'b' ? 2 : 0),
-    giveUp: async ({ id }) => ended.push(`gave ${id} up`),
+    giveUp: async ({ id }) => {
+      ended.push(`gave ${id} up`);
+      return 'over';
+    },
     takeBack: async ({ id }) => ended.push(`took ${id} back`),
   };
   const first = startWorker('first', 2, { losses });

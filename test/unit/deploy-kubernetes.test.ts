@@ -198,7 +198,7 @@ describe('the query of the autoscaler', () => {
          values ('a', 'u', $1, $2, $3, gen_random_uuid(), now(), '{}')`,
         [session, id, status],
       );
-    for (const session of ['busy', 'waiting', 'done'])
+    for (const session of ['busy', 'waiting', 'done', 'due', 'later'])
       await client.query(`insert into sessions (app_name, user_id, id) values ('a', 'u', $1)`, [session]);
     await invocation('busy', 'e1', 'running');
     await invocation('busy', 'e2', 'queued');
@@ -206,12 +206,17 @@ describe('the query of the autoscaler', () => {
     await invocation('waiting', 'e4', 'queued');
     await invocation('done', 'e5', 'succeeded');
     await invocation('done', 'e6', 'paused');
+    await invocation('due', 'e7', 'queued');
+    await invocation('later', 'e8', 'queued');
+    await client.query(`
+      update invocations set not_before = now() - interval '1 minute' where id = 'e7';
+      update invocations set not_before = now() + interval '1 hour' where id = 'e8'`);
   });
   afterAll(() => client.end());
 
-  test('counts each session that has work once, as an integer', async () => {
+  test('counts each session that has work once, as an integer, and no run that waits for its time', async () => {
     const { rows, fields } = await client.query<{ count: string }>(query);
-    expect(rows).toEqual([{ count: '2' }]);
+    expect(rows).toEqual([{ count: '3' }]);
     expect(fields.map(({ dataTypeID }) => dataTypeID)).toEqual([20]);
   });
 

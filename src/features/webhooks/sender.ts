@@ -58,6 +58,7 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
       const answers = withAnswer(delivery, { at: now.toISOString(), attempt: job.attempt, error, durationMs: 0 });
       await endDelivery(database.db, claimed, 'failed', answers);
       context.metrics?.count('agent_runtime_webhook_attempts_total', { outcome: 'failed' });
+      return 'over';
     },
   });
   await egress.close();

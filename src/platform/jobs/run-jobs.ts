@@ -58,7 +58,7 @@ export interface JobKind<Work extends { job: Job }> extends Pick<LeasedQueue<Wor
   /** Attempts at a job whose runs fail, and the pauses between them. Default: any number, each after the lease. */
   retry?: { attempts: number; firstMs: number; maxMs: number };
   /** Ends a poison job, or one whose attempts all failed. Default: it is ended, and nothing is stored. */
-  giveUp?: (work: Work, reason: string) => Promise<unknown>;
+  giveUp?: (work: Work, reason: string) => Promise<RunEnd>;
 }
 
 export type JobContext = QueueContext & {
@@ -118,8 +118,7 @@ export function runJobs<Work extends { job: Job }>(
     // A job that is gone, for instance because it was cancelled, has not failed.
     if (!isLast && !(await putBackJob(db, kind, job, { pauseMs }))) return 'over';
     log.warn({ ...toLogFields(work), reason: String(error) }, `one of the ${queue.name} failed`);
-    if (isLast) await giveUp(work, String(error));
-    return isLast ? 'over' : 'waits';
+    return isLast ? giveUp(work, String(error)) : 'waits';
   };
   return runLeasedQueue<Work>(context, {
     ...queue,

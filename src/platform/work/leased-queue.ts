@@ -83,7 +83,7 @@ export interface LeasedQueue<Job> {
     /**
      * Ends a poison job instead of running it, or waits, with a separate time limit, for work that it already started.
      */
-    giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<unknown>;
+    giveUp: (job: Job, reason: string, signal: AbortSignal) => Promise<RunEnd>;
     /** Decrements the job's crash counter in one statement, if the process whose lease expired had only stalled. */
     takeBack: (job: Job) => Promise<unknown>;
   };
@@ -128,11 +128,10 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   };
   const start = (job: Job, wake: () => void) => {
     const stopping = new AbortController();
-    const run = async () => {
-      if (!losses || losses.count(job) < MAX_LOSSES) return queue.run(job, stopping.signal);
-      await losses.giveUp(job, GIVEN_UP, stopping.signal);
-      return 'over';
-    };
+    const run = async () =>
+      losses && losses.count(job) >= MAX_LOSSES
+        ? losses.giveUp(job, GIVEN_UP, stopping.signal)
+        : queue.run(job, stopping.signal);
     const ended = run()
       .catch(async (error: unknown) => {
         await takeBack(job);

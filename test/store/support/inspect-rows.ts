@@ -455,6 +455,7 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       running_for: null,
       invocation_id: 'i4',
       stop_requested_as: null,
+      earliest_start_time: null,
     },
     {
       age: 'past',
@@ -468,6 +469,7 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       running_for: null,
       invocation_id: 'i5',
       stop_requested_as: null,
+      earliest_start_time: null,
     },
     {
       age: 'past',
@@ -481,6 +483,7 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       running_for: 'past',
       invocation_id: 'i3',
       stop_requested_as: null,
+      earliest_start_time: null,
     },
   ],
   queue: [

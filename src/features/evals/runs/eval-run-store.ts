@@ -53,8 +53,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     maxJudgeTokens: sql`${run.maxJudgeTokens}::bigint`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    // Never a whole second: the time names the result, and only Python prints a whole second with `.0`.
-    resultTime: sql`now + (date_trunc('second', now) = now)::int * interval '1 microsecond'`,
+    resultTime: toResultTime(sql`now`),
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
@@ -97,6 +96,10 @@ function selectNewCases(appName: string, cases: NewEvalRun['cases'], trials: num
          unnest(${column('evalId')}::text[], ${column('version')}::int[], ${column('userId')}::text[])
            with ordinality as one(eval_id, case_version, session_user_id, place)`;
 }
+
+/** SQL: the time that names a result. No whole second, because only Python prints a whole second with `.0`. */
+export const toResultTime = (moment: SQL) =>
+  sql`${moment} + (date_trunc('second', ${moment}) = ${moment})::int * interval '1 microsecond'`;
 
 export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
