@@ -11,7 +11,7 @@ export interface LiveClient {
   frames: Frame[];
   closed: Promise<[code: number, reason: string]>;
   send(value: unknown): void;
-  /** The frames up to the n-th for which this holds. */
+  /** The frames up to the n-th for which this holds. @throws if the session ends before */
   until(isLast: (frame: Frame) => boolean, n?: number): Promise<Frame[]>;
 }
 
@@ -36,8 +36,13 @@ export async function openLive(
     changed.resolve();
     changed = Promise.withResolvers();
   });
+  let end: [code: number, reason: string] | undefined;
   const closed = new Promise<[number, string]>((resolve) =>
-    socket.once('close', (code, reason) => resolve([code, reason.toString()])),
+    socket.once('close', (code, reason) => {
+      end = [code, reason.toString()];
+      resolve(end);
+      changed.resolve();
+    }),
   );
   await new Promise<void>((resolve, reject) => {
     socket.once('open', resolve);
@@ -49,7 +54,10 @@ export async function openLive(
     closed,
     send: (value) => socket.send(typeof value === 'string' ? value : JSON.stringify(value)),
     async until(isLast, n = 1) {
-      while (frames.filter(isLast).length < n) await changed.promise;
+      while (frames.filter(isLast).length < n) {
+        if (end) throw new Error(`The session ended with ${end.join(' ')} after ${frames.length} frames.`);
+        await changed.promise;
+      }
       return frames;
     },
   };
