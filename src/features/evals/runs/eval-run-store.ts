@@ -99,7 +99,7 @@ function selectNewCases(appName: string, cases: NewEvalRun['cases'], trials: num
 
 /** SQL: the time that names a result. No whole second, because only Python prints a whole second with `.0`. */
 export const toResultTime = (moment: SQL) =>
-  sql`${moment} + (date_trunc('second', ${moment}) = ${moment})::int * interval '1 microsecond'`;
+  sql`(${moment} + (date_trunc('second', ${moment}) = ${moment})::int * interval '1 microsecond')`;
 
 export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
