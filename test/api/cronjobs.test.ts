@@ -9,6 +9,7 @@ import { AgentError } from '../../src/core/errors.ts';
 import { HOSTILE_SCHEDULES } from '../data/cronjobs/hostile-schedules.ts';
 
 const JOBS = '/harness/cronjobs';
+const HOOKS = '/harness/webhooks';
 const DAILY = { type: 'daily', time: '08:00', timezone: 'Europe/Berlin' };
 const FAR = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
 const ISO = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/) as unknown;
@@ -312,10 +313,11 @@ describe('limits', () => {
   });
 });
 
-test('in mode jwt a user sees and runs only their own cronjobs', async () => {
+test('in mode jwt a user sees and runs only their own cronjobs, and names no other owner, of webhooks neither', async () => {
   const key = await signingKey('ES256', 'one');
   const issuer = await startIssuer([key.jwk]);
-  const app = await startApp({ CRONJOBS: 'true', JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', DEV_UI: 'false' });
+  const signedIn = { JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', DEV_UI: 'false' };
+  const app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true', ...signedIn });
   const tokenOf = async (user: string) => {
     const claims = new SignJWT({ sub: user }).setProtectedHeader({ alg: 'ES256', kid: 'one' }).setIssuer(issuer.url);
     const token = await claims.setAudience('runtime').setExpirationTime('2h').sign(key.privateKey);
@@ -328,6 +330,8 @@ test('in mode jwt a user sees and runs only their own cronjobs', async () => {
   const foreign = { status: 404, text: '{"detail":"User not found: alice"}' };
   expect(await app.post(JOBS, { ...body, ownerId: 'alice' }, bob)).toMatchObject(foreign);
   expect(await app.get(`${JOBS}?ownerId=alice`, bob)).toMatchObject(foreign);
+  expect(await app.post(HOOKS, { ownerId: 'alice', url: 'https://example.com/' }, bob)).toMatchObject(foreign);
+  expect(await app.get(`${HOOKS}?ownerId=alice`, bob)).toMatchObject(foreign);
   expect((await app.get(JOBS, bob)).body).toEqual({ items: [] });
   expect((await app.get(JOBS, alice)).body).toMatchObject({ items: [{ jobId }] });
   const { runId } = (await app.post(`${JOBS}/${jobId}/run`, undefined, alice)).body as Run;

@@ -202,8 +202,12 @@ test('what no process has served for a week ends with a sentence, unless somethi
   await sweep();
   expect(await states('head-')).toEqual([{ status: 'queued', code: null, n: USERS }]);
   await sql.query(`update invocations set status = 'succeeded' where id = 'e-runs'`);
-  await sweep();
-  expect(await states('head-')).toEqual([
+  // Another process of this file may have swept the key, after it had looked for what is not served.
+  const swept = async () => {
+    await sweep();
+    return states('head-');
+  };
+  await expect.poll(swept, { timeout: 60_000 }).toEqual([
     { status: 'interrupted', code: 'interrupted', n: 2 },
     { status: 'queued', code: null, n: USERS - 2 },
   ]);
