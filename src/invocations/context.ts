@@ -12,7 +12,7 @@ import type { Slots } from '../platform/http/limits/caller-limits.ts';
 import type { HistoryCache } from '../conversation/sessions/history.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy } from './invocation.ts';
-import type { DeltaBatches } from './delta-writer.ts';
+import type { DeltaBatches } from './delta-batches.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import type { UserMemory } from './memory.ts';
 import type { Secrets } from '../platform/secrets.ts';

@@ -1,89 +1,15 @@
 import { getParts, type Part } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { textTopic } from '../core/names.ts';
-import { type AppendedDeltas, appendDeltasOfAll, type DeltaWrite } from '../conversation/sessions/delta-store.ts';
-import { runOutside } from '../platform/context.ts';
+import type { AppendedDeltas, DeltaWrite } from '../conversation/sessions/delta-store.ts';
 import { isUnsent } from '../platform/db/client.ts';
-import type { DatabasePool } from '../platform/db/database.ts';
 import type { InvocationContext } from './context.ts';
+import { type DeltaSource, FIRST_MS, LIVE_MS, LONG_MS } from './delta-batches.ts';
 import type { EventFrame } from './request.ts';
 import type { Lease } from './lock-store.ts';
 
-/**
- * Intervals in milliseconds at which text is stored, the shortest first: the first words soon, later ones in larger
- * batches. Each is a multiple of {@link TICK_MS}, so that streams are stored at the same moments.
- */
-const [FIRST_MS, LIVE_MS, LONG_MS] = [25, 75, 250];
-const TICK_MS = FIRST_MS;
 /** Number of batches of an invocation after which {@link LONG_MS} applies, unless its own client reads stored text. */
 const SHORT_BATCHES = 10;
-/** Maximum size of one statement, in characters of text. A single stream may exceed it. */
-const MAX_STATEMENT = 1_048_576;
-
-/** Stores the streamed text of this process's invocations. One statement stores the text of all that are due. */
-export class DeltaBatches {
-  readonly #database: DatabasePool;
-  /** The streams with text to store, and when it is due, by the monotonic clock. */
-  readonly #due = new Map<DeltaWriter, number>();
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(database: DatabasePool) {
-    this.#database = database;
-  }
-
-  /** Stores a stream's text at the next of the moments that are `interval` ms apart, unless it is already due. */
-  add(writer: DeltaWriter, interval: number): void {
-    if (this.#due.has(writer)) return;
-    this.#due.set(writer, nextMoment(interval));
-    this.#startTimer();
-  }
-
-  /** Stores a stream's text at the next moment of {@link LONG_MS}, even if it is due before. */
-  putOff(writer: DeltaWriter): void {
-    this.#due.set(writer, nextMoment(LONG_MS));
-    this.#startTimer();
-  }
-
-  remove(writer: DeltaWriter): void {
-    this.#due.delete(writer);
-  }
-
-  readonly #store = (): void => {
-    this.#timer = undefined;
-    const now = performance.now();
-    let batch: { writer: DeltaWriter; write: DeltaWrite }[] = [];
-    let size = 0;
-    for (const [writer, due] of this.#due) {
-      const write = due > now ? undefined : writer.take();
-      if (!write) continue;
-      this.#due.delete(writer);
-      if (write.pieces.length === 0) continue;
-      batch.push({ writer, write });
-      size += write.pieces.reduce((sum, { text }) => sum + text.length, 0);
-      if (size < MAX_STATEMENT) continue;
-      this.#send(batch);
-      [batch, size] = [[], 0];
-    }
-    this.#send(batch);
-    if (this.#due.size > 0) this.#startTimer();
-  };
-
-  #startTimer(): void {
-    if (this.#timer) return;
-    const waitMs = Math.ceil(nextMoment(TICK_MS) - performance.now());
-    // The statement is for streams of several users, so it must not run as the one whose text started the timer.
-    this.#timer = runOutside(() => setTimeout(this.#store, waitMs));
-  }
-
-  #send(batch: { writer: DeltaWriter; write: DeltaWrite }[]): void {
-    if (batch.length === 0) return;
-    const writes = batch.map(({ write }) => write);
-    const appended = appendDeltasOfAll(this.#database.db, writes);
-    for (const [place, { writer }] of batch.entries()) writer.settle(appended[place] as Promise<AppendedDeltas>);
-  }
-}
-
-const nextMoment = (interval: number) => (Math.floor(performance.now() / interval) + 1) * interval;
 
 /** The streamed text of an event that is not complete yet. */
 interface OpenText {
@@ -110,7 +36,7 @@ interface Piece {
  * Stores the streamed text of an invocation in batches (deltas), for clients of other connections and processes. The
  * model does not wait for the writes. An event that completes within one batch stores no deltas.
  */
-export class DeltaWriter {
+export class DeltaWriter implements DeltaSource {
   readonly #context: Pick<InvocationContext, 'deltas' | 'notifications' | 'newId' | 'now' | 'log' | 'limits'>;
   readonly #lease: Lease;
   readonly #onStored: ((frame: EventFrame) => void) | undefined;
@@ -169,7 +95,6 @@ export class DeltaWriter {
     return numbers.length > 0 ? Math.max(...numbers) : undefined;
   }
 
-  /** Takes the text to store, whose result goes to {@link settle}; `undefined` while another write is under way. */
   take(): DeltaWrite | undefined {
     if (this.#turns > 0) return undefined;
     const { newId, now } = this.#context;

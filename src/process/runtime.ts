@@ -19,7 +19,7 @@ import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/caller-limits.ts';
 import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
 import { createKeyCheck } from '../platform/http/access/key-ring.ts';
-import { DeltaBatches } from '../invocations/delta-writer.ts';
+import { DeltaBatches } from '../invocations/delta-batches.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { renewPlaces } from '../invocations/queue-store.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';

@@ -14,7 +14,8 @@ import { deleteSession, insertSession } from '../../src/conversation/sessions/se
 import type { Event } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import type { InvocationContext } from '../../src/invocations/context.ts';
-import { DeltaBatches, DeltaWriter } from '../../src/invocations/delta-writer.ts';
+import { DeltaBatches } from '../../src/invocations/delta-batches.ts';
+import { DeltaWriter } from '../../src/invocations/delta-writer.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { currentContext, type RequestContext, runWith } from '../../src/platform/context.ts';
