@@ -20,7 +20,7 @@ import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/co
 import { publint } from 'publint';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { parse } from 'yaml';
-import { findListings, isAsPrinted, readTranscript } from '../support/listings.ts';
+import { type Command, findListings, isAsPrinted, readTranscript } from '../support/listings.ts';
 
 /** The package as somebody installs it who has never seen this repository. */
 
@@ -44,8 +44,12 @@ let tarball = '';
 let database = '';
 
 /** Runs a command in the new project and keeps what it printed for the transcript. */
-async function shell(command: string, options: { cwd?: string; input?: string } = {}): Promise<string> {
-  const running = run('/bin/sh', ['-c', command], { cwd: options.cwd ?? project, env: environment });
+async function shell(
+  command: string,
+  options: { cwd?: string; input?: string; env?: Record<string, string> } = {},
+): Promise<string> {
+  const { cwd = project, env } = options;
+  const running = run('/bin/sh', ['-c', command], { cwd, env: { ...environment, ...env } });
   running.child.stdin?.end(options.input ?? '');
   const { stdout } = await running;
   transcript.push(`$ ${command}`, stdout.trimEnd());
@@ -93,21 +97,8 @@ test('install, init, start, the printed curl, chat, test', async () => {
     /An agent is in .*\nAdded: scripts\.start of package\.json, .*agents\/harness_agent\/agent\.ts/,
   );
   const port = await freePort();
-  const service = spawn('npm', ['start'], {
-    cwd: project,
-    env: { ...environment, PORT: String(port) },
-    detached: true,
-  });
-  let printed = '';
-  const started = new Promise<void>((resolve, reject) => {
-    service.stdout.on(
-      'data',
-      (chunk: Buffer) => ((printed += chunk.toString()), printed.includes('curl') && resolve()),
-    );
-    service.once('exit', () => reject(new Error(`it ended: ${printed}`)));
-  });
+  const { printed, stop } = await serve('npm start', project, { PORT: String(port) });
   try {
-    await started;
     [, database = ''] = /embedded PostgreSQL in (\S+)/.exec(printed) ?? [];
     const [, curl = ''] = /(curl -s .*)/.exec(printed) ?? [];
     expect(JSON.parse(await shell(curl))).toEqual({
@@ -125,8 +116,7 @@ test('install, init, start, the printed curl, chat, test', async () => {
     expect(resumed).toContain('user: forecast {"city":"Lima"}\n');
     expect(resumed).toContain('user: Hello.\n');
   } finally {
-    process.kill(-(service.pid ?? 0), 'SIGINT');
-    await new Promise((resolve) => service.once('close', resolve));
+    await stop();
   }
   await shell('npm test');
   await shell('npm run typecheck');
@@ -184,6 +174,61 @@ test('the printed import of a store of ADK', async () => {
   // Where no service answers the command runs one.
   environment['PORT'] = String(await freePort());
   expect(await runPrinted('$ npx agent-runtime import sessions.sqlite')).toContain(': 48 imported, ');
+});
+
+/** Starts a service with a command, and waits for the request that it proposes. */
+async function serve(command: string, cwd: string, env: Record<string, string>) {
+  const service = spawn('/bin/sh', ['-c', `exec ${command}`], { cwd, env: { ...environment, ...env }, detached: true });
+  const closed = new Promise((resolve) => service.once('close', resolve));
+  let printed = '';
+  await new Promise<void>((resolve, reject) => {
+    service.stdout.on(
+      'data',
+      (chunk: Buffer) => ((printed += chunk.toString()), printed.includes('curl') && resolve()),
+    );
+    service.once('exit', () => reject(new Error(`it ended: ${printed}`)));
+  });
+  const stop = () => (process.kill(-(service.pid ?? 0), 'SIGINT'), closed);
+  return { printed, stop };
+}
+
+test('the first agent: each file and each command as it is printed', async () => {
+  const here = join(folder, 'first');
+  const port = String(await freePort());
+  const env = { PORT: port, CURL_HOME: here };
+  mkdirSync(here);
+  cpSync(tarball, join(here, basename(tarball)));
+  writeFileSync(join(here, '.curlrc'), `connect-to = "::127.0.0.1:${port}"\n`);
+  let stop: (() => Promise<unknown>) | undefined;
+  let id = '';
+  const type = async ({ command, printed }: Command) => {
+    if (command === 'npm run dev') {
+      const service = await serve(command, here, env);
+      ({ stop } = service);
+      return service.printed;
+    }
+    // What is printed in short is an id that a command before has shown.
+    const answer = await shell(command.replace(/\b[\da-f]{4}…/, id), { cwd: here, env });
+    id = /[\da-f]{8}-[\da-f-]{27}/.exec(answer)?.[0] ?? id;
+    return printed === '' ? '' : answer;
+  };
+  try {
+    const page = readFileSync(join(root, 'docs/first-agent.md'), 'utf8');
+    for (const [, lead = '', language, text = ''] of page.matchAll(/((?:.+\n)+)\n```(\w+)\n([^]*?)^```$/gm)) {
+      const [, file] = /^(?:Replace|Write) `([^`]+)`/.exec(lead) ?? [];
+      if (file) writeFileSync(join(here, file), text);
+      // The file of the package is there.
+      if (language !== 'console' || text.includes('npm run package')) continue;
+      for (const command of readTranscript(text)) {
+        const answer = await type(command);
+        if (!isAsPrinted(command.printed, answer)) expect([command.command, answer]).toEqual(Object.values(command));
+      }
+    }
+    await shell('npm run typecheck', { cwd: here });
+  } finally {
+    await stop?.();
+  }
+  expect(id).not.toBe('');
 });
 
 /** Runs what docs/package.md prints, and compares what it says. @returns all of that */

@@ -18,7 +18,7 @@ import { type ServiceProcess, startProcess } from '../support/service-process.ts
 
 const NEEDS_A_CLUSTER = 'it needs Kubernetes; test/unit/deploy-kubernetes.test.ts checks and builds the manifests';
 
-/** Blocks that no test can run, or that another one runs, each with its reason. */
+/** Blocks and pages that no test can run, or that another one runs, each with its reason. */
 const NOT_RUN: Record<string, string> = {
   'README.md: $ npm ci && npm start': 'npm ci would replace the packages that run the tests; .ci/run types it',
   'README.md: $ npm ci && npm test': 'it is this suite; .ci/run types it',
@@ -32,6 +32,9 @@ const NOT_RUN: Record<string, string> = {
     NEEDS_A_CLUSTER,
   'docs/deploy.md: $ sudo cp deploy/agent-runtime.service /etc/systemd/system/':
     'it changes this machine; test/unit/deploy-kubernetes.test.ts has systemd read the unit',
+  'docs/admin-sql.md: $ PGPASSWORD=$(cat .data/data/.password) psql -h 127.0.0.1 -p "$(sed -n 4p .data/data/postmaster.pid)" -U postgres agent_runtime':
+    'it needs an embedded database and psql; a person tries it before a release',
+  'docs/first-agent.md': 'test/package/package.test.ts runs the page in a new project',
   "docs/durability.md: $ curl -s 'localhost:8000/apps/harness_agent/users/u1/tool-calls?state=unknown'":
     'it needs a call whose process died; the tests of unknown outcomes make one',
   'docs/front-ends.md: claude mcp add --transport http agents http://127.0.0.1:8000/mcp':
@@ -49,7 +52,8 @@ const NOT_RUN: Record<string, string> = {
 const NO_PROGRAM = new Set(['http', 'js', 'json', 'text', 'ts', 'yaml']);
 const listings = findListings();
 const programs = listings.filter(({ language }) => !NO_PROGRAM.has(language));
-const pages = [...new Set(programs.filter(({ name }) => !(name in NOT_RUN)).map(({ page }) => page))];
+const isRun = ({ name, page }: Listing) => !(name in NOT_RUN || page in NOT_RUN);
+const pages = [...new Set(programs.filter(isRun).map(({ page }) => page))];
 const PATIENCE_MS = 20_000;
 
 /** The tool without which a block cannot run, or nothing. */
@@ -250,8 +254,10 @@ async function runSql(reader: Reader, text: string, isFresh: boolean): Promise<v
 }
 
 test('blocks that are not run are there, and every other one is of a language that is known', () => {
-  expect(Object.keys(NOT_RUN).filter((name) => !programs.some((one) => one.name === name))).toEqual([]);
-  const isKnown = ({ name, language }: Listing) => name in NOT_RUN || ['console', 'sql'].includes(language);
+  expect(Object.keys(NOT_RUN).filter((name) => !programs.some((one) => [one.name, one.page].includes(name)))).toEqual(
+    [],
+  );
+  const isKnown = (one: Listing) => !isRun(one) || ['console', 'sql'].includes(one.language);
   expect(programs.filter((one) => !isKnown(one)).map(({ name }) => name)).toEqual([]);
   expect(new Set(listings.map(({ name }) => name)).size).toBe(listings.length);
   for (const [name, reason] of Object.entries(NOT_RUN)) console.log(`not run: ${name}: ${reason}`);
@@ -269,7 +275,7 @@ describe.each(['fresh', 'used'])('on a %s database', (state) => {
       rmSync(reader.folder, { recursive: true, force: true });
     });
 
-    const ofPage = programs.filter((one) => one.page === page && !(one.name in NOT_RUN));
+    const ofPage = programs.filter((one) => one.page === page && isRun(one));
     test.for(ofPage)('$name', async (block, { skip }) => {
       const { language, text, name } = block;
       writeAgent(reader.folder, block);
