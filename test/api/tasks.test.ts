@@ -268,6 +268,8 @@ describe('what an erasure and a second message do', () => {
     expect((await run([{ text: 'Stop.' }], {}, { 'x-double-texting': 'interrupt' })).status).toBe(200);
     expect((await statusOf()).toSorted()).toEqual(['interrupted', 'succeeded', 'succeeded']);
     expect(await list('&state=cancelled')).toMatchObject([{ kind: 'sleep' }]);
+    expect(await list('&state=cancelled&kind=signal&kind=sleep')).toMatchObject([{ kind: 'sleep' }]);
+    expect(await list('&state=cancelled&kind=signal&kind=question')).toEqual([]);
     // Nobody sleeps: a person is not passed over.
     const asked = await say('pay');
     await asked.run([{ text: 'Hello' }], {}, { 'x-double-texting': 'interrupt' });

@@ -53,7 +53,11 @@ export const taskOperations = [
       'and those that it, or a group of its token, is assigned to.',
     query: pageQuery('tasks').extend({
       state: z.enum(TASK_STATES).default('open').describe('Their state.'),
-      kind: z.enum(TASK_KINDS).optional().describe('Their kind [any].'),
+      kind: z
+        .array(z.enum(TASK_KINDS))
+        .max(TASK_KINDS.length)
+        .optional()
+        .describe('Their kind [any]; several: one of them.'),
       appName: filterText('Of this application [all].'),
       ownerId: filterText('Of the sessions of this user [all].'),
       sessionId: filterText('Of this session [all].'),

@@ -1,4 +1,4 @@
-import { type SQL, and, desc, eq, ilike, isNotNull, isNull, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { isSession } from '../../conversation/sessions/session-row.ts';
@@ -68,7 +68,8 @@ export interface TaskFilter {
   appName?: string | undefined;
   ownerId?: string | undefined;
   sessionId?: string | undefined;
-  kind?: (typeof tasks.$inferSelect)['kind'] | undefined;
+  /** One of these. */
+  kind?: (typeof tasks.$inferSelect)['kind'][] | undefined;
   state: (typeof tasks.$inferSelect)['state'];
   assignee?: string | undefined;
   group?: string | undefined;
@@ -103,7 +104,7 @@ export async function listTasks(
         appName === undefined ? undefined : eq(tasks.appName, appName),
         ownerId === undefined ? undefined : eq(tasks.userId, ownerId),
         sessionId === undefined ? undefined : eq(tasks.sessionId, sessionId),
-        kind && eq(tasks.kind, kind),
+        kind && inArray(tasks.kind, kind),
         assignee === undefined ? undefined : sql`${tasks.assignedUsers} @> ${sql.param([assignee])}::text[]`,
         group === undefined ? undefined : sql`${tasks.assignedGroups} @> ${sql.param([group])}::text[]`,
         olderThan === undefined
