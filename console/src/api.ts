@@ -27,7 +27,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Kept in memory only: it is gone with the page. */
+/** The page keeps it for the tab, in `login.tsx`. */
 let credential: string | undefined;
 let onRefusal: () => void = () => undefined;
 

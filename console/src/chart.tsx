@@ -1,21 +1,30 @@
 import { useEffect, useRef, useState } from 'react';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
+import { formatTick } from './format.ts';
 
 interface ChartProps {
   title: string;
   /** Unix times in seconds, in order. */
   times: number[];
+  /** What each point is of: days are those of UTC. */
+  unit: 'day' | 'hour' | 'moment';
   /** The lines: a name, a value for each time, and how values are written. */
   lines: { name: string; values: (number | null)[] }[];
   format: (value: number) => string;
 }
 
 const HEIGHT = 200;
-const HALF_DAY = 43_200;
+const HOUR = 3_600;
+const DAY = 86_400;
+const TICKS = {
+  day: [DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY],
+  hour: [HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY],
+  moment: [60, 600, HOUR, 6 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY],
+};
 
 /** Lines over time. The numbers are in a table of the page too: a picture says nothing to a screen reader. */
-export function Chart({ title, times, lines, format }: ChartProps) {
+export function Chart({ title, times, unit, lines, format }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const key = JSON.stringify([times, lines]);
   const theme = useColours();
@@ -30,10 +39,19 @@ export function Chart({ title, times, lines, format }: ChartProps) {
         width: width(),
         height: HEIGHT,
         legend: { show: false },
-        axes: [axis, { ...axis, size: 60, values: (_plot, values) => values.map((value) => format(value)) }],
+        ...(unit === 'day' && { tzDate: (at: number) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC') }),
+        axes: [
+          {
+            ...axis,
+            incrs: TICKS[unit],
+            values: (_plot, values, _axis, _space, step) =>
+              values.map((at) => formatTick(at, step < DAY ? 'time' : unit)),
+          },
+          { ...axis, size: 60, values: (_plot, values) => values.map((value) => format(value)) },
+        ],
         scales: {
-          // One point stands in the middle of its day; uPlot would put years around it.
-          x: { range: (_plot, low, high) => (times.length === 1 ? [low - HALF_DAY, low + HALF_DAY] : [low, high]) },
+          // uPlot would put years around one point.
+          x: { range: (_plot, low, high) => (low === high ? [low - DAY / 2, low + DAY / 2] : [low, high]) },
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         series: [
@@ -55,7 +73,7 @@ export function Chart({ title, times, lines, format }: ChartProps) {
       observer.disconnect();
       plot.destroy();
     };
-  }, [key, theme]);
+  }, [key, theme, unit]);
   return (
     <figure className="chart">
       <figcaption>

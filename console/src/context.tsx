@@ -70,6 +70,8 @@ interface Scope {
   users: string[];
   isPending: boolean;
   error: Error | null;
+  /** Why the users are not known: a key of some scopes may not list them. */
+  usersError: Error | null;
   refetch: () => unknown;
 }
 
@@ -93,6 +95,7 @@ export function useScope(): Scope {
     users: users.data ?? [],
     isPending: isAsking,
     error: apps.error,
-    refetch: apps.refetch,
+    usersError: users.error,
+    refetch: () => Promise.all([apps.refetch(), users.refetch()]),
   };
 }

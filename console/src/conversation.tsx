@@ -1,3 +1,4 @@
+import { Link } from '@tanstack/react-router';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { memo, useEffect, useMemo, useRef } from 'react';
 import { type Event } from './api.ts';
@@ -93,7 +94,10 @@ const OneRow = memo(({ row, answers, isMarked }: { row: Row; answers: Answers; i
       <h3>
         {event.author ?? 'nobody'}
         <span className="hint">
-          <a href={`?event=${sequence}`}>#{sequence}</a> <Time at={event.timestamp ?? undefined} />
+          <Link to="." search={(before: object) => ({ ...before, event: sequence })}>
+            #{sequence}
+          </Link>{' '}
+          <Time at={event.timestamp ?? undefined} exact />
           {usageMetadata?.totalTokenCount ? ` · ${usageMetadata.totalTokenCount} tokens` : ''}
         </span>
       </h3>

@@ -5,8 +5,20 @@ import type { Settings } from './api.ts';
 import { HOME } from './place.ts';
 import { Problem } from './ui.tsx';
 
-/** What has to outlive the way to the issuer and back; no secret is kept longer than that. */
+/** What has to outlive the way to the issuer and back. */
 const PLACE = 'console.login';
+
+/**
+ * The key or token, which outlives a reload: the storage is that of this tab and origin, and gone with the tab. What
+ * could read it there is a script of this origin, which could also call the service as the page does; the policy of the
+ * page lets no other script in.
+ */
+const CREDENTIAL = 'console.credential';
+export const keptCredential = () => sessionStorage.getItem(CREDENTIAL) ?? undefined;
+export function keepCredential(value: string | undefined): void {
+  if (value === undefined) sessionStorage.removeItem(CREDENTIAL);
+  else sessionStorage.setItem(CREDENTIAL, value);
+}
 
 interface OnTheWay {
   verifier: string;
@@ -114,7 +126,7 @@ export function Login(props: { settings: Settings; reason?: string; onCredential
           <Button className="primary" type="submit">
             Log in
           </Button>
-          <p className="hint">It is kept in the memory of this page, and gone when you close or reload it.</p>
+          <p className="hint">It is kept in this tab until you log out or close it.</p>
         </form>
       )}
     </main>

@@ -4,7 +4,7 @@ import { StrictMode, useCallback, useEffect, useMemo, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { ApiError, setCredential, setOnRefusal, type Settings } from './api.ts';
 import { ViewerContext } from './context.tsx';
-import { comeBack, Login, userOf } from './login.tsx';
+import { comeBack, keepCredential, keptCredential, Login, userOf } from './login.tsx';
 import { HOME } from './place.ts';
 import { router } from './router.tsx';
 import { applyTheme } from './theme.ts';
@@ -23,11 +23,18 @@ const queries = new QueryClient({
   },
 });
 
-function Console({ settings, returned }: { settings: Settings; returned: { token?: string; problem?: string } }) {
+function Console({
+  settings,
+  returned,
+}: {
+  settings: Settings;
+  returned: { token?: string | undefined; problem?: string };
+}) {
   const [credential, setOwnCredential] = useState(returned.token);
   const [reason, setReason] = useState(returned.problem);
   const take = useCallback((value: string | undefined, why?: string) => {
     setCredential(value);
+    keepCredential(value);
     queries.clear();
     setOwnCredential(value);
     setReason(why);
@@ -67,13 +74,16 @@ async function start(): Promise<void> {
   const response = await fetch(`${HOME}config.json`);
   if (!response.ok) throw new ApiError(response.status, 'The console cannot be set up.');
   const settings = (await response.json()) as Settings;
-  const returned: { token?: string; problem?: string } = {};
+  const returned: { token?: string | undefined; problem?: string } = {};
   try {
     const token = await comeBack(settings);
     if (token !== undefined) returned.token = token;
   } catch (error) {
     returned.problem = `The issuer did not log you in: ${(error as Error).message}`;
   }
+  if (settings.mode === 'local') keepCredential(undefined);
+  else if (returned.token === undefined) returned.token = keptCredential();
+  else keepCredential(returned.token);
   setCredential(returned.token);
   show(<Console settings={settings} returned={returned} />);
 }

@@ -1,17 +1,26 @@
 import { memo, type ReactElement, useDeferredValue } from 'react';
-import ReactMarkdown, { type Components } from 'react-markdown';
+import ReactMarkdown, { type Components, type Options } from 'react-markdown';
 import rehypeSanitize from 'rehype-sanitize';
 import remarkGfm from 'remark-gfm';
 
-/** HTML in the text stays text. A picture is named and not loaded, a link is followed by a click only. */
+/** What Markdown reads without showing all of it. HTML would be left out, as would an address or a note nothing names. */
+const HIDING = ['htmlFlow', 'htmlText', 'definition', 'gfmFootnoteDefinition', 'gfmFootnoteCall'];
+
+/** A plugin: all that was said is shown, so HTML stays text. */
+const showAll: NonNullable<Options['remarkPlugins']>[number] = function showAll() {
+  const data = this.data() as { micromarkExtensions?: object[] };
+  (data.micromarkExtensions ??= []).push({ disable: { null: HIDING } });
+};
+
+/** A picture is named and not loaded, a link is followed by a click only. */
 const components: Components = {
   img: ({ alt, src }) => (
     <span className="hint">
       [picture{alt ? `: ${alt}` : ''}: {src}]
     </span>
   ),
-  a: ({ href, children }) => (
-    <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">
+  a: ({ href, title, children }) => (
+    <a href={href} title={[title, href].filter(Boolean).join(' · ')} target="_blank" rel="noopener noreferrer nofollow">
       {children}
     </a>
   ),
@@ -25,7 +34,7 @@ const MAX_KEPT = 500;
 function toElements(text: string): ReactElement {
   const known = kept.get(text);
   if (known) return known;
-  const options = { remarkPlugins: [remarkGfm], rehypePlugins: [rehypeSanitize], components, children: text };
+  const options = { remarkPlugins: [remarkGfm, showAll], rehypePlugins: [rehypeSanitize], components, children: text };
   const made = ReactMarkdown(options);
   if (kept.size >= MAX_KEPT) kept.clear();
   kept.set(text, made);

@@ -3,9 +3,9 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Schemas } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
-import { formatCount } from './format.ts';
+import { formatCount, formatMoment } from './format.ts';
 import { AuditList, Keys, Service } from './service.tsx';
-import { Ask, Badge, Empty, Folded, Loaded, Problem, Table, Time } from './ui.tsx';
+import { Ask, Badge, Empty, Folded, ForUser, Loaded, Problem, SwitchedOff, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/operations');
 type Cronjob = Schemas['Cronjob'];
@@ -20,9 +20,13 @@ export function OperationsPage() {
       <h1>Operations</h1>
       <Service />
       <h2>Cronjobs</h2>
-      {cronjobs ? <Cronjobs user={user} /> : <Empty>There are none without CRONJOBS=true.</Empty>}
+      {cronjobs ? <Cronjobs user={user} /> : <SwitchedOff what="Cronjobs" setting="CRONJOBS" />}
       <h2>Webhooks</h2>
-      {webhooks ? <Webhooks user={user} /> : <Empty>There are none without WEBHOOKS=true.</Empty>}
+      {webhooks ? (
+        <ForUser>{(_app, owner) => <Webhooks user={owner} />}</ForUser>
+      ) : (
+        <SwitchedOff what="Webhooks" setting="WEBHOOKS" />
+      )}
       <h2>Audit</h2>
       <AuditList />
       <h2>Keys</h2>
@@ -37,10 +41,12 @@ function useCronjobs(user: string) {
     queryKey: ['cronjobs', user],
     queryFn: async () => {
       try {
-        return await ask(api.GET('/cronjobs', { params: { query: { limit: 100 } } }));
+        const { items } = await ask(api.GET('/cronjobs', { params: { query: { limit: 100 } } }));
+        return { items, of: 'all users' };
       } catch (error) {
         if (!(error instanceof ApiError) || error.status !== 403 || user === '') throw error;
-        return ask(api.GET('/harness/cronjobs', { params: { query: { ownerId: user, limit: 100 } } }));
+        const { items } = await ask(api.GET('/harness/cronjobs', { params: { query: { ownerId: user, limit: 100 } } }));
+        return { items, of: user };
       }
     },
     refetchInterval: 10_000,
@@ -52,12 +58,16 @@ function Cronjobs({ user }: { user: string }) {
   const query = useCronjobs(user);
   return (
     <Loaded query={query}>
-      {({ items }) =>
+      {({ items, of }) =>
         items.length === 0 ? (
-          <Empty>None.</Empty>
+          <Empty>There is no cronjob of {of}.</Empty>
         ) : (
           <>
-            <Table label="Cronjobs" head={['Cronjob', 'Owner', 'Schedule', 'Next', 'Last run', 'Runs', 'Failures', '']}>
+            <p className="hint">Of {of}. A run that was asked for with “Run now” is not a scheduled one.</p>
+            <Table
+              label="Cronjobs"
+              head={['Cronjob', 'Owner', 'Schedule', 'Next', 'Last run', 'Scheduled runs', 'Failed in a row', '']}
+            >
               {items.map((each) => (
                 <tr key={each.jobId}>
                   <td>
@@ -68,9 +78,7 @@ function Cronjobs({ user }: { user: string }) {
                   </td>
                   <td>{each.ownerId}</td>
                   <td>{scheduleText(each)}</td>
-                  <td>
-                    {each.enabled ? <Time at={each.nextRunAt} age /> : <Badge>{each.disabledReason ?? 'off'}</Badge>}
-                  </td>
+                  <td>{each.enabled ? <Time at={each.nextRunAt} age /> : <Off job={each} />}</td>
                   <td>{each.latestRun ? <Badge>{each.latestRun.status}</Badge> : '–'}</td>
                   <td className="number">{formatCount(each.runCount)}</td>
                   <td className="number">{formatCount(each.failureCount)}</td>
@@ -88,9 +96,18 @@ function Cronjobs({ user }: { user: string }) {
   );
 }
 
+/** Somebody switched it off, or the service did, for a reason. */
+const Off = ({ job: { disabledReason, failureCount } }: { job: Cronjob }) =>
+  disabledReason === undefined ? (
+    <Badge>off</Badge>
+  ) : (
+    <span className={failureCount > 0 ? 'bad' : ''}>{disabledReason}</span>
+  );
+
 function scheduleText({ schedule }: Cronjob): string {
   if (!schedule) return '–';
   const { type, timezone, ...rest } = schedule as { type: string; timezone?: string };
+  if ('onceAt' in rest) return `once, ${formatMoment(String(rest.onceAt))}`;
   return `${type} ${Object.values(rest).flat().join(' ')} ${timezone ?? ''}`.trim();
 }
 
@@ -177,14 +194,12 @@ function Webhooks({ user }: { user: string }) {
   const query = useQuery({
     queryKey: ['webhooks', user],
     queryFn: () => ask(api.GET('/harness/webhooks', { params: { query: { ownerId: user } } })),
-    enabled: user !== '',
   });
-  if (user === '') return <Empty>Name a user above.</Empty>;
   return (
     <Loaded query={query}>
       {({ items }) =>
         items.length === 0 ? (
-          <Empty>{user} has none.</Empty>
+          <Empty>There is no webhook of {user}.</Empty>
         ) : (
           <>
             <Table label="Webhooks" head={['Address', 'Application', 'Since']}>

@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { api, ask } from './api.ts';
+import { api, ask, type Schemas } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
-import { formatCost, formatCount } from './format.ts';
-import { Badge, Empty, Facts, Folded, Loaded, Table, Time } from './ui.tsx';
+import type { paths } from './openapi.d.ts';
+import { COST_UNIT, formatCost, formatCount } from './format.ts';
+import { Badge, Empty, Facts, Folded, Loaded, SwitchedOff, Table, Time } from './ui.tsx';
 
 const list = getRouteApi('/quality');
 const route = getRouteApi('/quality/$appName/$runId');
@@ -25,7 +26,7 @@ export function QualityPage() {
   return (
     <>
       <h1>Quality</h1>
-      {evals || devUi ? app && <OfApp app={app} /> : <Empty>There is no evaluation without EVALS=true.</Empty>}
+      {evals || devUi ? app && <OfApp app={app} /> : <SwitchedOff what="Evaluations" setting="EVALS" />}
     </>
   );
 }
@@ -92,7 +93,7 @@ function OfApp({ app }: { app: string }) {
                   </td>
                   <td>{evalSetId}</td>
                   <td>
-                    <Badge>{status}</Badge>
+                    <RunStatus status={status} counts={counts} />
                   </td>
                   <td>
                     <Time at={createTime} age />
@@ -112,6 +113,50 @@ function OfApp({ app }: { app: string }) {
       <h2>Scores of stored sessions</h2>
       <Scores app={app} />
     </>
+  );
+}
+
+/** How a run stands; one that has ended is green only where each of its cases passed. */
+function RunStatus({ status, counts }: Pick<Schemas['EvalRun'], 'status' | 'counts'>) {
+  if (status !== 'done') return <Badge>{status}</Badge>;
+  if (counts.errors > 0) return <Badge tone="bad">error</Badge>;
+  if (counts.failed > 0) return <Badge tone="bad">failed</Badge>;
+  return counts.passed === counts.total ? <Badge>passed</Badge> : <Badge tone="busy">not evaluated</Badge>;
+}
+
+type RunSummary =
+  paths['/dev/apps/{app_name}/eval-runs/{run_id}/summary']['get']['responses']['200']['content']['application/json'];
+
+/** How a case of a run stands: an error is no verdict, and never green. */
+function CaseStatus({ of }: { of: RunSummary['cases'][number] }) {
+  const { trials, passed, errors, unfinished, notEvaluated, passRate, flaky } = of;
+  return (
+    <>
+      {trials > 0 && (
+        <Badge tone={passed === trials ? 'good' : 'bad'}>
+          {passed} of {trials}
+        </Badge>
+      )}
+      {errors > 0 && <Badge tone="bad">{errors === 1 ? 'error' : `${errors} errors`}</Badge>}
+      {unfinished > 0 && <Badge tone="busy">{unfinished} unfinished</Badge>}
+      {notEvaluated > 0 && <Badge>{notEvaluated} not evaluated</Badge>}
+      {passRate !== null && percent(passRate)} {flaky && <Badge tone="busy">flaky</Badge>}
+    </>
+  );
+}
+
+/** What a run says beside another; what it lost may be chance, and is not green. */
+function Verdict({ comparison }: { comparison: NonNullable<RunSummary['comparison']> }) {
+  const { regression, won, lost, missing } = comparison;
+  const isUnsure = lost.length + missing.length > 0;
+  return (
+    <p>
+      {regression && <Badge tone="bad">worse</Badge>}
+      {!regression && isUnsure && <Badge tone="busy">no significant difference</Badge>}
+      {!regression && !isUnsure && <Badge tone="good">not worse</Badge>}
+      won {won.join(', ') || 'none'}, lost {lost.join(', ') || 'none'}
+      {missing.length > 0 && `, without a verdict now ${missing.join(', ')}`}
+    </p>
   );
 }
 
@@ -135,6 +180,7 @@ function Trend({ app, set }: { app: string; set: string }) {
         return (
           <Chart
             title={`Passed, ${set}`}
+            unit="moment"
             times={sorted.map(({ createTime }) => createTime)}
             lines={[{ name: 'passed', values: rate }]}
             format={percent}
@@ -237,11 +283,17 @@ export function RunPage() {
           <Facts
             facts={[
               ['Set', evalSetId],
-              ['Status', <Badge key="status">{status}</Badge>],
+              ['Status', <RunStatus key="status" status={status} counts={counts} />],
               ['Started', <Time key="time" at={createTime} />],
               ['Model', modelName],
               ['Trials', formatCount(trials)],
               ['Passed', `${formatCount(counts.passed)} of ${formatCount(counts.total)}`],
+              [
+                'Errors',
+                <span key="errors" className={counts.errors > 0 ? 'bad' : ''}>
+                  {formatCount(counts.errors)}
+                </span>,
+              ],
             ]}
           />
         )}
@@ -267,39 +319,33 @@ export function RunPage() {
       <Loaded query={summary}>
         {({ cases, comparison }) => (
           <>
-            {comparison && (
-              <p>
-                <Badge tone={comparison.regression ? 'bad' : 'good'}>
-                  {comparison.regression ? 'worse' : 'not worse'}
-                </Badge>
-                won {comparison.won.join(', ') || 'none'}, lost {comparison.lost.join(', ') || 'none'}
-              </p>
-            )}
+            {comparison && <Verdict comparison={comparison} />}
+            <p className="hint">Costs are {COST_UNIT}.</p>
             <Table label="Cases" head={['Case', 'Passed', 'Scores', 'Cost', 'Why']}>
-              {cases.map(({ evalId, trials, passed, passRate, flaky, scores, cost, reason }) => (
-                <tr key={evalId}>
-                  <td>
-                    <Link
-                      to="/quality/$appName/$runId"
-                      params={{ appName: app, runId }}
-                      search={(before) => ({ ...before, case: evalId })}
-                    >
-                      {evalId}
-                    </Link>
-                  </td>
-                  <td>
-                    <Badge tone={passed === trials ? 'good' : 'bad'}>
-                      {passed} of {trials}
-                    </Badge>
-                    {passRate !== null && percent(passRate)} {flaky && <Badge tone="busy">flaky</Badge>}
-                  </td>
-                  <td>
-                    <Folded label="Scores" value={scores} />
-                  </td>
-                  <td className="number">{cost === undefined ? '–' : formatCost(cost)}</td>
-                  <td>{reason}</td>
-                </tr>
-              ))}
+              {cases.map((each) => {
+                const { evalId, scores, cost, reason } = each;
+                return (
+                  <tr key={evalId}>
+                    <td>
+                      <Link
+                        to="/quality/$appName/$runId"
+                        params={{ appName: app, runId }}
+                        search={(before) => ({ ...before, case: evalId })}
+                      >
+                        {evalId}
+                      </Link>
+                    </td>
+                    <td>
+                      <CaseStatus of={each} />
+                    </td>
+                    <td>
+                      <Folded label="Scores" value={scores} />
+                    </td>
+                    <td className="number">{cost === undefined ? '–' : formatCost(cost)}</td>
+                    <td>{reason}</td>
+                  </tr>
+                );
+              })}
             </Table>
           </>
         )}
@@ -312,6 +358,8 @@ export function RunPage() {
 interface CaseResult {
   evalId?: string;
   finalEvalStatus?: number;
+  /** Why it could not be brought to an end. */
+  error?: string;
   evalMetricResultPerInvocation?: {
     actualInvocation?: Turn;
     expectedInvocation?: Turn | null;
@@ -347,7 +395,8 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
           return found.map((trial, number) => (
             <div key={number}>
               <h3>
-                Trial {number + 1} <Badge>{statusText(trial.finalEvalStatus)}</Badge>
+                Trial {number + 1}{' '}
+                <Badge>{trial.error === undefined ? statusText(trial.finalEvalStatus) : 'error'}</Badge> {trial.error}
               </h3>
               {trial.evalMetricResultPerInvocation?.map((turn, index) => (
                 <div key={index}>

@@ -3,6 +3,7 @@ import {
   createRoute,
   createRouter,
   lazyRouteComponent,
+  Link,
   redirect,
   retainSearchParams,
 } from '@tanstack/react-router';
@@ -35,7 +36,11 @@ const root = createRootRoute({
   validateSearch: texts('app', 'user'),
   search: { middlewares: [retainSearchParams(['app', 'user'])] },
   component: Shell,
-  notFoundComponent: () => <Empty>There is no such page.</Empty>,
+  notFoundComponent: () => (
+    <Empty>
+      There is no such page. <Link to="/sessions">Sessions</Link>
+    </Empty>
+  ),
   errorComponent: ({ error }) => <Problem error={error as Error} />,
 });
 
@@ -80,7 +85,7 @@ const invocations = createRoute({
 const tasks = createRoute({
   getParentRoute: at,
   path: '/tasks',
-  validateSearch: texts('state', 'kind', 'assignee', 'text'),
+  validateSearch: texts('state', 'kind', 'in', 'of', 'assignee', 'text'),
   component: lazyRouteComponent(() => import('./tasks.tsx'), 'TasksPage'),
 });
 

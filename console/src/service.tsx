@@ -1,19 +1,13 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
-import type { FormEvent, ReactNode } from 'react';
+import type { FormEvent } from 'react';
 import { Button } from 'react-aria-components';
-import { api, ApiError, ask } from './api.ts';
+import { api, ask } from './api.ts';
 import { useViewer } from './context.tsx';
 import { formatCount, formatSeconds, toSeconds } from './format.ts';
-import { Badge, Empty, Facts, fieldsOf, Folded, Loaded, type Query, Table, Time } from './ui.tsx';
+import { Badge, Empty, Facts, fieldsOf, Folded, Loaded, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/operations');
-
-/** What the scope `admin` shows; without it the service says so in place of it. */
-function ForAdmins<Data>({ query, children }: { query: Query<Data>; children: (data: Data) => ReactNode }) {
-  if (query.error instanceof ApiError && query.error.status === 403) return <Empty>{query.error.message}</Empty>;
-  return <Loaded query={query}>{children}</Loaded>;
-}
 
 const useServiceState = () =>
   useQuery({
@@ -40,14 +34,16 @@ export function Service() {
         facts={[
           [
             'This replica',
-            <Badge key="ready">{ready.error ? ready.error.message : (ready.data?.status ?? '…')}</Badge>,
+            <Badge key="ready" {...(ready.error && { tone: 'bad' })}>
+              {ready.error ? ready.error.message : (ready.data?.status ?? '…')}
+            </Badge>,
           ],
           ['Version', version.data?.version ?? settings.version],
           ['Node', version.data?.language_version ?? '…'],
           ['Mode', settings.mode],
         ]}
       />
-      <ForAdmins query={state}>
+      <Loaded query={state}>
         {({ replicas, queues, sweeps }) => (
           <div className="halves">
             <section aria-label="Queues">
@@ -107,7 +103,7 @@ export function Service() {
             </section>
           </div>
         )}
-      </ForAdmins>
+      </Loaded>
     </>
   );
 }
@@ -160,12 +156,12 @@ export function AuditList() {
           <input name="from" type="date" defaultValue={from} />
         </label>
         <label>
-          before
+          Until before
           <input name="to" type="date" defaultValue={to} />
         </label>
         <Button type="submit">Search</Button>
       </form>
-      <ForAdmins query={query}>
+      <Loaded query={query}>
         {({ pages }) => {
           const entries = pages.flatMap(({ items }) => items);
           if (entries.length === 0 && !query.hasNextPage) return <Empty>No entry fits. AUDIT says what is kept.</Empty>;
@@ -181,7 +177,7 @@ export function AuditList() {
                       <Badge tone={entry.decision === 'allowed' ? 'good' : 'bad'}>{entry.decision}</Badge>
                     </td>
                     <td>
-                      <Time at={entry.time} />
+                      <Time at={entry.time} exact />
                     </td>
                     <td>
                       {entry.callerKind} {entry.caller}
@@ -199,7 +195,7 @@ export function AuditList() {
             </>
           );
         }}
-      </ForAdmins>
+      </Loaded>
     </>
   );
 }
@@ -208,7 +204,7 @@ export function AuditList() {
 export function Keys() {
   const query = useServiceState();
   return (
-    <ForAdmins query={query}>
+    <Loaded query={query}>
       {({ keys }) =>
         keys.length === 0 ? (
           <Empty>There are none in this mode.</Empty>
@@ -232,6 +228,6 @@ export function Keys() {
           </Table>
         )
       }
-    </ForAdmins>
+    </Loaded>
   );
 }

@@ -34,16 +34,26 @@ export function SessionPage() {
     [items, seen],
   );
   const query = useSession(name, seen, last);
-  if (query.error) return <Problem error={query.error} retry={() => void query.refetch()} />;
+  const back = (
+    <p>
+      <Link to="/sessions" search={{ app, user }}>
+        Sessions of {user}
+      </Link>
+    </p>
+  );
+  if (query.error && query.data === undefined)
+    return (
+      <>
+        {back}
+        <h1>{session}</h1>
+        <Problem error={query.error} retry={() => void query.refetch()} />
+      </>
+    );
   const setAt = (next: number) =>
     void navigate({ search: (before) => ({ ...before, at: next >= last ? undefined : next }), replace: true });
   return (
     <>
-      <p>
-        <Link to="/sessions" search={{ app, user }}>
-          Sessions of {user}
-        </Link>
-      </p>
+      {back}
       <h1>{query.data?.firstText || session}</h1>
       <Loaded query={query}>{(data) => <Head name={name} session={data} at={at} />}</Loaded>
       {error && <Problem error={error} />}
@@ -226,7 +236,7 @@ function State({ state, items }: { state: Record<string, unknown>; items: Item[]
             key={sequence}
             label={
               <>
-                #{sequence} <Time at={event.timestamp ?? undefined} />{' '}
+                #{sequence} <Time at={event.timestamp ?? undefined} exact />{' '}
                 {Object.keys(event.actions?.stateDelta ?? {}).join(', ')}
               </>
             }

@@ -3,32 +3,19 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask, askWhole, inPath, type Schemas, type SessionName } from './api.ts';
-import { useScope, useViewer } from './context.tsx';
 import { formatCount, toSeconds } from './format.ts';
-import { Badge, Empty, fieldsOf, Loaded, Loading, Problem, Table, Time } from './ui.tsx';
+import { Badge, Empty, fieldsOf, ForUser, Loaded, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/sessions');
 const PAGE_SIZE = 50;
 
 /** The sessions of a user, the newest first. */
 export function SessionsPage() {
-  const { app, user, isPending, error, refetch } = useScope();
-  const { settings } = useViewer();
-  if (error) return <Problem error={error} retry={() => void refetch()} />;
-  if (isPending) return <Loading />;
   return (
     <>
       <h1>Sessions</h1>
       <Filters />
-      {user === '' ? (
-        <Empty>
-          Nobody has a session here yet
-          {settings.mode === 'local' ? ': send a first message, as the start printed it' : ''}. You can also name a user
-          above.
-        </Empty>
-      ) : (
-        <List app={app} user={user} />
-      )}
+      <ForUser>{(app, user) => <List app={app} user={user} />}</ForUser>
     </>
   );
 }
@@ -42,10 +29,10 @@ function Filters() {
     void navigate({ search: (before) => ({ ...before, ...values }) });
   };
   return (
-    <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Search">
+    <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Find sessions">
       <label>
-        First words
-        <input name="text" type="search" maxLength={256} defaultValue={search.text} />
+        Search
+        <input name="text" type="search" placeholder="first words" maxLength={256} defaultValue={search.text} />
       </label>
       <label>
         Label
@@ -56,7 +43,7 @@ function Filters() {
         <input name="after" type="date" defaultValue={search.after} />
       </label>
       <label>
-        before
+        Updated before
         <input name="before" type="date" defaultValue={search.before} />
       </label>
       <Button type="submit">Search</Button>

@@ -3,7 +3,7 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import type { FormEvent } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask, type Schemas } from './api.ts';
-import { useScope, useViewer } from './context.tsx';
+import { appsQuery, useViewer } from './context.tsx';
 import type { paths } from './openapi.d.ts';
 import { SchemaForm } from './schema-form.tsx';
 import { Badge, Empty, Facts, fieldsOf, Folded, Json, Loaded, Problem, Table, Time } from './ui.tsx';
@@ -13,30 +13,37 @@ const route = getRouteApi('/tasks/$taskId');
 type Task = Schemas['Task'];
 
 const STATES = ['open', 'answered', 'done', 'cancelled'] as const;
-const KINDS = ['confirmation', 'effect', 'question', 'call', 'budget', 'sleep', 'signal'] as const;
+/** What a person has to answer. */
+const OF_PERSONS = ['confirmation', 'effect', 'question', 'call', 'budget'] as const;
+/** What goes on by itself: at a time, or by a signal of another program. */
+const BY_ITSELF = ['sleep', 'signal'] as const;
+const KINDS = [...OF_PERSONS, ...BY_ITSELF];
+/** Kinds that are looked for together. */
+const GROUPS: Record<string, Task['kind'][]> = { person: [...OF_PERSONS], itself: [...BY_ITSELF] };
+const WAITS: Record<string, string> = { person: 'a person', itself: 'a time or a signal' };
 
 const oneOf = <Word extends string>(words: readonly Word[], value: string | undefined) =>
   words.find((word) => word === value);
 
-/** What waits for a person, a time or a signal. */
+/** What waits for a person; apart from it what waits for a time or a signal. */
 export function TasksPage() {
   const search = list.useSearch();
   const navigate = list.useNavigate();
-  const { app } = useScope();
+  const apps = useQuery(appsQuery);
   const state = oneOf(STATES, search.state) ?? 'open';
-  const kind = oneOf(KINDS, search.kind);
-  const { assignee, text } = search;
+  const chosen = search.kind ?? 'person';
+  const kind = GROUPS[chosen] ?? [oneOf(KINDS, chosen) ?? 'confirmation'];
+  const { in: appName, of: ownerId, assignee, text } = search;
   const query = useInfiniteQuery({
-    queryKey: ['tasks', app, state, kind, assignee, text],
+    queryKey: ['tasks', appName, ownerId, state, kind, assignee, text],
     queryFn: ({ pageParam }) =>
       ask(
         api.GET('/tasks', {
-          params: { query: { appName: app, state, kind, assignee, text, limit: 50, cursor: pageParam } },
+          params: { query: { appName, ownerId, state, kind, assignee, text, limit: 50, cursor: pageParam } },
         }),
       ),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ nextCursor }) => nextCursor,
-    enabled: app !== '',
     refetchInterval: 5_000,
   });
   const submit = (event: FormEvent<HTMLFormElement>) => {
@@ -47,7 +54,7 @@ export function TasksPage() {
   return (
     <>
       <h1>Tasks</h1>
-      <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Search">
+      <form className="filters" onSubmit={submit} key={JSON.stringify(search)} aria-label="Find tasks">
         <label>
           State
           <select name="state" defaultValue={state}>
@@ -57,31 +64,58 @@ export function TasksPage() {
           </select>
         </label>
         <label>
-          Kind
-          <select name="kind" defaultValue={kind ?? ''}>
-            <option value="">any</option>
-            {KINDS.map((each) => (
+          Waits for
+          <select name="kind" defaultValue={chosen}>
+            <option value="person">a person</option>
+            {OF_PERSONS.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+            <option value="itself">a time or a signal</option>
+            {BY_ITSELF.map((each) => (
               <option key={each}>{each}</option>
             ))}
           </select>
         </label>
         <label>
-          Assigned to
-          <input name="assignee" defaultValue={assignee} />
+          Application
+          <select name="in" key={apps.data?.length} defaultValue={appName ?? ''}>
+            <option value="">all</option>
+            {[...new Set([...(apps.data ?? []), ...(appName ? [appName] : [])])].map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
         </label>
         <label>
-          Words
-          <input name="text" type="search" defaultValue={text} />
+          User
+          <input name="of" placeholder="all" defaultValue={ownerId} />
+        </label>
+        <label>
+          Assigned to
+          <input name="assignee" placeholder="anybody" defaultValue={assignee} />
+        </label>
+        <label>
+          Search
+          <input name="text" type="search" placeholder="what is asked" defaultValue={text} />
         </label>
         <Button type="submit">Search</Button>
       </form>
       <Loaded query={query}>
         {({ pages }) => {
           const tasks = pages.flatMap(({ items }) => items);
-          if (tasks.length === 0) return <Empty>No task is {state} here.</Empty>;
+          if (tasks.length === 0)
+            return (
+              <Empty>
+                No task that waits for {WAITS[chosen] ?? `a ${chosen}`} is {state} here.{' '}
+                {chosen !== 'itself' && (
+                  <Link to="/tasks" search={(before) => ({ ...before, kind: 'itself' })}>
+                    What waits for a time or a signal
+                  </Link>
+                )}
+              </Empty>
+            );
           return (
             <>
-              <Table label="Tasks" head={['Task', 'Kind', 'State', 'For', 'Asked by', 'Since', 'Until']}>
+              <Table label="Tasks" head={['Task', 'Kind', 'State', 'For', 'Application', 'Asked by', 'Since', 'Until']}>
                 {tasks.map((task) => (
                   <tr key={task.id}>
                     <td>
@@ -95,6 +129,7 @@ export function TasksPage() {
                       <Badge>{task.state}</Badge>
                     </td>
                     <td>{whom(task)}</td>
+                    <td>{task.appName}</td>
                     <td>{task.requestedBy}</td>
                     <td>
                       <Time at={task.createTime} age />
@@ -114,8 +149,11 @@ export function TasksPage() {
   );
 }
 
-const whom = ({ users, groups }: Task) =>
-  [...users, ...groups.map((group) => `group ${group}`)].join(', ') || 'the user of the session';
+const isByItself = ({ kind }: Task) => oneOf(BY_ITSELF, kind) !== undefined;
+
+const whom = (task: Task) =>
+  [...task.users, ...task.groups.map((group) => `group ${group}`)].join(', ') ||
+  (isByItself(task) ? 'nobody' : 'the user of the session');
 
 /** One task: what is asked, and what to do about it. */
 export function TaskPage() {
@@ -194,7 +232,7 @@ function Decide({ task }: { task: Task }) {
     mutationFn: (body: Change) => change(task.id, body),
     onSuccess: () => queries.invalidateQueries(),
   });
-  const isForPerson = task.kind !== 'sleep' && task.kind !== 'signal';
+  const isForPerson = !isByItself(task);
   const act = (action: Change['action'], toBody: (values: Record<string, string | undefined>) => Partial<Change>) => {
     return (event: FormEvent<HTMLFormElement>) => {
       event.preventDefault();

@@ -1,15 +1,18 @@
-import { type ReactNode, useState } from 'react';
+import { Link } from '@tanstack/react-router';
+import { type ReactNode, useEffect, useRef, useState, use } from 'react';
 import { Button, Dialog, DialogTrigger, Heading, Modal, ModalOverlay } from 'react-aria-components';
 import { ApiError } from './api.ts';
-import { formatAge, formatJson, formatMoment, toDate } from './format.ts';
+import { useScope, ViewerContext } from './context.tsx';
+import { formatAge, formatJson, formatMoment, toDate, ZONE } from './format.ts';
 
-/** A time in the zone of the viewer, UTC on hover. */
-export function Time({ at, age = false }: { at: number | string | undefined; age?: boolean }) {
+/** A time in the zone of the viewer, which is named on hover, with UTC; `exact` with milliseconds. */
+export function Time(props: { at: number | string | undefined; age?: boolean; exact?: boolean }) {
+  const { at, age = false, exact = false } = props;
   if (at === undefined) return <>–</>;
   const utc = toDate(at).toISOString();
   return (
-    <time dateTime={utc} title={age ? `${formatMoment(at)} · ${utc}` : utc}>
-      {age ? formatAge(at) : formatMoment(at)}
+    <time dateTime={utc} title={`${formatMoment(at, exact)} ${ZONE} · ${utc}`}>
+      {age ? formatAge(at) : formatMoment(at, exact)}
     </time>
   );
 }
@@ -20,22 +23,76 @@ export const Badge = ({ children, tone }: { children: ReactNode; tone?: string }
 );
 
 function statusTone(word: string): string {
-  if (/^(succeeded|success|done|answered|delivered|passed|same|ready)$/.test(word)) return 'good';
+  if (/^(succeeded|success|done|answered|delivered|passed|same|ready|settled)$/.test(word)) return 'good';
   if (/^(failed|error|cancelled|interrupted|unknown|different|stopped)$/.test(word)) return 'bad';
-  return /^(running|queued|paused|open|pending|retrying|waiting)$/.test(word) ? 'busy' : '';
+  return /^(running|queued|paused|open|pending|retrying|waiting|started|skipped)$/.test(word) ? 'busy' : '';
 }
 
-/** What went wrong, in the words of the service. */
+/** What went wrong, in the words of the service; for what it refuses see {@link Refusal}. */
 export function Problem({ error, retry }: { error: Error; retry?: () => void }) {
-  const status = error instanceof ApiError && error.status > 0 ? ` (${error.status})` : '';
+  const code = error instanceof ApiError ? error.status : 0;
+  if (code === 403) return <Refusal>{error.message}</Refusal>;
+  // What is not there, or not understood, will not be so at a second try either.
+  const mayHelp = code < 400 || code >= 500 || code === 408 || code === 409 || code === 429;
   return (
     <div className="problem" role="alert">
       <p>
         {error.message}
-        {status}
+        {code > 0 && ` (${code})`}
       </p>
-      {retry && <Button onPress={retry}>Try again</Button>}
+      {code === 404 && <BackToList />}
+      {retry && mayHelp && <Button onPress={retry}>Try again</Button>}
     </div>
+  );
+}
+
+/** The way back from something that does not exist. */
+export const BackToList = () => (
+  <p>
+    It may have been deleted, or belong to another user. <Link to="/sessions">Back to the sessions</Link>
+  </p>
+);
+
+/** What is not shown although it may exist: why, and what one can do. All refusals look like this. */
+export function Refusal({ children, todo }: { children: ReactNode; todo?: ReactNode }) {
+  const mode = use(ViewerContext)?.settings.mode;
+  return (
+    <div className="refusal" role="note">
+      <strong>Not shown.</strong> {children}{' '}
+      {todo ?? (mode === 'jwt' ? 'Log in as somebody who may.' : 'Log out, and log in with a key that may.')}
+    </div>
+  );
+}
+
+/** What a setting of the service switches off. */
+export const SwitchedOff = ({ what, setting }: { what: string; setting: string }) => (
+  <Refusal
+    todo={
+      <>
+        <code>{setting}=true</code> switches them on.
+      </>
+    }
+  >
+    {what} are switched off in this service.
+  </Refusal>
+);
+
+/** What is shown for one user: the chosen one, or why there is none. */
+export function ForUser({ children }: { children: (app: string, user: string) => ReactNode }) {
+  const { app, user, isPending, error, usersError, refetch } = useScope();
+  const settings = use(ViewerContext)?.settings;
+  if (error) return <Problem error={error} retry={() => void refetch()} />;
+  if (isPending) return <Loading />;
+  if (user !== '') return <>{children(app, user)}</>;
+  if (usersError instanceof ApiError && usersError.status === 403)
+    return <Refusal todo="Name a user above.">This key may not list the users.</Refusal>;
+  if (usersError) return <Problem error={usersError} retry={() => void refetch()} />;
+  return (
+    <Empty>
+      Nobody has a session here yet
+      {settings?.mode === 'local' ? ': send a first message, as the start printed it' : ''}. You can also name a user
+      above.
+    </Empty>
   );
 }
 
@@ -53,7 +110,14 @@ export interface Query<Data> {
 /** The states of a query: loading, wrong, there. */
 export function Loaded<Data>(props: { query: Query<Data>; children: (data: Data) => ReactNode }) {
   const { query, children } = props;
-  if (query.data !== undefined) return <>{children(query.data)}</>;
+  // What is there stays, and is said to be old.
+  if (query.data !== undefined)
+    return (
+      <>
+        {query.error && <Problem error={query.error} retry={() => void query.refetch()} />}
+        {children(query.data)}
+      </>
+    );
   if (query.error) return <Problem error={query.error} retry={() => void query.refetch()} />;
   return query.isPending ? <Loading /> : null;
 }
@@ -127,10 +191,20 @@ export function Ask({ label, title, action, children, run, isDangerous = false }
   );
 }
 
-/** A table that scrolls within itself where the window is narrow. */
+/** A table that scrolls within itself where the window is narrow, and says so. */
 export function Table({ label, head, children }: { label: string; head: string[]; children: ReactNode }) {
+  const place = useRef<HTMLElement>(null);
+  const [isCut, setCut] = useState(false);
+  useEffect(() => {
+    const box = place.current;
+    if (!box) return undefined;
+    const observer = new ResizeObserver(() => setCut(box.scrollWidth > box.clientWidth + 1));
+    for (const each of [box, ...box.children]) observer.observe(each);
+    return () => observer.disconnect();
+  }, []);
   return (
-    <section className="scroll" aria-label={label} tabIndex={0}>
+    <section className="scroll" aria-label={label} tabIndex={0} ref={place}>
+      {isCut && <p className="sideways">Wider than the window: scroll it sideways →</p>}
       <table>
         <thead>
           <tr>

@@ -3,7 +3,15 @@ import { getRouteApi } from '@tanstack/react-router';
 import { api, ask } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
-import { formatCompact, formatCost, formatCount, formatSeconds } from './format.ts';
+import {
+  COST_UNIT,
+  formatCompact,
+  formatCost,
+  formatCount,
+  formatDayOfUtc,
+  formatMoment,
+  formatSeconds,
+} from './format.ts';
 import { Badge, Empty, Loaded, Loading, Problem, Table } from './ui.tsx';
 
 const route = getRouteApi('/usage');
@@ -43,7 +51,7 @@ export function UsagePage() {
   const unit = days === 1 ? 'hour' : 'day';
   return (
     <>
-      <h1>Use</h1>
+      <h1>Usage</h1>
       <form className="filters" aria-label="What to show">
         <label>
           Of
@@ -73,6 +81,9 @@ export function UsagePage() {
       </form>
       <OverTime app={app} owner={owner} days={days} unit={unit} />
       <h2>By {by}</h2>
+      {by === 'model' && (
+        <p className="hint">An invocation may call several models: invocations and their time are counted above.</p>
+      )}
       <Rows app={app} owner={owner} days={days} by={by} />
       {of === 'app' && (
         <>
@@ -116,8 +127,8 @@ function OverTime({ unit, ...range }: Range & { unit: 'day' | 'hour' }) {
   return (
     <Loaded query={query}>
       {(items) => {
-        const rows = items.toSorted((one, other) => (one.period ?? '').localeCompare(other.period ?? ''));
-        if (rows.length === 0) return <Empty>Nothing was used in this time.</Empty>;
+        if (items.length === 0) return <Empty>Nothing was used in this time.</Empty>;
+        const rows = everyPeriod(items, unit, range.days);
         const times = rows.map(({ period = '' }) => Date.parse(period) / 1000);
         const line = (name: string, pick: (row: Row) => number | undefined) => ({
           name,
@@ -131,44 +142,72 @@ function OverTime({ unit, ...range }: Range & { unit: 'day' | 'hour' }) {
               <Card name="Model calls" value={formatCount(sum(rows, (row) => row.llmCalls))} />
               <Card name="Tokens in" value={formatCompact(sum(rows, (row) => row.promptTokens))} />
               <Card name="Tokens out" value={formatCompact(sum(rows, (row) => row.outputTokens))} />
-              <Card name="Cost, in the unit of the prices" value={formatCost(sum(rows, (row) => row.cost))} />
+              <Card name={`Cost, ${COST_UNIT}`} value={formatCost(sum(rows, (row) => row.cost))} />
             </div>
-            <p className="hint">Each point is one {unit} of UTC.</p>
+            <p className="hint">
+              Each point is one {unit}
+              {unit === 'day' && ' of UTC'}.
+            </p>
             <div className="charts">
               <Chart
                 title="Invocations"
+                unit={unit}
                 times={times}
                 lines={[line('all', (row) => row.invocations), line('failed', (row) => row.failed)]}
                 format={formatCompact}
               />
               <Chart
                 title="Tokens"
+                unit={unit}
                 times={times}
                 lines={[line('in', (row) => row.promptTokens), line('out', (row) => row.outputTokens)]}
                 format={formatCompact}
               />
               <Chart
                 title="Time of an invocation"
+                unit={unit}
                 times={times}
-                lines={[
-                  line('mean', (row) => (row.invocations > 0 ? row.seconds / row.invocations : 0)),
-                  line('95 of 100 within', (row) => row.p95Seconds),
-                ]}
+                lines={[line('mean', meanOf), line(P95, (row) => row.p95Seconds)]}
                 format={formatSeconds}
               />
               {sum(rows, (row) => row.cost) > 0 && (
-                <Chart title="Cost" times={times} lines={[line('cost', (row) => row.cost)]} format={formatCost} />
+                <Chart
+                  title={`Cost, ${COST_UNIT}`}
+                  unit={unit}
+                  times={times}
+                  lines={[line('cost', (row) => row.cost)]}
+                  format={formatCost}
+                />
               )}
             </div>
             <details>
               <summary>As a table</summary>
-              <UsageTable name={unit} rows={rows} nameOf={({ period }) => period} />
+              <UsageTable
+                name={unit === 'day' ? 'day of UTC' : unit}
+                rows={items}
+                nameOf={({ period }) => period && nameOfPeriod(period, unit)}
+              />
             </details>
           </>
         );
       }}
     </Loaded>
   );
+}
+
+const UNIT_MS = { day: 86_400_000, hour: 3_600_000 };
+const nameOfPeriod = (period: string, unit: 'day' | 'hour') =>
+  unit === 'day' ? formatDayOfUtc(period) : formatMoment(period);
+
+/** A row for each day or hour, also for those in which nothing was used. */
+function everyPeriod(items: Row[], unit: 'day' | 'hour', days: number): Row[] {
+  const known = new Map(items.map((row) => [Date.parse(row.period ?? ''), row]));
+  const step = UNIT_MS[unit];
+  const now = Math.floor(Date.now() / step) * step;
+  const none = { invocations: 0, failed: 0, llmCalls: 0, promptTokens: 0, outputTokens: 0, seconds: 0 };
+  const count = (days * UNIT_MS.day) / step + 1;
+  const periods = Array.from({ length: count }, (_none, index) => now - (count - 1 - index) * step);
+  return periods.map((at) => known.get(at) ?? { ...none, period: new Date(at).toISOString() });
 }
 
 const Card = ({ name, value }: { name: string; value: string }) => (
@@ -181,31 +220,53 @@ const Card = ({ name, value }: { name: string; value: string }) => (
 function Rows({ by, ...range }: Range & { by: (typeof BY)[number] }) {
   const query = useUsage(range, by);
   const nameOf = ({ model, version, userId }: Row) => ({ model, version, user: userId })[by];
+  // Invocations have no model: what is left of that row are calls that no stored event names.
+  const isShown = (row: Row) => by !== 'model' || row.model !== undefined || row.llmCalls > 0;
   return (
     <Loaded query={query}>
-      {(rows) => (rows.length === 0 ? <Empty>Nothing.</Empty> : <UsageTable name={by} rows={rows} nameOf={nameOf} />)}
+      {(all) => {
+        const rows = all.filter(isShown);
+        return rows.length === 0 ? <Empty>Nothing.</Empty> : <UsageTable name={by} rows={rows} nameOf={nameOf} />;
+      }}
     </Loaded>
   );
 }
 
+const P95 = '95 of 100 within';
+const meanOf = ({ invocations, seconds }: Row) => (invocations > 0 ? seconds / invocations : undefined);
+const toText = (value: number | undefined, format: (value: number) => string) =>
+  value === undefined ? '–' : format(value);
+const OF_CALLS: [string, (row: Row) => string][] = [
+  ['Model calls', ({ llmCalls }) => formatCount(llmCalls)],
+  ['Tokens in', ({ promptTokens }) => formatCount(promptTokens)],
+  ['Tokens out', ({ outputTokens }) => formatCount(outputTokens)],
+  ['Cost', ({ cost }) => toText(cost, formatCost)],
+];
+const OF_INVOCATIONS: [string, (row: Row) => string][] = [
+  ['Invocations', ({ invocations }) => formatCount(invocations)],
+  ['Failed', ({ failed }) => formatCount(failed)],
+  ...OF_CALLS,
+  ['Mean time', (row) => toText(meanOf(row), formatSeconds)],
+  [P95, ({ p95Seconds }) => toText(p95Seconds, formatSeconds)],
+];
+
 function UsageTable(props: { name: string; rows: Row[]; nameOf: (row: Row) => string | undefined }) {
   const { name, rows, nameOf } = props;
+  const columns = name === 'model' ? OF_CALLS : OF_INVOCATIONS;
+  const unnamed = name === 'model' ? 'calls without a stored answer' : 'unknown';
   return (
     <Table
-      label={`Use by ${name}`}
-      head={[name, 'Invocations', 'Failed', 'Model calls', 'Tokens in', 'Tokens out', 'Cost', 'Mean time', 'p95']}
+      label={`Usage by ${name}`}
+      head={[name.charAt(0).toUpperCase() + name.slice(1), ...columns.map(([head]) => head)]}
     >
       {rows.map((row) => (
         <tr key={nameOf(row) ?? ''}>
-          <td>{nameOf(row) ?? 'unknown'}</td>
-          <td className="number">{formatCount(row.invocations)}</td>
-          <td className="number">{formatCount(row.failed)}</td>
-          <td className="number">{formatCount(row.llmCalls)}</td>
-          <td className="number">{formatCount(row.promptTokens)}</td>
-          <td className="number">{formatCount(row.outputTokens)}</td>
-          <td className="number">{row.cost === undefined ? '–' : formatCost(row.cost)}</td>
-          <td className="number">{row.invocations > 0 ? formatSeconds(row.seconds / row.invocations) : '–'}</td>
-          <td className="number">{row.p95Seconds === undefined ? '–' : formatSeconds(row.p95Seconds)}</td>
+          <td>{nameOf(row) ?? unnamed}</td>
+          {columns.map(([head, format]) => (
+            <td key={head} className="number">
+              {format(row)}
+            </td>
+          ))}
         </tr>
       ))}
     </Table>
@@ -225,7 +286,7 @@ function Budgets({ app }: { app: string }) {
         budgets.length === 0 ? (
           <Empty>No budget is set.</Empty>
         ) : (
-          <Table label="Budgets" head={['Of', 'Each', 'Invocations', 'Tokens', 'Cost']}>
+          <Table label="Budgets" head={['Of', 'Each', 'Max. invocations', 'Max. tokens', `Max. cost, ${COST_UNIT}`]}>
             {budgets.map((budget) => (
               <tr key={`${budget.appliesTo} ${budget.forUser} ${budget.period}`}>
                 <td>{budget.forUser ?? (budget.appliesTo === 'app' ? 'the application' : 'every user')}</td>

@@ -87,7 +87,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.getByText('Not ours.').first().waitFor();
   });
 
-  test('use: sums, charts and a table', async () => {
+  test('usage: sums, charts and a table', async () => {
     await page.goto(`${app.url}/console/usage`);
     await page.getByText('Invocations', { exact: true }).first().waitFor();
     await page.getByRole('row', { name: /^offline/ }).waitFor();

@@ -55,11 +55,11 @@ describe.skipIf(!browserPath)('the console', () => {
   });
 
   test('a search has an address', async () => {
-    await page.getByLabel('First words').fill('nothing of this');
+    await page.getByLabel('Search', { exact: true }).fill('nothing of this');
     await button('Search').click();
     await page.getByText('No session of u1 fits.').waitFor();
     expect(page.url()).toContain('text=nothing');
-    await page.getByLabel('First words').fill('17 * 23');
+    await page.getByLabel('Search', { exact: true }).fill('17 * 23');
     await button('Search').click();
     await link('What is 17 * 23? Use the calculator.').click();
   });

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { afterAll } from 'vitest';
 
 /** Where Chromium and its kin are installed; Debian's first. */
@@ -42,10 +42,17 @@ function launch(executablePath: string): Promise<Browser> {
   return chromium.launch({ executablePath, args: [...sandbox, ...media] });
 }
 
+/** Where a reader is, and what language the browser speaks. */
+export type Reader = Pick<BrowserContextOptions, 'locale' | 'timezoneId'>;
+
 /** Opens a browser for the pages of one origin; every request that leaves it is a problem. */
-export async function openBrowser(executablePath: string, origin: string): Promise<BrowserPage> {
+export async function openBrowser(executablePath: string, origin: string, reader: Reader = {}): Promise<BrowserPage> {
   const browser = await (running ??= launch(executablePath));
-  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, reducedMotion: 'reduce' });
+  const context = await browser.newContext({
+    viewport: { width: 1400, height: 900 },
+    reducedMotion: 'reduce',
+    ...reader,
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   const problems: string[] = [];

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
-import { type BrowserPage, openBrowser } from './browser.ts';
+import { type BrowserPage, openBrowser, type Reader } from './browser.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -20,8 +20,8 @@ export interface ConsolePage extends BrowserPage {
 }
 
 /** Opens a browser for the console of a service. */
-export async function openConsole(executablePath: string, origin: string): Promise<ConsolePage> {
-  const browser = await openBrowser(executablePath, origin);
+export async function openConsole(executablePath: string, origin: string, reader?: Reader): Promise<ConsolePage> {
+  const browser = await openBrowser(executablePath, origin, reader);
   const { page } = browser;
   page.setDefaultTimeout(60_000);
   await page.setViewportSize({ width: 1280, height: 900 });
