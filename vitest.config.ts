@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { FILES_NOT_FOR_CLUSTERS } from './test/support/citus-exceptions.ts';
+import { MINUTE } from './test/support/patience.ts';
 
 // What one process of the tests has compiled, the next one need not: 172 s of CPU instead of 184.
 process.env['NODE_COMPILE_CACHE'] ??= join(tmpdir(), `agent-runtime-compiled-${process.getuid?.() ?? 0}`);
@@ -12,7 +13,6 @@ const isOnCluster = (process.env['CITUS_URL'] ?? '') !== '';
 
 const DATABASE = 'test/support/global-setup.ts';
 const FRONT_ENDS = 'test/support/front-ends.ts';
-const MINUTE = 60_000;
 /** Of what CI runs with what the faults leave of the machine. */
 const BEHIND = 20 * MINUTE;
 

@@ -5,13 +5,14 @@ import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** Several calls of one invocation that end in the same moment, on several replicas: it goes on, once. */
 
 /** A thousand are tried by hand: `DEADLINES=1000 npx vitest run test/api/deadlines.test.ts`. */
 const COUNT = Number(process.env['DEADLINES'] ?? 60);
 const REPLICAS = 3;
-const WITHIN = { timeout: 120_000 + COUNT * 200 };
+const WITHIN = { timeout: 2 * MINUTE + COUNT * 200 };
 
 /** Calls `nap` or `ask` as often as the prompt says, all in one step; then it says `done`. */
 const model: Model = {

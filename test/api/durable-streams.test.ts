@@ -14,6 +14,7 @@ import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 import { readFrames } from '../support/text-reader.ts';
 import { staged, stagedSql } from '../support/staged.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** The door for readers of durable streams: their client, and the reading half of their suite. */
 
@@ -167,7 +168,7 @@ test('the events of a session are a stream that stays open, and nobody writes', 
     expect((await app.get(path)).status).toBe(404);
 });
 
-test('the suite of the protocol: reading and closing', async () => {
+test('the suite of the protocol: reading and closing', { timeout: 10 * MINUTE }, async () => {
   const writer = await startWriter(app, sql);
   const directory = mkdtempSync(join(tmpdir(), 'agent-runtime-suite-'));
   const report = join(directory, 'report.json');
@@ -203,4 +204,4 @@ test('the suite of the protocol: reading and closing', async () => {
   ).toEqual([]);
   expect(Object.keys(LEFT_OUT).filter((name) => !(name in failed))).toEqual([]);
   expect(of('passed').length).toBeGreaterThan(100);
-}, 600_000);
+});

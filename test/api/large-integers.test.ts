@@ -12,6 +12,7 @@ import { sendChat } from '../support/chat-wire.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { readBody } from '../support/edge.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * Integers that no float holds, from the model to the tool, into the store and out of every door: digit by digit. The
@@ -128,7 +129,7 @@ const { object } = fc.letrec<{ value: unknown; object: JsonObject }>((tie) => ({
 }));
 
 test('any JSON goes from state and model to the tool, the store, a fork, an export and back', {
-  timeout: 300_000,
+  timeout: 5 * MINUTE,
 }, async () => {
   let count = 0;
   await fc.assert(

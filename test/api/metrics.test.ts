@@ -11,6 +11,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { readMetrics, type Samples, valuesOf } from '../support/metrics.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { startReceiver, type Receiver } from '../support/webhook-receiver.ts';
+import { MINUTE } from '../support/patience.ts';
 
 const SESSIONS = '/apps/harness_agent/users/u/sessions';
 const adder = {
@@ -69,7 +70,7 @@ async function around(traffic: () => Promise<unknown>, has: (change: [Samples, S
       const change: [Samples, Samples] = [before, await metrics()];
       return has(change) && change;
     },
-    { timeout: 60_000 },
+    { timeout: MINUTE },
   );
 }
 const message = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });

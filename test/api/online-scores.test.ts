@@ -7,6 +7,7 @@ import { SCORE_JOB } from '../../src/features/evals/online/rule-store.ts';
 import { makesDue } from '../support/jobs.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { startApp, startOn, type TestApp } from '../support/app.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** Sessions scored as users have them: by rules in the background, and by people. */
 
@@ -86,7 +87,7 @@ const waitFor = (ruleId: string, count: number) =>
       const scores = await scoresOf(ruleId);
       return scores.length >= count && scores;
     },
-    { timeout: 60_000 },
+    { timeout: MINUTE },
   );
 const OF_SCORES = `kind = '${SCORE_JOB}'`;
 const rows = async <Row>(statement: string) => (await client.query(statement)).rows as Row[];

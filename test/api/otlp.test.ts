@@ -10,6 +10,7 @@ import { type CollectedSpan, type Collector, startCollector } from '../support/c
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { findMetricFaults, findSpanFaults, findUnpublished, GEN_AI_METRICS } from '../support/gen-ai-conventions.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
+import { MINUTE } from '../support/patience.ts';
 
 const SECRET = 'a word that nobody is to read';
 const TRACE_ID = '4bf92f3577b34da6a3ce929d0e0e4736';
@@ -224,7 +225,7 @@ describe('traces', () => {
         const sent = Buffer.concat(collector.exports.filter(isProtobuf).map(({ body }) => body)).toString('latin1');
         return sent.includes(answered) && sent;
       },
-      { timeout: 60_000 },
+      { timeout: MINUTE },
     );
     const message = { role: 'user', parts: [{ type: 'text', content: `Look: ${SECRET}` }] };
     expect(text).toContain(JSON.stringify([message]));
@@ -281,7 +282,7 @@ test('metrics go to the collector too, without a port of their own', async () =>
   await invoke(quiet, 's5');
   await stream(quiet, 's5');
   const isComplete = () => GEN_AI_METRICS.every((name) => collector.metricNames().has(name));
-  await vi.waitUntil(isComplete, { timeout: 60_000 });
+  await vi.waitUntil(isComplete, { timeout: MINUTE });
   const ofModels = collector.metrics().filter(({ name }) => name.startsWith('gen_ai.'));
   expect(ofModels.flatMap(findMetricFaults)).toEqual([]);
   expect([...collector.metricNames()]).toEqual(
@@ -293,7 +294,7 @@ test('metrics go to the collector too, without a port of their own', async () =>
 test('both name the process, one like the other, and have the attributes that the operator chose', async () => {
   await invoke(quiet, 's6');
   await traceOf('s6');
-  await vi.waitUntil(() => collector.metricNames().size > 0, { timeout: 60_000 });
+  await vi.waitUntil(() => collector.metricNames().size > 0, { timeout: MINUTE });
   const [first, ...others] = collector.resources('my-agents');
   expect(first).toMatchObject({
     'service.name': 'my-agents',
@@ -334,7 +335,7 @@ describe('a collector that never answers', () => {
       Array.from({ length: 5 }, (_, index) => invoke(runtime, `dead ${index}`, { 'x-request-id': `request-${index}` })),
     );
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
-    await vi.waitUntil(() => silent.exports.some(({ path }) => path === '/v1/traces'), { timeout: 60_000 });
+    await vi.waitUntil(() => silent.exports.some(({ path }) => path === '/v1/traces'), { timeout: MINUTE });
     await runtime.close();
     const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(entries.filter(({ requestId }) => requestId === 'request-3')).toEqual([

@@ -8,6 +8,7 @@ import { client, startOn, type TestApp } from '../support/app.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { readMetrics, valuesOf } from '../support/metrics.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** Invocations whose turn has come and that cannot begin, more than one look finds: they hold up nobody else. */
 
@@ -134,7 +135,7 @@ test(`${USERS} of busy sessions`, async () => {
   // Each has its turn once its session is free.
   await sql.query(`update invocations set lease_expire_time = now() where id = 'running'`);
   await expect.poll(() => states('head-')).toEqual([{ status: 'succeeded', code: null, n: USERS }]);
-}, 120_000);
+});
 
 test(`${USERS} that a budget of invocations refuses: they wait for it, seen, and begin when it opens`, async () => {
   await setBudget({ maxInvocations: 2 });
@@ -151,7 +152,7 @@ test(`${USERS} that a budget of invocations refuses: they wait for it, seen, and
   const { rows } = await sql.query(`select distinct invocations::int from (
     select user_id, sum(invocations) as invocations from budget_uses where user_id like 'head-%' group by 1) each`);
   expect(rows).toEqual([{ invocations: 3 }]);
-}, 120_000);
+});
 
 const setBudgetOpen = async () => {
   await app.send('PUT', `/apps/${APP}/budgets`, { appliesTo: 'users', period: 'day', maxInvocations: 1_000 });
@@ -167,14 +168,14 @@ test(`${USERS} sleepers that wake beyond a budget of tokens, and that nobody may
   await expectQuiet();
   const { text } = await app.get(`/apps/${APP}/users/head-7/sessions/s`);
   expect(text).toContain('budget.users.day.tokens');
-}, 120_000);
+});
 
 test(`${USERS} of an application that is not served any more`, async () => {
   await fill({ appName: 'gone' });
   await othersGoOn();
   expect(await states('head-')).toEqual([{ status: 'queued', code: null, n: USERS }]);
   await expectQuiet();
-}, 120_000);
+});
 
 /** Has a replica start, which sweeps; a later job of the same sweep says when that is done. */
 async function sweep() {
@@ -207,7 +208,7 @@ test('what no process has served for a week ends with a sentence, unless somethi
     await sweep();
     return states('head-');
   };
-  await expect.poll(swept, { timeout: 60_000 }).toEqual([
+  await expect.poll(swept, { timeout: MINUTE }).toEqual([
     { status: 'interrupted', code: 'interrupted', n: 2 },
     { status: 'queued', code: null, n: USERS - 2 },
   ]);
@@ -215,4 +216,4 @@ test('what no process has served for a week ends with a sentence, unless somethi
     `select distinct error_message as why from invocations where status = 'interrupted'`,
   );
   expect(rows).toEqual([{ why: 'No process has served the application gone for 7 days.' }]);
-}, 120_000);
+});

@@ -14,6 +14,7 @@ import type { Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { callPart } from '../support/scripted-model.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * The protocol's own suites (github.com/a2aproject/a2a-tck) against the door, each run from a copy that is given: of
@@ -143,7 +144,7 @@ async function run(copy: string, args: string[]): Promise<{ passed: number; fail
   return { passed: cases.length - failed.length - skipped, failed, output };
 }
 
-const OPTIONS = { timeout: 900_000 };
+const OPTIONS = { timeout: 15 * MINUTE };
 
 test.for(SUITES)('the suite of A2A $name passes, but for the listed exceptions', OPTIONS, async (suite, { skip }) => {
   const { name, copy, toArgs } = suite;

@@ -6,6 +6,7 @@ import { prepareAgent } from '../../src/agent/prepare-agent.ts';
 import { getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../../src/core/content.ts';
 import { runInput, runToEnd, userEvent } from '../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * The client that the conformance suite tests: an invocation of an agent with the suite's server, whose model calls
@@ -105,7 +106,7 @@ const model = scriptedModel([
 ]);
 
 // The product's limits of time would only say how busy the machine is.
-const timeouts = { connectMs: 120_000, listMs: 120_000, callMs: 120_000 };
+const timeouts = { connectMs: 2 * MINUTE, listMs: 2 * MINUTE, callMs: 2 * MINUTE };
 const mcp = { egress: { allowLoopback: true }, timeouts, openCredentials: () => credentials };
 let ids = 0;
 for (let answer: Part | undefined, runs = 0; runs < 20; runs += 1) {

@@ -29,6 +29,7 @@ import { paced } from './support/pace.ts';
 import { findPostgresPrograms, NO_PROGRAMS } from './support/postgres-programs.ts';
 import { random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** pg_dump while the service works, pg_restore into another server, and what the service on it does and says. */
 
@@ -37,8 +38,8 @@ const home = findPostgresPrograms();
 if (home === undefined) console.log(`  backup: ${NO_PROGRAMS}`);
 
 /** Longer than the test takes from the dump on: the model does not answer before. */
-const NEVER_MS = 600_000;
-const PATIENCE_MS = 120_000;
+const NEVER_MS = 10 * MINUTE;
+const PATIENCE_MS = 2 * MINUTE;
 const LEASE_MS = paced(3_000);
 const CLIENTS = 4;
 const settings = { SESSION_LEASE_MS: String(LEASE_MS), CRONJOBS: 'true' };

@@ -10,6 +10,7 @@ import { report } from './support/faults.ts';
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** A budget is a wall: whatever runs at once, over two processes of which one is killed in the middle of its calls. */
 
@@ -20,7 +21,7 @@ const COST = 0.0401;
 const LEASE_MS = paced(3_000);
 const KILLS = either(5, 200);
 const CLIENTS = 8;
-const PATIENT = { timeout: 120_000 };
+const PATIENT = { timeout: 2 * MINUTE };
 
 /** A model that uses every token it may, and answers when it is let. */
 async function startGreedyModel() {
@@ -186,7 +187,7 @@ test('the call of a killed process holds nothing longer than its lease', async (
   expect((await answer)?.body).toMatchObject({ error: null, output: 'done' });
   expect(await lost).toBeUndefined();
   await setBudget(null);
-}, 120_000);
+});
 
 test('however many processes are killed, the API, the views and the events have the same totals', async () => {
   const draw = random('usage');

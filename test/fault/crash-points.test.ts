@@ -9,6 +9,7 @@ import { answerFor, promptFor } from './support/model-server.ts';
 import { boundNow, paced } from './support/pace.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from './support/stops.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * A process is killed before, and after, each message that one operation sends to PostgreSQL. One kill ends many
@@ -23,7 +24,7 @@ const DEAD_SWEEP = 7_240_003;
 /** The lease of the killed process and the work after it, times the load of the machine. */
 const USABLE_WITHIN_MS = 15_000;
 /** Ends what hangs. */
-const ENDED_WITHIN_MS = 120_000;
+const ENDED_WITHIN_MS = 2 * MINUTE;
 /** Points of each operation that one kill ends: starting a process costs more than all of them. */
 const POINTS_PER_KILL = 6;
 /** An operation that waits for its turn looks again and again: its sweep ends here. */

@@ -6,6 +6,7 @@ import { paced } from './support/pace.ts';
 import { type Message, type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * A process is killed before, and after, one named message to PostgreSQL on the way from a due time to the delivery of
@@ -39,7 +40,7 @@ const PLACES = (['before', 'after'] as const).flatMap((when) =>
 );
 const KILLS = either(PLACES.length, 50);
 const JOBS_PER_KILL = 3;
-const REACHED_WITHIN_MS = 120_000;
+const REACHED_WITHIN_MS = 2 * MINUTE;
 
 const here = stage();
 let proxy: PostgresProxy;

@@ -26,9 +26,10 @@ import { boundNow, paced } from './support/pace.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
+import { MINUTE, SECOND } from '../support/patience.ts';
 
 const LEASE_MS = paced(1_000);
-const REST_WITHIN_MS = 120_000;
+const REST_WITHIN_MS = 2 * MINUTE;
 const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 
 /** A status that tells the truth about a database that is away. */
@@ -91,7 +92,7 @@ describe('a PostgreSQL that comes and goes', () => {
       await sleep(restart % 2 === 0 ? 50 : LEASE_MS);
       await cluster.start();
       const id = randomUUID();
-      const ms = await eventually('an append works again', 120_000, async () => {
+      const ms = await eventually('an append works again', 2 * MINUTE, async () => {
         const { status } = await server.post(listPath('heals'), { sessionId: id });
         return status === 200;
       });
@@ -123,7 +124,7 @@ describe('a PostgreSQL that comes and goes', () => {
     const reload = async (value: 'on' | 'off') => {
       await sql.query(`alter system set default_transaction_read_only = ${value}`);
       await sql.query('select pg_reload_conf()');
-      await eventually('the setting holds', 60_000, async () => {
+      await eventually('the setting holds', MINUTE, async () => {
         const { status } = await server.post(`${path}/events`, eventBody(`probe ${randomUUID()}`));
         return status === (value === 'on' ? 503 : 200);
       });
@@ -172,7 +173,7 @@ describe('a pool of four', () => {
       answered++;
       return (body as { output?: string }).output;
     });
-    await eventually('the model has all of them', 60_000, async () => here.model.requests() === before + INVOCATIONS);
+    await eventually('the model has all of them', MINUTE, async () => here.model.requests() === before + INVOCATIONS);
     const readsMs: number[] = [];
     for (let read = 0; read < READS; read++) {
       const startedAt = performance.now();
@@ -209,7 +210,7 @@ describe('connections', () => {
     const path = sessionPath('u-warm', 's');
     await server.post(listPath('u-warm'), { sessionId: 's' });
     const running = server.post('/harness/invoke', invokeBody('u-hole', 's', { id: randomUUID(), delayMs: 3_000 }));
-    await eventually('it runs', 30_000, async () => {
+    await eventually('it runs', 30 * SECOND, async () => {
       const { rows } = await here.sql.query(`select from invocations where user_id = 'u-hole' and status = 'running'`);
       return rows.length === 1;
     });
@@ -227,7 +228,7 @@ describe('connections', () => {
     proxy.cutAll();
     const healsMs = await eventually(
       'a read works again',
-      120_000,
+      2 * MINUTE,
       async () => (await server.get(path)).status === 200,
     );
     report(
@@ -289,7 +290,7 @@ describe('a full disk', async () => {
         }
         const read = await server.get(path);
         await rm(ballast);
-        const healsMs = await eventually('an append works again', 120_000, async () => {
+        const healsMs = await eventually('an append works again', 2 * MINUTE, async () => {
           const { status } = await (server as ServerProcess).post(`${path}/events`, eventBody(randomUUID()));
           return status === 200;
         });

@@ -14,6 +14,7 @@ import { paced } from './support/pace.ts';
 import { either, isLong, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { startSpeaker } from './support/speaker.ts';
+import { MINUTE, SECOND } from '../support/patience.ts';
 
 /**
  * Readers of an answer under way, each cut at random bytes and back on any replica, while replicas are killed: in the
@@ -37,8 +38,8 @@ const MAX_BYTES = {
   own: 40_000,
   stream: 40_000,
   response: 40_000,
-  chat: either(60_000, 200_000),
-  thread: either(60_000, 200_000),
+  chat: either(MINUTE, 200 * SECOND),
+  thread: either(MINUTE, 200 * SECOND),
 };
 
 const here = stage();
@@ -107,7 +108,7 @@ test.each(SETS)('each reader has the stored text, whatever was cut and killed: %
   let kills = 0;
   while (speaker.requests() - first <= KILLS) {
     const haveText = () => readers.filter(({ reader: { text } }) => text.includes(`${speaker.requests()}-`)).length;
-    await eventually('most readers have text', 300_000, async () => haveText() > readers.length / 2);
+    await eventually('most readers have text', 5 * MINUTE, async () => haveText() > readers.length / 2);
     const before = speaker.requests();
     const victim = kills++ % 2;
     await servers[victim]?.kill();
@@ -115,7 +116,7 @@ test.each(SETS)('each reader has the stored text, whatever was cut and killed: %
     // Until then readers meet a replica that is not there; the other one may have run it, and goes on.
     servers[victim] = await start();
     const running = async () => ((await other.get(`${path}/invocations`)).text.includes('"running"') ? 1 : 0);
-    await eventually('it runs', 120_000, async () => speaker.requests() > before || (await running()) === 1);
+    await eventually('it runs', 2 * MINUTE, async () => speaker.requests() > before || (await running()) === 1);
   }
   const connections = (await reading).reduce((sum, each) => sum + each, 0);
   const session = (await servers[0]?.get(path))?.body as { events: Event[] };

@@ -11,6 +11,7 @@ import { answerFor, type Message, promptFor, type ScriptedCall } from './support
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * Two replicas are stopped and replaced in turn while invocations run in every way there is, longer than the grace:
@@ -22,7 +23,7 @@ const CLIENTS = either(8, 16);
 const CRONJOBS = 12;
 /** Between two restarts, and before the first. */
 const WORK_MS = 1_500;
-const AT_REST_MS = 300_000;
+const AT_REST_MS = 5 * MINUTE;
 const WAYS = ['/run', '/run_sse', '/harness/invoke', 'background'] as const;
 const TOOLS = ['look', 'keep', 'charge'];
 

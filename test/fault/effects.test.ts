@@ -11,6 +11,7 @@ import { answerFor, type Message, promptFor, type ScriptedCall } from './support
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * A service outside counts what the tools of many invocations do there, while their processes are killed at random, or
@@ -24,7 +25,7 @@ const LEAST_KILLS = either(5, 50);
 const AT_ONCE = either(12, 40);
 /** A process lives so long, by the seed. */
 const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [300, either(3_000, 8_000)];
-const PATIENCE_MS = either(300_000, 3_600_000);
+const PATIENCE_MS = either(5 * MINUTE, 3_600_000);
 const UNKNOWN = /It is not known whether this call took effect/;
 
 /** What has come to the service: the keys of the operations of each session, by tool, one for each time. */

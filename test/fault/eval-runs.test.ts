@@ -6,6 +6,7 @@ import { paced } from './support/pace.ts';
 import { startProxy } from './support/postgres-proxy.ts';
 import { either } from './support/seed.ts';
 import { startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 const here = stage();
 const LEASE_MS = paced(600);
@@ -95,14 +96,14 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
     (await here.sql.query(`select from invocations where job is not null and ${where}`)).rowCount ?? 0;
   /** Ends `cases` in all, then holds the answers back until both processes are full. @returns what releases them */
   const fill = async (cases: number) => {
-    await eventually('cases end', 120_000, hasEnded(cases));
+    await eventually('cases end', 2 * MINUTE, hasEnded(cases));
     const release = here.model.hold();
-    await eventually('both are full', 120_000, async () => (await count(`status = 'running'`)) === RUNS * SLOTS);
+    await eventually('both are full', 2 * MINUTE, async () => (await count(`status = 'running'`)) === RUNS * SLOTS);
     return release;
   };
   /** @returns how many turns were taken over */
   const untilTakenOver = async () => {
-    await eventually('turns are taken over', 120_000, async () => {
+    await eventually('turns are taken over', 2 * MINUTE, async () => {
       const late = await count(`status = 'running' and attempt = 1 and lease_expire_time < now()`);
       return late === 0 && (await count(`status = 'running' and attempt > 1`)) > 0;
     });
@@ -126,7 +127,7 @@ test('one process freezes, twice, then the other is cut off: every case passes, 
 
   for (const runId of runIds) {
     const path = `${D}/eval-runs/${runId}`;
-    await eventually('the run ends', 120_000, async () => ((await frozen.get(path)).body as Run).status === 'done');
+    await eventually('the run ends', 2 * MINUTE, async () => ((await frozen.get(path)).body as Run).status === 'done');
     const run = (await frozen.get(path)).body as Run;
     const { body } = await frozen.get(`${D}/eval-results/${run.evalSetResultId}`);
     const { evalCaseResults } = body as { evalCaseResults: CaseResult[] };

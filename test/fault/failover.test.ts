@@ -11,6 +11,7 @@ import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { type FollowedStream, followStream } from './support/stream-follower.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * A primary that dies under load, and its standby that becomes the primary: the service has both in `DATABASE_URL` and
@@ -20,7 +21,7 @@ import { type FollowedStream, followStream } from './support/stream-follower.ts'
 /** Answers before the primary dies, while the standby lags where it does, and after the promotion. */
 const ANSWERS = either(60, 300);
 const CLIENTS = 8;
-const PATIENCE_MS = either(60_000, 300_000);
+const PATIENCE_MS = either(MINUTE, 5 * MINUTE);
 const LEASE_MS = paced(1_200);
 const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
 const targets: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'u', sessionId: `s-${n}` }));

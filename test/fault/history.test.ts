@@ -12,6 +12,7 @@ import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either, type Random, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { followStream } from './support/stream-follower.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * Clients of two replicas do what chance says, each operation with a value of its own, while processes are killed,
@@ -22,7 +23,7 @@ import { followStream } from './support/stream-follower.ts';
 const DURATION_MS = either(20_000, 600_000);
 const NEMESIS_EVERY_MS = either(1_500, 4_000);
 const [CLIENTS, SESSIONS, USERS] = [16, 8, 2];
-const REST_WITHIN_MS = 120_000;
+const REST_WITHIN_MS = 2 * MINUTE;
 const LEASE_MS = paced(600);
 const settings = {
   SESSION_LEASE_MS: String(LEASE_MS),

@@ -8,6 +8,7 @@ import { afterAll, expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 import { isLong } from './support/seed.ts';
 import { startProcess } from '../support/service-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** An import that is killed in the middle goes on where it ended: nothing twice, nothing missing. */
 
@@ -53,7 +54,7 @@ test(`an import of ${SESSIONS} sessions is killed in the middle and run again`, 
   };
   const args = [MAIN, '--url', app.url, '--json', 'import', file, '--as', 'harness_agent'];
   const first = startProcess(process.execPath, args, { NODE_NO_WARNINGS: '1' });
-  await expect.poll(async () => (await counts())[0] ?? 0, { timeout: 600_000 }).toBeGreaterThan(SESSIONS / 2);
+  await expect.poll(async () => (await counts())[0] ?? 0, { timeout: 10 * MINUTE }).toBeGreaterThan(SESSIONS / 2);
   first.child.kill('SIGKILL');
   await first.end;
   const [present = 0] = await counts();

@@ -8,6 +8,7 @@ import { paced } from './support/pace.ts';
 import { isRenewal, startProxy } from './support/postgres-proxy.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 const LEASE_MS = paced(600);
 const [KILLS, STOPS] = [either(8, 200), either(3, 200)];
@@ -15,7 +16,7 @@ const CLIENTS = 8;
 const SESSIONS = 4;
 /** A process lives so long after it took its first request, by the seed. */
 const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [20, 800];
-const REST_WITHIN_MS = 120_000;
+const REST_WITHIN_MS = 2 * MINUTE;
 
 const here = stage();
 let survivor: ServerProcess;
@@ -113,7 +114,7 @@ describe('a process that sleeps longer than its lease', () => {
       const late = tryTo(
         sleeper.post('/harness/invoke', invokeBody(userId, sessionId, { id, calls: 2, delayMs: 150 })),
       );
-      await eventually('the invocation runs', 60_000, async () => {
+      await eventually('the invocation runs', MINUTE, async () => {
         const { rows } = await here.sql.query(`select from invocations where user_id = $1 and status = 'running'`, [
           userId,
         ]);

@@ -9,12 +9,13 @@ import { APP, eventually, report, stage } from './support/faults.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** A job that ended two processes is not begun a third time; a holder that was only frozen did not die. */
 
 const here = stage();
 const LEASE_MS = paced(600);
-const WITHIN_MS = 120_000;
+const WITHIN_MS = 2 * MINUTE;
 const D = `/dev/apps/${APP}`;
 const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 const settings = () =>

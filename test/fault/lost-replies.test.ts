@@ -7,6 +7,7 @@ import { answerFor, promptFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { isRenewal, type Message, type PostgresProxy, type Rules, startProxy } from './support/postgres-proxy.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * The connection breaks after PostgreSQL has done a statement and before the process hears of it, COMMIT included; then
@@ -15,7 +16,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  */
 
 const LEASE_MS = paced(3_000);
-const REST_WITHIN_MS = 120_000;
+const REST_WITHIN_MS = 2 * MINUTE;
 const MOST_MESSAGES = 12;
 /** A request that waits for its turn looks again and again: its sweep ends here. */
 const MOST_MESSAGES_IN_QUEUE = 7;

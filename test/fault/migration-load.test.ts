@@ -7,6 +7,7 @@ import { createTestDatabase } from '../support/database.ts';
 import { MIGRATIONS } from '../support/migrations.ts';
 import { newKey, openPool, textEvent } from '../support/store.ts';
 import { eventually, report } from './support/faults.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** A later version replaces functions, triggers and views while clients of the one before it write. */
 
@@ -61,7 +62,7 @@ test('clients pass a migration that waits for a long transaction, and it is fini
   await holder.query(`begin; ${insert}`);
   await changeAll();
   const migrating = migrateDatabase({ url: database.url });
-  await eventually('the migration waits', 60_000, async () => {
+  await eventually('the migration waits', MINUTE, async () => {
     const { rowCount } = await client.query(
       `select from pg_locks join pg_stat_activity using (pid)
        where relation = 'sessions'::regclass and not granted and datname = current_database()`,

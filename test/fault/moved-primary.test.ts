@@ -8,8 +8,9 @@ import { testDatabase } from '../support/database.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 import { listPath, openSql, sessionPath } from './support/faults.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
+import { MINUTE } from '../support/patience.ts';
 
-const PATIENT = { timeout: 60_000 };
+const PATIENT = { timeout: MINUTE };
 
 const countConnections = async (sql: { query: Client['query'] }, name: string): Promise<number> => {
   const { rows } = await sql.query<{ n: number }>(

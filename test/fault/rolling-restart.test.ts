@@ -8,6 +8,7 @@ import { finalOrder, historyViolations, nameOf } from './support/history-checks.
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 import { followStream } from './support/stream-follower.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * Two replicas behind a proxy that repeats nothing. One after the other is stopped with SIGTERM and replaced, as a
@@ -19,7 +20,7 @@ const ROUNDS = either(3, 10);
 const CLIENTS = either(6, 16);
 /** Between two restarts, and before the first. */
 const WORK_MS = either(1_000, 5_000);
-const PATIENCE_MS = 120_000;
+const PATIENCE_MS = 2 * MINUTE;
 /** Longer than a proxy on a loaded machine takes to notice; the other limits are those of a machine without load. */
 const settings = {
   DRAIN_DELAY_MS: '10000',

@@ -7,6 +7,7 @@ import { answerFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * A trigger fails with any SQLSTATE, in any table that an operation writes, in the statement or at its commit, once or
@@ -15,7 +16,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /** Long enough for a busy machine: what the process does when it loads code must not cost it the lease. */
 const LEASE_MS = paced(3_000);
-const REST_WITHIN_MS = 120_000;
+const REST_WITHIN_MS = 2 * MINUTE;
 /** Cases at once. */
 const LANES = 12;
 /** Cases of the short set, by the seed; the long set has all. */

@@ -8,6 +8,7 @@ import { generateSource } from 'oazapfts';
 import { RE2JS } from 're2js';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { writtenOut } from '../support/document.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** Programs of others that take the published document. */
 const path = fileURLToPath(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url));
@@ -71,7 +72,7 @@ describe('patterns', () => {
   });
 });
 
-test('a generator makes a client of it that compiles', { timeout: 120_000 }, async () => {
+test('a generator makes a client of it that compiles', { timeout: 2 * MINUTE }, async () => {
   const cache = join(root, 'node_modules', '.cache');
   await mkdir(cache, { recursive: true });
   const folder = await mkdtemp(join(cache, 'generated-client-'));
@@ -90,7 +91,7 @@ test('a generator makes a client of it that compiles', { timeout: 120_000 }, asy
   }
 });
 
-test('a linter has nothing to say', { timeout: 60_000 }, async () => {
+test('a linter has nothing to say', { timeout: MINUTE }, async () => {
   const config = await createConfig({
     extends: ['recommended-strict'],
     rules: {

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { startHeldProvider } from '../support/held-provider.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** One signed-in user who takes all there is at once, and another who wants one of it. */
 
@@ -139,7 +140,7 @@ describe('C: nobody takes the places of others', () => {
     const request = `GET ${sessionsOf('alice')} HTTP/1.1\r\nhost: x\r\nauthorization: ${alice['authorization']}\r\n`;
     for (let count = 1; count <= 12; count += 1) {
       socket.write(`${request}upgrade: h2c\r\n\r\n`);
-      await vi.waitUntil(() => statuses().length === count, { timeout: 60_000 });
+      await vi.waitUntil(() => statuses().length === count, { timeout: MINUTE });
     }
     expect(statuses()).toEqual(Array.from({ length: 12 }, () => '200'));
   });
@@ -203,7 +204,7 @@ describe('C: nobody takes the places of others', () => {
     const isGone = new Promise((resolve) => socket.once('error', resolve));
     const head = `${line}\r\nhost: x\r\nauthorization: ${mallory['authorization']}\r\n${headers}\r\n\r\n`;
     if (line !== '') socket.write(head);
-    await vi.waitUntil(() => isEnded, { timeout: 60_000 });
+    await vi.waitUntil(() => isEnded, { timeout: MINUTE });
     // A server that has let the connection go refuses what still comes.
     const dripping = setInterval(() => socket.write(' '), 100);
     onTestFinished(() => clearInterval(dripping));

@@ -30,6 +30,7 @@ import { runAsUser } from '../../src/platform/context.ts';
 import type { ListPlace } from '../../src/platform/http/operation/cursor.ts';
 import { claimJobs, endJob, type Job } from '../../src/platform/jobs/job-store.ts';
 import { testPool } from '../support/store.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** Model and tools as they are deployed. */
 const LIVE = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
@@ -156,7 +157,7 @@ describe('cases', () => {
     await vi.waitFor(async () => {
       await worker();
       for (const run of runs) expect(await runOf(run)).toMatchObject({ status: 'done', counts: { errors: 20 } });
-    }, 60_000);
+    }, MINUTE);
   });
 
   test('are claimed without what they say, which may be megabytes', async () => {

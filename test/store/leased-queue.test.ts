@@ -6,6 +6,7 @@ import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { AgentError, LeaseLostError } from '../../src/core/errors.ts';
 import { type LeasedQueue, pauseUntil, runLeasedQueue } from '../../src/platform/work/leased-queue.ts';
 import { testPool } from '../support/store.ts';
+import { SECOND } from '../support/patience.ts';
 
 const store = testPool();
 const HOUR_MS = 3_600_000;
@@ -324,7 +325,7 @@ test('claims that get nothing because no job is due do not back off', async () =
   };
   startWorker('one', 1, { claim });
   // With the back-off the 20th claim would come after 13 seconds.
-  await expect.poll(() => times.length, { timeout: 10_000 }).toBe(21);
+  await expect.poll(() => times.length, { timeout: 10 * SECOND }).toBe(21);
 });
 
 test('a pause lasts until the first time, a second where a job is due and blocked, and at most its limit', () => {

@@ -17,6 +17,7 @@ import { HistoryCache } from '../../src/conversation/sessions/history.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { poolOptions, textEvent } from '../support/store.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** The database keeps users apart where a statement forgot to. */
 
@@ -42,8 +43,8 @@ beforeAll(async () => {
       url,
       security: { role },
       size: 4,
-      statementTimeoutMs: 60_000,
-      lockTimeoutMs: 60_000,
+      statementTimeoutMs: MINUTE,
+      lockTimeoutMs: MINUTE,
       maxStateKeys: 10_000,
       maxAppStateBytesPerUser: 65_536,
       maxStateBytes: 1e6,
@@ -52,7 +53,7 @@ beforeAll(async () => {
       maxOpenTasks: 1_000,
       maxPendingDeliveries: 100,
       preparesStatements: true,
-      connectTimeoutMs: 60_000,
+      connectTimeoutMs: MINUTE,
       onIdleError: () => undefined,
     });
   }

@@ -14,6 +14,7 @@ import { readConfig } from '../../src/process/config.ts';
 import { USER_DATA } from '../../src/process/context.ts';
 import { sweepAll, type SweepContext, sweepRegularly } from '../../src/process/sweeper.ts';
 import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
+import { MINUTE } from '../support/patience.ts';
 
 const store = testPool();
 let notifications: Notifications;
@@ -38,7 +39,7 @@ const context = (): SweepContext =>
     ...takerOn(store.pool),
     ...USER_DATA,
     address: { url: store.url },
-    connectTimeoutMs: 120_000,
+    connectTimeoutMs: 2 * MINUTE,
     notifications,
     contentStore: rowContent(1_000_000),
     secrets: createSecrets([]),

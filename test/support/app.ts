@@ -6,6 +6,7 @@ import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { SETTINGS_NOT_FOR_CLUSTERS } from './citus-exceptions.ts';
 import { createTestDatabase, throughPooler } from './database.ts';
+import { MINUTE, SECOND } from './patience.ts';
 import { staged } from './staged.ts';
 
 /** An answer as a client sees it. */
@@ -57,10 +58,10 @@ export function withoutRefused(environment: Record<string, string>): Record<stri
 
 /** The product's limits of time are for networks that fail; here they would only say how busy the machine is. */
 const PATIENT = Object.fromEntries(
-  ['DATABASE_STATEMENT_TIMEOUT_MS', 'SESSION_WAIT_MS', 'SESSION_LEASE_MS'].map((name) => [name, '120000']),
+  ['DATABASE_STATEMENT_TIMEOUT_MS', 'SESSION_WAIT_MS', 'SESSION_LEASE_MS'].map((name) => [name, String(2 * MINUTE)]),
 );
 
-const PATIENT_MCP = { timeouts: { connectMs: 120_000, listMs: 120_000, callMs: 120_000 } };
+const PATIENT_MCP = { timeouts: { connectMs: 2 * MINUTE, listMs: 2 * MINUTE, callMs: 2 * MINUTE } };
 
 /** Starts a further replica on a database. */
 export function startOn(
@@ -76,7 +77,7 @@ export function startOn(
     PORT: '0',
     DEV_UI: 'true',
     DRAIN_DELAY_MS: '0',
-    SHUTDOWN_GRACE_MS: '2000',
+    SHUTDOWN_GRACE_MS: String(2 * SECOND),
     LOG_LEVEL: 'silent',
   };
   const config = readConfig({ ...settings, ...environment });

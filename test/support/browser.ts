@@ -2,6 +2,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { afterAll } from 'vitest';
+import { MINUTE } from './patience.ts';
 
 /** Where Chromium and its kin are installed; Debian's first. */
 const PLACES = [
@@ -54,7 +55,7 @@ export async function openBrowser(executablePath: string, origin: string, reader
     ...reader,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(MINUTE);
   const problems: string[] = [];
   page.on('console', (message) => {
     if (message.type() === 'error') problems.push(`console: ${message.text()}`);

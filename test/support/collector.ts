@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { vi } from 'vitest';
+import { MINUTE } from './patience.ts';
 
 /** A span as OTLP/JSON has it. */
 interface WireSpan {
@@ -105,7 +106,7 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
           const found = all.find((span) => span.name === name && span.attributes[attribute] === value);
           return found && all.filter(({ traceId }) => traceId === found.traceId);
         },
-        { timeout: 60_000 },
+        { timeout: MINUTE },
       ),
     resources: (service) =>
       [...sent('/v1/traces', 'resourceSpans'), ...sent('/v1/metrics', 'resourceMetrics')]

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
 import { type BrowserPage, openBrowser, type Reader } from './browser.ts';
+import { MINUTE } from './patience.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -23,7 +24,7 @@ export interface ConsolePage extends BrowserPage {
 export async function openConsole(executablePath: string, origin: string, reader?: Reader): Promise<ConsolePage> {
   const browser = await openBrowser(executablePath, origin, reader);
   const { page } = browser;
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(MINUTE);
   await page.setViewportSize({ width: 1280, height: 900 });
   await page.emulateMedia({ colorScheme: 'light' });
   return {

@@ -1,6 +1,7 @@
 import { vi } from 'vitest';
 import type { Part } from '../../src/core/content.ts';
 import type { Model, ModelAnswer, ModelDelta } from '../../src/agent/definition/model.ts';
+import { MINUTE } from './patience.ts';
 
 /** A call of a {@link SpokenModel} under way. */
 export interface SpokenCall {
@@ -17,7 +18,7 @@ export class SpokenModel implements Model {
 
   /** The n-th call (from 1), once it has come. */
   async called(n: number): Promise<SpokenCall> {
-    await vi.waitUntil(() => this.calls.length === n, 60_000);
+    await vi.waitUntil(() => this.calls.length === n, MINUTE);
     return this.calls[n - 1] as SpokenCall;
   }
 

@@ -6,6 +6,7 @@ import type { PoolOptions } from '../../src/platform/db/pool-options.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { testDatabase, throughPooler } from './database.ts';
+import { MINUTE } from './patience.ts';
 
 /** A pool on a database of the calling file's own; `pool` is there from `beforeAll` on. */
 export function testPool(size = 10): { readonly pool: DatabasePool; readonly url: string } {
@@ -36,9 +37,9 @@ export function poolOptions(url: string, size: number): PoolOptions {
     url: pooled ?? url,
     isPooled: pooled !== undefined,
     size,
-    statementTimeoutMs: 120_000,
-    lockTimeoutMs: 120_000,
-    connectTimeoutMs: 120_000,
+    statementTimeoutMs: 2 * MINUTE,
+    lockTimeoutMs: 2 * MINUTE,
+    connectTimeoutMs: 2 * MINUTE,
     maxStateBytes: 1_048_576,
     maxStateKeys: 10_000,
     maxAppStateBytesPerUser: 65_536,

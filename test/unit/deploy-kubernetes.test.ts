@@ -11,6 +11,7 @@ import { readConfig } from '../../src/process/config.ts';
 import { listAllOperations } from '../../src/process/app.ts';
 import { testDatabase } from '../support/database.ts';
 import { findListings, ROOT } from '../support/listings.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** What `deploy/` has for Kubernetes and systemd: it fits their schemas, and this service. */
 
@@ -74,7 +75,7 @@ interface TriggerAuthentication {
   spec: { secretTargetRef: { parameter: string; name: string; key: string }[] };
 }`;
 
-test('the manifests have the types of Kubernetes, which refuse a misspelt member', { timeout: 120_000 }, () => {
+test('the manifests have the types of Kubernetes, which refuse a misspelt member', { timeout: 2 * MINUTE }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-manifests-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));

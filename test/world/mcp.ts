@@ -14,10 +14,11 @@ import { agent, runInput, runToEnd } from '../support/agent-fixtures.ts';
 import { readBody } from '../support/edge.ts';
 import { scriptedModel } from '../support/scripted-model.ts';
 import type { McpCase, Played } from './case.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** The three ways in which servers answer. */
 const WAYS = ['json', 'events', 'program'] as const;
-const timeouts = { listMs: 60_000, callMs: 60_000 };
+const timeouts = { listMs: MINUTE, callMs: MINUTE };
 
 /** Lists and calls the tool over each way, as an agent does. */
 export async function playMcp(played: McpCase): Promise<Played> {

@@ -2,8 +2,9 @@ import type { Pool } from 'pg';
 import { newSecret } from '../../../src/invocations/webhooks/address.ts';
 import { type Received, type Receiver, verifies } from '../../support/webhook-receiver.ts';
 import { APP, eventually } from './faults.ts';
+import { MINUTE } from '../../support/patience.ts';
 
-const ENDED_WITHIN_MS = 120_000;
+const ENDED_WITHIN_MS = 2 * MINUTE;
 /** The lease of an attempt, which a killed process leaves behind, and the work after it. */
 const SENT_WITHIN_MS = 180_000;
 

@@ -5,9 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { client, type TestApp } from '../../support/app.ts';
+import { MINUTE } from '../../support/patience.ts';
 
 const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
-const START_TIMEOUT_MS = 60_000;
+const START_TIMEOUT_MS = MINUTE;
 /** No `.env` and no `harness.yaml` are there; compiled code is kept, also for the next run. */
 const home = join(tmpdir(), `agent-runtime-fault-${process.getuid?.() ?? 0}`);
 mkdirSync(home, { recursive: true, mode: 0o700 });

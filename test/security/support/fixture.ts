@@ -5,6 +5,7 @@ import { vi } from 'vitest';
 import { toHandle } from '../../../src/features/doors/handle.ts';
 import type { TestApp } from '../../support/app.ts';
 import type { Names } from './requests.ts';
+import { MINUTE } from '../../support/patience.ts';
 
 const APP = 'harness_agent';
 
@@ -67,7 +68,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   const job = await ask('POST', '/harness/cronjobs', { ownerId: userId, name: 'Sums', prompt: 'Hello', schedule });
   const run = await ask('POST', `/harness/cronjobs/${job.jobId}/run`, {});
   const runPath = `/harness/cronjobs/${job.jobId}/runs/${run.runId}`;
-  await vi.waitUntil(async () => (await ask('GET', runPath)).status === 'success', { timeout: 60_000 });
+  await vi.waitUntil(async () => (await ask('GET', runPath)).status === 'success', { timeout: MINUTE });
   const webhook = await ask('POST', '/harness/webhooks', { ownerId: userId, url: 'https://example.com/own' });
   await ask('POST', `/dev/apps/${APP}/eval_sets/${evalSetId}`);
   const evalId = `case-of-${userId}`;

@@ -10,6 +10,7 @@ import { builtInTools } from '../../../src/agent/tools/registry.ts';
 import { startMcpServer } from '../../support/mcp-server.ts';
 import { callPart, scriptedModel } from '../../support/scripted-model.ts';
 import { runInput, runToEnd, userEvent } from '../../support/agent-fixtures.ts';
+import { MINUTE } from '../../support/patience.ts';
 
 const definition: AgentDefinition = Object.freeze({
   name: 'harness_agent',
@@ -27,7 +28,7 @@ const environment: AgentEnvironment = {
   modelName: 'default',
   builtInTools: builtInTools(),
   // The product's 3 s to connect would only say how busy the machine is.
-  mcp: { egress: { allowLoopback: true }, timeouts: { connectMs: 60_000, listMs: 60_000, callMs: 60_000 } },
+  mcp: { egress: { allowLoopback: true }, timeouts: { connectMs: MINUTE, listMs: MINUTE, callMs: MINUTE } },
 };
 const signal = new AbortController().signal;
 const prepare = (overrides: AgentOverrides, more: Partial<AgentEnvironment> = {}) =>

@@ -14,9 +14,10 @@ import {
   startModernMcpServer,
 } from '../../../support/mcp-server.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
+import { MINUTE } from '../../../support/patience.ts';
 
 /** The product's limits of time would only say how busy the machine is. */
-const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
+const patient = { connectMs: MINUTE, listMs: MINUTE, callMs: MINUTE };
 const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient, onFailure: 'fail' };
 const neverEnds = new AbortController().signal;
 const text = (said: string) => ({ content: [{ type: 'text', text: said }] });

@@ -6,9 +6,10 @@ import { toAgentOverrides } from '../../../../src/agent/definition/overrides.ts'
 import { McpConnections } from '../../../../src/agent/mcp/mcp-connections.ts';
 import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { startMcpServer } from '../../../support/mcp-server.ts';
+import { MINUTE } from '../../../support/patience.ts';
 
 /** The product's limits of time would only say how busy the machine is. */
-const timeouts = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
+const timeouts = { connectMs: MINUTE, listMs: MINUTE, callMs: MINUTE };
 const { signal } = new AbortController();
 
 /** An authorization server that gives `token-1`, `token-2` … to the operator's credentials. */

@@ -7,11 +7,12 @@ import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/m
 import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
+import { MINUTE } from '../../../support/patience.ts';
 
 /** MCP servers that are programs of the operator's, of both protocols. */
 
 const PROGRAM = fileURLToPath(new URL('../../../support/stdio-server.ts', import.meta.url));
-const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
+const patient = { connectMs: MINUTE, listMs: MINUTE, callMs: MINUTE };
 const settings: McpSettings = { egress: { allowLoopback: false }, timeouts: patient };
 const signal = new AbortController().signal;
 const program = (protocol: string, env = {}): McpServer => ({

@@ -14,6 +14,7 @@ import {
   type FakeMcpTool,
 } from '../../../support/mcp-server.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
+import { MINUTE } from '../../../support/patience.ts';
 
 const started: FakeMcp[] = [];
 afterEach(() => {
@@ -27,7 +28,7 @@ async function start(tools: FakeMcpTool[], options?: FakeMcpOptions) {
 }
 
 /** The product's limits of time would only say how busy the machine is. */
-const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
+const patient = { connectMs: MINUTE, listMs: MINUTE, callMs: MINUTE };
 const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient, onFailure: 'fail' };
 const signal = new AbortController().signal;
 const at = (name: string, { url }: FakeMcp, more = {}) => ({ name, url, ...more });
@@ -324,7 +325,7 @@ test('a server that is killed in the middle of a call fails the call; the other 
   ]);
   const fine = await start([{ name: 'fine' }]);
   const both = [at('dying', dying), at('fine', fine)];
-  const timeouts = { callMs: 60_000 };
+  const timeouts = { callMs: MINUTE };
   const { tools, close } = await connectMcpServers(both, { ...settings, timeouts }, [], signal);
   const responses = call(tools, [
     ['hang', {}],
