@@ -399,24 +399,50 @@ comment on column inspect.invocations.stop_requested_as is 'Requested stop, and 
 comment on column inspect.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect.invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
+create or replace view inspect.memories as
+select app_name, user_id, session_id, event_id, author, event_time, octet_length(content::text)::bigint as bytes,
+       embedding is not null as has_embedding, embedding_model, content
+from memories;
+comment on view inspect.memories is 'Memories of users: events of sessions that the agent can search; order by event_time.';
+comment on column inspect.memories.app_name is 'Application.';
+comment on column inspect.memories.author is 'Author of the event.';
+comment on column inspect.memories.bytes is 'Bytes of the content as JSON.';
+comment on column inspect.memories.content is 'What was said.';
+comment on column inspect.memories.embedding_model is 'Model and dimensions of the embedding, or of the model that refused the text.';
+comment on column inspect.memories.event_id is 'Event.';
+comment on column inspect.memories.event_time is 'Timestamp of the event.';
+comment on column inspect.memories.has_embedding is 'True if it is found by meaning too.';
+comment on column inspect.memories.session_id is 'Session of the event; may be deleted by now.';
+comment on column inspect.memories.user_id is 'Owner.';
+--> statement-breakpoint
 create or replace view inspect.open_invocations as
-select app_name, user_id, session_id, id as invocation_id, status, clock_timestamp() - create_time as age,
-       clock_timestamp() - start_time as running_for, lease_expire_time < clock_timestamp() as is_dead,
-       stop_requested_as, llm_calls, tool_calls, not_before as earliest_start_time
-from invocations where status in ('queued', 'running');
-comment on view inspect.open_invocations is 'Running and queued invocations, to find slow or stuck ones.';
+select i.app_name, i.user_id, i.session_id, i.id as invocation_id, i.status, clock_timestamp() - i.create_time as age,
+       case when i.status <> 'paused' then clock_timestamp() - i.start_time end as running_for,
+       i.status <> 'paused' and i.lease_expire_time < clock_timestamp() as is_dead,
+       i.stop_requested_as, i.llm_calls, i.tool_calls, i.not_before as earliest_start_time,
+       case i.status when 'paused' then t.since when 'queued' then i.create_time end as waiting_since, t.kinds as waits_for
+from invocations i
+left join lateral (
+  select min(t.create_time) as since, string_agg(distinct t.kind, ', ' order by t.kind) as kinds
+  from tasks t
+  where t.app_name = i.app_name and t.user_id = i.user_id and t.session_id = i.session_id and t.invocation_id = i.id
+    and t.state = 'open') t on true
+where i.status in ('queued', 'running', 'paused');
+comment on view inspect.open_invocations is 'Running, queued and paused invocations, to find slow or stuck ones and what waits since when.';
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
 comment on column inspect.open_invocations.earliest_start_time is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
 comment on column inspect.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect.open_invocations.llm_calls is 'Model calls with stored answers.';
-comment on column inspect.open_invocations.running_for is 'Time since the start; null while waiting.';
+comment on column inspect.open_invocations.running_for is 'Time since the start; null if it is queued or paused.';
 comment on column inspect.open_invocations.session_id is 'The session.';
-comment on column inspect.open_invocations.status is 'queued or running.';
+comment on column inspect.open_invocations.status is 'queued, running or paused.';
 comment on column inspect.open_invocations.stop_requested_as is 'Requested stop that has not happened yet: cancelled or interrupted.';
 comment on column inspect.open_invocations.tool_calls is 'Tool calls with stored requests.';
 comment on column inspect.open_invocations.user_id is 'Owner of the session.';
+comment on column inspect.open_invocations.waiting_since is 'Since when it waits: in the queue, or for the oldest of its open tasks. Null while it runs.';
+comment on column inspect.open_invocations.waits_for is 'Kinds of its open tasks, see inspect.tasks; null if it has none.';
 --> statement-breakpoint
 create or replace view inspect.queue as
 select q.app_name, q.user_id, q.session_id,
@@ -437,6 +463,21 @@ comment on column inspect.queue.session_id is 'Busy session.';
 comment on column inspect.queue.user_id is 'Owner of the session.';
 comment on column inspect.queue.waited is 'Waiting time.';
 comment on column inspect.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create or replace view inspect.score_rules as
+select app_name, id as rule_id, share, quiet_minutes,
+       case when day = (clock_timestamp() at time zone 'utc')::date then scored else 0 end as scored_today, skipped,
+       update_time, definition
+from score_rules;
+comment on view inspect.score_rules is 'Rules for scoring live sessions; see inspect.session_scores for the scores.';
+comment on column inspect.score_rules.app_name is 'Application.';
+comment on column inspect.score_rules.definition is 'The rule as requested: metrics, filter, daily limits, webhook.';
+comment on column inspect.score_rules.quiet_minutes is 'Minutes without an end of an invocation after which a session is scored; null: each invocation is scored.';
+comment on column inspect.score_rules.rule_id is 'Rule.';
+comment on column inspect.score_rules.scored_today is 'Scores started on this day of UTC.';
+comment on column inspect.score_rules.share is 'Share of invocations or sessions that it scores; 0 pauses it.';
+comment on column inspect.score_rules.skipped is 'Scores skipped because the daily limit was reached.';
+comment on column inspect.score_rules.update_time is 'When it was saved.';
 --> statement-breakpoint
 create or replace view inspect.session_scores as
 select s.app_name, s.user_id, s.session_id, s.last_sequence, s.rule_id, s.invocation_id,
@@ -501,7 +542,7 @@ from (select app_name, user_id, count(*) as sessions, sum(last_sequence) as even
       from sessions group by 1, 2) s
 full join (select app_name, user_id, count(*) as versions, sum(size_bytes) as bytes
            from artifact_versions group by 1, 2) a on a.app_name = s.app_name and a.user_id = s.user_id;
-comment on view inspect.storage is 'Stored data by user and application.';
+comment on view inspect.storage is 'How many sessions, events and versions a user has; what MAX_USER_BYTES counts is in inspect.user_storage.';
 comment on column inspect.storage.app_name is 'The application.';
 comment on column inspect.storage.artifact_bytes is 'Bytes of artifact versions, in the database or the object store.';
 comment on column inspect.storage.artifact_versions is 'Number of artifact versions.';
@@ -510,13 +551,37 @@ comment on column inspect.storage.events is 'Number of events.';
 comment on column inspect.storage.sessions is 'Number of sessions, including those of evaluation runs.';
 comment on column inspect.storage.user_id is 'The user.';
 --> statement-breakpoint
+create or replace view inspect.tasks as
+select app_name, user_id, session_id, invocation_id, id as task_id, kind, state, form ->> 'tool' as tool,
+       create_time as waiting_since, expire_time, assigned_users, assigned_groups, decided_by, decided_via, decide_time,
+       signal_name, form ->> 'hint' as hint
+from tasks;
+comment on view inspect.tasks is 'What paused invocations wait for, and how it was answered; order by waiting_since.';
+comment on column inspect.tasks.app_name is 'Application.';
+comment on column inspect.tasks.assigned_groups is 'Groups whose members may answer.';
+comment on column inspect.tasks.assigned_users is 'Users who may answer; without users and groups the owner of the session may.';
+comment on column inspect.tasks.decide_time is 'When it was answered.';
+comment on column inspect.tasks.decided_by is 'Who answered; null for the deadline.';
+comment on column inspect.tasks.decided_via is 'tasks, run, signal or deadline; null if open.';
+comment on column inspect.tasks.expire_time is 'Deadline; null for none.';
+comment on column inspect.tasks.hint is 'What is asked.';
+comment on column inspect.tasks.invocation_id is 'Invocation that waits.';
+comment on column inspect.tasks.kind is 'confirmation, effect, question, call, sleep, signal or budget.';
+comment on column inspect.tasks.session_id is 'Session.';
+comment on column inspect.tasks.signal_name is 'Name of the signal that answers it; null for other kinds.';
+comment on column inspect.tasks.state is 'open; answered: the invocation is not resumed yet; done: the invocation has the answer; cancelled.';
+comment on column inspect.tasks.task_id is 'Task.';
+comment on column inspect.tasks.tool is 'Tool that was called.';
+comment on column inspect.tasks.user_id is 'Owner of the session.';
+comment on column inspect.tasks.waiting_since is 'When the invocation paused.';
+--> statement-breakpoint
 create or replace view inspect.tool_calls as
 select e.app_name, e.user_id, e.session_id, e.invocation_id, e.sequence, e.author as agent,
        part -> 'functionCall' ->> 'name' as tool, part -> 'functionCall' ->> 'id' as call_id, e.event_time as call_time,
        answer.event_time - e.event_time as duration,
        case when answer.event_time is null then 'open' when answer.response ? 'error' then 'failed' else 'answered' end
          as outcome,
-       t.effect, t.state, t.attempt, t.operation_id
+       t.effect, t.state, t.attempt, t.operation_id, answer.response ->> 'error' as reason
 from events e
 cross join lateral jsonb_array_elements(
   case when jsonb_typeof(e.payload -> 'content' -> 'parts') = 'array' then e.payload -> 'content' -> 'parts'
@@ -532,7 +597,7 @@ left join lateral (
 left join tool_calls t on t.app_name = e.app_name and t.user_id = e.user_id and t.session_id = e.session_id
   and t.invocation_id = e.invocation_id and t.call_id = part -> 'functionCall' ->> 'id'
 where part ? 'functionCall';
-comment on view inspect.tool_calls is 'Tool calls with duration and outcome, without arguments and answers. Filter by session, because all its events are read.';
+comment on view inspect.tool_calls is 'Tool calls with duration, outcome and the reason of a failure, without arguments and answers. Filter by session, because all its events are read.';
 comment on column inspect.tool_calls.agent is 'Calling agent.';
 comment on column inspect.tool_calls.app_name is 'The application.';
 comment on column inspect.tool_calls.attempt is 'Number of attempts started; null if none.';
@@ -543,6 +608,7 @@ comment on column inspect.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect.tool_calls.invocation_id is 'The invocation.';
 comment on column inspect.tool_calls.operation_id is 'Id of the operation for the tool; the same for every attempt.';
 comment on column inspect.tool_calls.outcome is 'answered; failed (the answer has an error); open (no answer yet).';
+comment on column inspect.tool_calls.reason is 'Why it failed: the error in its answer.';
 comment on column inspect.tool_calls.sequence is 'Sequence of the event with the call.';
 comment on column inspect.tool_calls.session_id is 'The session.';
 comment on column inspect.tool_calls.state is 'started, done, unknown or settled.';
@@ -550,17 +616,19 @@ comment on column inspect.tool_calls.tool is 'Name of the tool.';
 comment on column inspect.tool_calls.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create or replace view inspect.usage as
-select app_name, user_id, (create_time at time zone 'utc')::date as day,
-       count(*) as invocations, count(*) filter (where status = 'failed') as failed,
-       sum(llm_calls) as llm_calls, sum(tool_calls) as tool_calls,
-       sum(prompt_tokens) as prompt_tokens, sum(output_tokens) as output_tokens
-from invocations
-group by app_name, user_id, (create_time at time zone 'utc')::date;
-comment on view inspect.usage is 'Invocations, calls and tokens by user and day, without deleted sessions.';
+select i.app_name, i.user_id, (i.create_time at time zone 'utc')::date as day,
+       count(*) as invocations, count(*) filter (where i.status = 'failed') as failed,
+       sum(i.llm_calls) as llm_calls, sum(i.tool_calls) as tool_calls,
+       sum(i.prompt_tokens) as prompt_tokens, sum(i.output_tokens) as output_tokens, s.is_eval
+from invocations i
+join sessions s on s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
+group by i.app_name, i.user_id, (i.create_time at time zone 'utc')::date, s.is_eval;
+comment on view inspect.usage is 'Invocations, calls and tokens by user and day, those of evaluation runs apart, without deleted sessions.';
 comment on column inspect.usage.app_name is 'Application.';
 comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
 comment on column inspect.usage.failed is 'Number of failed invocations.';
 comment on column inspect.usage.invocations is 'Number of invocations.';
+comment on column inspect.usage.is_eval is 'True for the sessions of evaluation runs.';
 comment on column inspect.usage.llm_calls is 'Model calls made.';
 comment on column inspect.usage.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -572,7 +640,7 @@ select app_name, user_id, sum(event_bytes + artifact_bytes + memory_bytes)::bigi
        sum(event_bytes)::bigint as event_bytes, sum(artifact_bytes)::bigint as artifact_bytes,
        sum(memory_bytes)::bigint as memory_bytes
 from user_storage group by app_name, user_id;
-comment on view inspect.user_storage is 'Bytes stored by users, as counted at each write.';
+comment on view inspect.user_storage is 'Bytes stored by users, as MAX_USER_BYTES counts them at each write; how many things they are is in inspect.storage.';
 comment on column inspect.user_storage.app_name is 'Application.';
 comment on column inspect.user_storage.artifact_bytes is 'Bytes of artifact versions with metadata.';
 comment on column inspect.user_storage.bytes is 'Sum of the three; limited by MAX_USER_BYTES.';
@@ -581,8 +649,15 @@ comment on column inspect.user_storage.memory_bytes is 'Bytes of memories.';
 comment on column inspect.user_storage.user_id is 'User.';
 --> statement-breakpoint
 create or replace view inspect.version as
-select 1 as version;
+select 1 as version,
+       case when current_setting('agent_runtime.all_users', true) = 'on' or r.rolsuper or r.rolbypassrls then 'all users'
+            when coalesce(current_setting('agent_runtime.user', true), '') <> ''
+              then format('the user %s', current_setting('agent_runtime.user', true))
+            else 'no user: set agent_runtime.all_users = ''on''' end as reads
+from pg_class c join pg_roles r on r.oid = c.relowner
+where c.oid = 'sessions'::regclass;
 comment on view inspect.version is 'Version of these views: within a version columns are not dropped, renamed or retyped, but may be added.';
+comment on column inspect.version.reads is 'Whose rows the views show in this session; they ask what the owner of the tables may read, also for a superuser.';
 comment on column inspect.version.version is 'Increases when a column is dropped, renamed or retyped.';
 --> statement-breakpoint
 create or replace view inspect.webhook_deliveries as

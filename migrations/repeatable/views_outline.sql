@@ -261,9 +261,23 @@ comment on column inspect_outline.invocations.stop_requested_as is 'Requested st
 comment on column inspect_outline.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect_outline.invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
+create or replace view inspect_outline.memories as
+select app_name, user_id, session_id, event_id, author, event_time, bytes, has_embedding, embedding_model
+from inspect.memories;
+comment on view inspect_outline.memories is 'inspect.memories without content.';
+comment on column inspect_outline.memories.app_name is 'Application.';
+comment on column inspect_outline.memories.author is 'Author of the event.';
+comment on column inspect_outline.memories.bytes is 'Bytes of the content as JSON.';
+comment on column inspect_outline.memories.embedding_model is 'Model and dimensions of the embedding, or of the model that refused the text.';
+comment on column inspect_outline.memories.event_id is 'Event.';
+comment on column inspect_outline.memories.event_time is 'Timestamp of the event.';
+comment on column inspect_outline.memories.has_embedding is 'True if it is found by meaning too.';
+comment on column inspect_outline.memories.session_id is 'Session of the event; may be deleted by now.';
+comment on column inspect_outline.memories.user_id is 'Owner.';
+--> statement-breakpoint
 create or replace view inspect_outline.open_invocations as
 select app_name, user_id, session_id, invocation_id, status, age, running_for, is_dead, stop_requested_as,
-       llm_calls, tool_calls, earliest_start_time
+       llm_calls, tool_calls, earliest_start_time, waiting_since, waits_for
 from inspect.open_invocations;
 comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
@@ -272,12 +286,14 @@ comment on column inspect_outline.open_invocations.earliest_start_time is 'Of a 
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
 comment on column inspect_outline.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect_outline.open_invocations.llm_calls is 'Model calls with stored answers.';
-comment on column inspect_outline.open_invocations.running_for is 'Time since the start; null while waiting.';
+comment on column inspect_outline.open_invocations.running_for is 'Time since the start; null if it is queued or paused.';
 comment on column inspect_outline.open_invocations.session_id is 'The session.';
-comment on column inspect_outline.open_invocations.status is 'queued or running.';
+comment on column inspect_outline.open_invocations.status is 'queued, running or paused.';
 comment on column inspect_outline.open_invocations.stop_requested_as is 'Requested stop that has not happened yet: cancelled or interrupted.';
 comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls with stored requests.';
 comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
+comment on column inspect_outline.open_invocations.waiting_since is 'Since when it waits: in the queue, or for the oldest of its open tasks. Null while it runs.';
+comment on column inspect_outline.open_invocations.waits_for is 'Kinds of its open tasks, see inspect.tasks; null if it has none.';
 --> statement-breakpoint
 create or replace view inspect_outline.queue as
 select app_name, user_id, session_id, place, invocation_id, waiting_since, waited, running_invocation, running_since
@@ -292,6 +308,18 @@ comment on column inspect_outline.queue.session_id is 'Busy session.';
 comment on column inspect_outline.queue.user_id is 'Owner of the session.';
 comment on column inspect_outline.queue.waited is 'Waiting time.';
 comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create or replace view inspect_outline.score_rules as
+select app_name, rule_id, share, quiet_minutes, scored_today, skipped, update_time
+from inspect.score_rules;
+comment on view inspect_outline.score_rules is 'inspect.score_rules without definition.';
+comment on column inspect_outline.score_rules.app_name is 'Application.';
+comment on column inspect_outline.score_rules.quiet_minutes is 'Minutes without an end of an invocation after which a session is scored; null: each invocation is scored.';
+comment on column inspect_outline.score_rules.rule_id is 'Rule.';
+comment on column inspect_outline.score_rules.scored_today is 'Scores started on this day of UTC.';
+comment on column inspect_outline.score_rules.share is 'Share of invocations or sessions that it scores; 0 pauses it.';
+comment on column inspect_outline.score_rules.skipped is 'Scores skipped because the daily limit was reached.';
+comment on column inspect_outline.score_rules.update_time is 'When it was saved.';
 --> statement-breakpoint
 create or replace view inspect_outline.session_scores as
 select app_name, user_id, session_id, last_sequence, rule_id, invocation_id, verdict, metric_name, status,
@@ -351,11 +379,32 @@ comment on column inspect_outline.storage.events is 'Number of events.';
 comment on column inspect_outline.storage.sessions is 'Number of sessions, including those of evaluation runs.';
 comment on column inspect_outline.storage.user_id is 'The user.';
 --> statement-breakpoint
+create or replace view inspect_outline.tasks as
+select app_name, user_id, session_id, invocation_id, task_id, kind, state, tool, waiting_since, expire_time,
+       assigned_users, assigned_groups, decided_by, decided_via, decide_time
+from inspect.tasks;
+comment on view inspect_outline.tasks is 'inspect.tasks without signal_name, hint.';
+comment on column inspect_outline.tasks.app_name is 'Application.';
+comment on column inspect_outline.tasks.assigned_groups is 'Groups whose members may answer.';
+comment on column inspect_outline.tasks.assigned_users is 'Users who may answer; without users and groups the owner of the session may.';
+comment on column inspect_outline.tasks.decide_time is 'When it was answered.';
+comment on column inspect_outline.tasks.decided_by is 'Who answered; null for the deadline.';
+comment on column inspect_outline.tasks.decided_via is 'tasks, run, signal or deadline; null if open.';
+comment on column inspect_outline.tasks.expire_time is 'Deadline; null for none.';
+comment on column inspect_outline.tasks.invocation_id is 'Invocation that waits.';
+comment on column inspect_outline.tasks.kind is 'confirmation, effect, question, call, sleep, signal or budget.';
+comment on column inspect_outline.tasks.session_id is 'Session.';
+comment on column inspect_outline.tasks.state is 'open; answered: the invocation is not resumed yet; done: the invocation has the answer; cancelled.';
+comment on column inspect_outline.tasks.task_id is 'Task.';
+comment on column inspect_outline.tasks.tool is 'Tool that was called.';
+comment on column inspect_outline.tasks.user_id is 'Owner of the session.';
+comment on column inspect_outline.tasks.waiting_since is 'When the invocation paused.';
+--> statement-breakpoint
 create or replace view inspect_outline.tool_calls as
 select app_name, user_id, session_id, invocation_id, sequence, agent, tool, call_id, call_time, duration, outcome,
        effect, state, attempt, operation_id
 from inspect.tool_calls;
-comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
+comment on view inspect_outline.tool_calls is 'inspect.tool_calls without reason.';
 comment on column inspect_outline.tool_calls.agent is 'Calling agent.';
 comment on column inspect_outline.tool_calls.app_name is 'The application.';
 comment on column inspect_outline.tool_calls.attempt is 'Number of attempts started; null if none.';
@@ -373,13 +422,14 @@ comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
 comment on column inspect_outline.tool_calls.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create or replace view inspect_outline.usage as
-select app_name, user_id, day, invocations, failed, llm_calls, tool_calls, prompt_tokens, output_tokens
+select app_name, user_id, day, invocations, failed, llm_calls, tool_calls, prompt_tokens, output_tokens, is_eval
 from inspect.usage;
 comment on view inspect_outline.usage is 'inspect.usage.';
 comment on column inspect_outline.usage.app_name is 'Application.';
 comment on column inspect_outline.usage.day is 'Day in UTC on which the invocations were requested.';
 comment on column inspect_outline.usage.failed is 'Number of failed invocations.';
 comment on column inspect_outline.usage.invocations is 'Number of invocations.';
+comment on column inspect_outline.usage.is_eval is 'True for the sessions of evaluation runs.';
 comment on column inspect_outline.usage.llm_calls is 'Model calls made.';
 comment on column inspect_outline.usage.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.usage.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -398,9 +448,10 @@ comment on column inspect_outline.user_storage.memory_bytes is 'Bytes of memorie
 comment on column inspect_outline.user_storage.user_id is 'User.';
 --> statement-breakpoint
 create or replace view inspect_outline.version as
-select version
+select version, reads
 from inspect.version;
 comment on view inspect_outline.version is 'inspect.version.';
+comment on column inspect_outline.version.reads is 'Whose rows the views show in this session; they ask what the owner of the tables may read, also for a superuser.';
 comment on column inspect_outline.version.version is 'Increases when a column is dropped, renamed or retyped.';
 --> statement-breakpoint
 create or replace view inspect_outline.webhook_deliveries as

@@ -83,3 +83,14 @@ values ('a', 'u', 'e1', '', 'u', true, 'good', 'SECRET words', '2026-01-01 07:10
 insert into tool_calls (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state, attempt, response)
 values ('a', 'u', 's1', 'i1', 'c1', '00000000-0000-8000-8000-00000000000c', 'add', 'none', 'done', 1, null),
        ('a', 'u', 's1', 'i2', 'c3', '00000000-0000-8000-8000-00000000000d', 'fetch', 'once', 'unknown', 2, '{"response": "SECRET"}');
+insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, llm_calls, tool_calls,
+                         prompt_tokens, output_tokens, create_time, start_time)
+values ('a', 'u', 's2', 'i6', 'paused', gen_random_uuid(), '2026-01-01Z', 1, 1, 3, 2, '2026-01-02 00:06Z', '2026-01-02 00:06Z');
+insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form, assigned_groups, expire_time,
+                   create_time)
+values ('a', 'u', 's2', 't1', 'i6', 'c1', 'adk_request_confirmation', 'confirmation',
+        '{"tool": "pay", "args": {"to": "SECRET"}, "hint": "SECRET?"}', '{finance}', '2026-01-05Z', '2026-01-02 00:07Z');
+insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, search_vector)
+values ('a', 'u', 's1', 'e1', 'user', '{"parts": [{"text": "SECRET hi"}]}', '2026-01-01 00:01Z', '');
+insert into score_rules (app_name, id, share, definition, update_time)
+values ('a', 'safe', 0.1, '{"webhookId": "SECRET"}', '2026-01-01Z');
