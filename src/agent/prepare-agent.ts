@@ -174,6 +174,7 @@ async function toNode(
   // A remote agent does not inherit its parent's sampling parameters, because those limit the parent's output.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const { fallbacks, firstTokenMs, ...target } = model;
+  if (definition.model && !remote) warnOfKeys(name, [target, ...(fallbacks ?? [])], environment);
   const hooks = [...plugins, ...(definition.hooks ? [definition.hooks] : [])];
   const tools = remote ? [promptPerson] : findTools(environment.builtInTools, definition.tools);
   const skills = await loadSkills(environment.skillsDir, definition.skills, environment.warn);
@@ -210,6 +211,17 @@ async function toNode(
   };
   unconnected.push({ node, servers: definition.mcpServers, definition });
   return node;
+}
+
+/** Warns of models that an agent names itself and that have no key; `MODEL_API_KEY` is that of the others. */
+function warnOfKeys(name: string, targets: readonly ModelTarget[], environment: AgentEnvironment): void {
+  for (const target of targets) {
+    const { model } = findNamedModel(environment, target);
+    if (model.lacksKey !== true || model === environment.model) continue;
+    environment.warn?.(
+      `${name}: no key is set for its model of ${model.provider}, so each call of it fails; set \`api_key\` of that model, in code \`apiKey\`.`,
+    );
+  }
 }
 
 async function toRemote(name: string, remote: RemoteAgent, { mcp = PUBLIC_ONLY }: AgentEnvironment) {

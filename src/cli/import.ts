@@ -1,5 +1,6 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { processEnvironment } from '../config/environment.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
 import { CommandError, print, readJsonFile, toBar } from './output.ts';
 import { openAdkDatabase } from './adk-database.ts';
@@ -104,12 +105,18 @@ async function copySession(
 }
 
 async function importEvalSet(file: string, options: ImportOptions): Promise<number> {
-  const set = readJsonFile(file) as { eval_set_id?: string; evalSetId?: string };
+  const set = readJsonFile(file) as Partial<
+    Record<'eval_set_id' | 'evalSetId', string> & Record<'eval_cases' | 'evalCases', unknown[]>
+  >;
   const app = options.as ?? options.app;
   return withApi(options, async (api) => {
     if (!options.dryRun) await api.send('POST', `/dev/apps/${encodeURIComponent(app)}/eval-sets`, { evalSet: set });
     const name = set.eval_set_id ?? set.evalSetId;
-    print(options.json ? JSON.stringify({ evalSetId: name }) : `Evaluation set ${name}`);
+    const cases = (set.eval_cases ?? set.evalCases ?? []).length;
+    const count = `${cases} ${cases === 1 ? 'case' : 'cases'} ${options.dryRun ? 'would be imported' : 'imported'}`;
+    const next = `agent-runtime eval run ${name}${app === HARNESS_APP ? '' : ` --app ${app}`}`;
+    const text = `Evaluation set ${name}: ${count}.${options.dryRun ? '' : ` Run it: ${next}`}`;
+    print(options.json ? JSON.stringify({ evalSetId: name, cases }) : text);
     return 0;
   });
 }

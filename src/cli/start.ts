@@ -177,15 +177,18 @@ interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> 
   minimum?: number;
 }
 
-/** An example of a JSON Schema: objects get only required members; patterns and formats are ignored. */
-export function toExample(schema: Schema): unknown {
+/**
+ * An example of a JSON Schema: objects get only required members; patterns and formats are ignored.
+ * @param name what a text says that may be any
+ */
+export function toExample(schema: Schema, name = 'text'): unknown {
   const value = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
   if (value !== undefined) return value;
   const { type, anyOf, required = [], properties = {} } = schema;
-  if (anyOf?.[0]) return toExample(anyOf[0]);
-  if (type === 'string') return 'tea'.padEnd(schema.minLength ?? 0, '.').slice(0, schema.maxLength);
+  if (anyOf?.[0]) return toExample(anyOf[0], name);
+  if (type === 'string') return name.padEnd(schema.minLength ?? 0, '.').slice(0, schema.maxLength);
   if (type === 'integer' || type === 'number') return Math.max(schema.minimum ?? 1, 1);
   if (type === 'boolean') return true;
-  if (type === 'array') return Array.from({ length: schema.minItems ?? 0 }, () => toExample(schema.items ?? {}));
-  return Object.fromEntries(required.map((name) => [name, toExample(properties[name] ?? {})]));
+  if (type === 'array') return Array.from({ length: schema.minItems ?? 0 }, () => toExample(schema.items ?? {}, name));
+  return Object.fromEntries(required.map((each) => [each, toExample(properties[each] ?? {}, each)]));
 }

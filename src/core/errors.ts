@@ -217,6 +217,13 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
+/** Node's codes for connections that were never established. */
+const UNCONNECTED = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
+
+/** True if no connection came about, so that no request was sent. */
+export const isUnconnected = (error: unknown): boolean =>
+  [...causes(error)].some(({ code }) => UNCONNECTED.test(String(code)));
+
 /** True for a transient failure of the database. The failed attempt may have been committed nevertheless. */
 export function isPassingFailure(error: unknown): boolean {
   // An `AppError` is no failure of the database, even if its cause looks like one (an MCP server refused a connection).

@@ -91,12 +91,15 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
 }
 
 /** {@link runFenced} with ids in the log. @throws {HandedOverError} for a lost run: clients must not think it failed */
-export const runClaimed: typeof runFenced = (claimed, outside) =>
-  runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
+export const runClaimed: typeof runFenced = (claimed, outside) => {
+  const { key, invocationId } = claimed.lease;
+  const { appName, userId, sessionId } = key;
+  return runWith({ of: { appName, userId }, sessionId, invocationId }, () =>
     runFenced(claimed, outside).catch(async (error: unknown) => {
       throw await toLossError(claimed, error);
     }),
   );
+};
 
 /** Error of a run that this process could not end: another process can resume it, unless the session was deleted. */
 async function toLossError({ context, request, lease }: ClaimedInvocation, error: unknown): Promise<unknown> {

@@ -140,7 +140,8 @@ export const withNotes = ({ customMetadata, isLive }: InvocationRequest, event: 
  * Error in the stored result of a paused invocation: callers take a null `error` for success and would wait for ever.
  */
 const WAITS_FOR_A_PERSON =
-  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
+  'The invocation waits for a person. Answer its task in the console, with `agent-runtime tasks answer`, or by ' +
+  'PATCH /tasks/{id}; or answer its open function call with /run.';
 
 /** Builds the result that is stored for retries when an invocation ends. */
 export function toAnswer(kind: AnswerKind, { output, error, paused, value }: InvocationEnd): string {

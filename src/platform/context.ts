@@ -15,6 +15,8 @@ export interface RequestContext {
   /** Id of the API key; `undefined` for other credentials. */
   keyId?: string | undefined;
   requestId?: string | undefined;
+  /** Application and user of the session in which an invocation runs; they restrict nothing. */
+  of?: { appName: string; userId: string } | undefined;
   sessionId?: string | undefined;
   invocationId?: string | undefined;
   tool?: string | undefined;
@@ -54,7 +56,7 @@ export const runInTrace = <T>(traceparent: string | undefined, work: () => T): T
 
 /** The ids of the current request and its work, as fields of log lines; no content. */
 export function logFields(): Record<string, string> {
-  const { requestId, sessionId, invocationId, tool } = currentContext();
-  const fields = Object.entries({ requestId, sessionId, invocationId, tool });
+  const { requestId, of: { appName, userId } = {}, sessionId, invocationId, tool } = currentContext();
+  const fields = Object.entries({ requestId, appName, userId, sessionId, invocationId, tool });
   return Object.fromEntries(fields.filter((field): field is [string, string] => field[1] !== undefined));
 }

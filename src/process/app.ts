@@ -1,12 +1,12 @@
 import type { Express } from 'express';
 import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
-import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
+import { createHttpApp, type HttpAppOptions, type Unserved } from '../platform/http/http-app.ts';
 import type { Components } from '../platform/http/openapi/document.ts';
 import { cursorSchema } from '../platform/http/operation/cursor.ts';
 import { onWire, type Operation } from '../platform/http/operation/operation.ts';
 import { userPath } from '../platform/http/operation/parameters.ts';
-import { type Aliases, withAliases } from '../platform/http/operation/paths.ts';
+import { type Aliases, listRoutes, pathPattern, withAliases } from '../platform/http/operation/paths.ts';
 import {
   apiErrorSchema,
   httpValidationErrorSchema,
@@ -17,34 +17,49 @@ import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/log
 import { createRateCounter, createRequestLimits } from '../platform/http/limits/caller-limits.ts';
 import type { Feature } from '../platform/feature/feature.ts';
 import type { Config } from './config.ts';
-import { FEATURES, type FeatureContext, isServed } from './context.ts';
+import { FEATURES, type FeatureContext, missingSetting } from './context.ts';
 
 /** Further paths of operations, for clients that use them. They are served, but not published. */
 export const ALIASES = Object.assign({}, ...FEATURES.map(({ aliases }) => aliases)) as Aliases;
 
-interface Mode {
-  isServed: (feature: Feature<FeatureContext>) => boolean;
-  isDevelopment: boolean;
-  isJwt: boolean;
+interface Known {
+  operation: Operation<FeatureContext>;
+  /** How one has it served, if the settings leave it out. */
+  unserved: string | undefined;
 }
 
-function listOperations({ isServed: isWanted, isDevelopment, isJwt }: Mode): Operation<FeatureContext>[] {
-  const operations = FEATURES.flatMap((feature) => {
-    const { door, operations: own = [], devOperations = [] } = feature;
+const servedWith = (setting: string | undefined) => setting && `It is served with ${setting}.`;
+
+/** @param config Default: every setting that has operations served */
+function listOperations(config?: Config, isJwt = config?.auth.mode === 'jwt'): Known[] {
+  const known = FEATURES.flatMap((feature): Known[] => {
+    const { door, operations = [], devOperations = [] } = feature;
+    const own = door === undefined ? operations : onWire(door, operations);
+    const missing = config && missingSetting(feature, config);
+    const missingDev = config && missingForDevelopment(config);
     return [
-      ...(isWanted(feature) ? (door === undefined ? own : onWire(door, own)) : []),
-      ...(isDevelopment ? devOperations : []),
+      ...own.map((operation) => ({ operation, unserved: servedWith(missing) })),
+      ...devOperations.map((operation) => ({ operation, unserved: servedWith(missingDev) })),
     ];
   });
-  const offered = operations.filter(({ isAbsentInJwt }) => !isJwt || !isAbsentInJwt);
-  return withAliases(
-    offered.map((each) => (each.isIdempotent ? idempotent(each) : each)),
+  const inJwt = isJwt ? 'Mode `jwt` does not serve it; POST /run runs an agent.' : undefined;
+  const judged = known.map(({ operation, unserved }) => ({
+    operation,
+    unserved: operation.isAbsentInJwt && inJwt ? inJwt : unserved,
+  }));
+  const whole = withAliases(
+    judged.map(({ operation }) => (operation.isIdempotent ? idempotent(operation) : operation)),
     ALIASES,
   );
+  return judged.map(({ unserved }, at) => ({ operation: whole[at] as Known['operation'], unserved }));
 }
 
-export const listAllOperations = (isJwt = false) =>
-  listOperations({ isServed: () => true, isDevelopment: true, isJwt });
+const missingForDevelopment = ({ DEV_UI }: Config) => (DEV_UI ? undefined : 'DEV_UI=true');
+
+const served = (known: Known[]) =>
+  known.flatMap(({ operation, unserved }) => (unserved === undefined ? [operation] : []));
+
+export const listAllOperations = (isJwt = false) => served(listOperations(undefined, isJwt));
 
 export const COMPONENTS: Components = {
   schemas: Object.assign({}, ...FEATURES.map(({ schemas }) => schemas), {
@@ -65,9 +80,14 @@ const ALIAS = 'harness';
 export function createApp(context: FeatureContext): Express {
   const { config, log } = context;
   const { auth, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
-  const isWanted = (feature: Feature<FeatureContext>) => isServed(feature, config);
+  const known = listOperations(config);
+  const pages = FEATURES.flatMap((feature) => [
+    ...listPages(feature.pages, missingSetting(feature, config), context),
+    ...listPages(feature.devPages, missingForDevelopment(config), context),
+  ]);
   return createHttpApp<FeatureContext>({
-    operations: listOperations({ isServed: isWanted, isDevelopment: DEV_UI, isJwt: auth.mode === 'jwt' }),
+    operations: served(known),
+    unserved: [...known.flatMap(toUnserved), ...pages.flatMap(({ unserved }) => unserved ?? [])],
     context,
     appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),
     apps: context.agents,
@@ -87,11 +107,21 @@ export function createApp(context: FeatureContext): Express {
     logins: loginLimit(context),
     audit: context.audit,
     version: context.version,
-    pages: [
-      ...FEATURES.filter(isWanted).flatMap(({ pages }) => pages?.(context) ?? []),
-      ...FEATURES.flatMap(({ devPages }) => (DEV_UI && devPages?.(context)) || []),
-    ],
+    pages: pages.flatMap(({ pages: each, unserved }) => (unserved ? [] : [each])),
   });
+}
+
+const toUnserved = ({ operation, unserved: how }: Known): Unserved[] =>
+  how === undefined
+    ? []
+    : listRoutes([operation]).map(({ path }) => ({ method: operation.method, pattern: pathPattern(path), how }));
+
+function listPages(create: Feature<FeatureContext>['pages'], setting: string | undefined, context: FeatureContext) {
+  if (!create) return [];
+  const pages = create(context);
+  const how = servedWith(setting);
+  const pattern = new RegExp(`^${pages.home.slice(0, -1)}(/|$)`);
+  return [{ pages, unserved: how === undefined ? undefined : { method: 'get', pattern, how } }];
 }
 
 /** Logs if the token issuer is unreachable, because requests fail only when the cached keys are an hour old. */

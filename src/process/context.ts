@@ -40,8 +40,14 @@ export interface FeatureContext extends Context {
 
 export const FEATURES: readonly Feature<FeatureContext>[] = features;
 
-export const isServed = ({ name, door, isServed: isWanted }: Feature<FeatureContext>, config: Config): boolean =>
-  door === undefined ? (isWanted?.(config) ?? true) : config.doors.has(name);
+/** The setting that a feature lacks to be served, as one writes it; `undefined` if it is served. */
+export function missingSetting(
+  { name, door, servedWith }: Feature<FeatureContext>,
+  config: Config,
+): string | undefined {
+  if (door !== undefined) return config.doors.has(name) ? undefined : `\`${name}\` in DOORS`;
+  return servedWith?.isSet(config) === false ? servedWith.setting : undefined;
+}
 
 export const USER_DATA: Pick<FeatureContext, 'userTables' | 'userCopies'> = {
   userTables: FEATURES.flatMap((feature) => feature.userTables ?? []),
@@ -61,7 +67,9 @@ export function toFeatureContext(context: Context): FeatureContext {
   const all: All = {
     ...context,
     ...USER_DATA,
-    served: new Set(FEATURES.filter((feature) => isServed(feature, config)).map(({ name }) => name)),
+    served: new Set(
+      FEATURES.filter((feature) => missingSetting(feature, config) === undefined).map(({ name }) => name),
+    ),
     copyArtifacts: (source, point, write) => copyArtifacts({ db: database.db, contentStore }, source, point, write),
   };
   const whole: FeatureContext = {

@@ -2,7 +2,7 @@ import type { Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './config.ts';
-import { answerClientError } from '../platform/http/error-handler.ts';
+import { answerClientError, answerStopped } from '../platform/http/error-handler.ts';
 import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 import { listenAt } from '../platform/net/network.ts';
 
@@ -12,6 +12,8 @@ const GRACE_SHARE = 0.9;
 const MAX_HEADERS_MS = 10_000;
 /** Number of connections that may wait to be accepted: Node's default backlog. */
 const BACKLOG = 511;
+/** Maximum time in which the last answers of a stopping server leave it, in milliseconds. */
+const FLUSH_MS = 1_000;
 /** Interval at which a stopping server closes idle connections, in milliseconds. */
 const IDLE_POLL_MS = 20;
 
@@ -20,8 +22,8 @@ export interface Listener {
   url: string;
   /**
    * Stops the server. For `drainMs` it serves requests, each of whose responses closes its connection; then it accepts
-   * no connections. Running requests and invocations are interrupted when most of the grace period is over, and their
-   * connections closed at its end.
+   * no connections. Running requests and invocations are interrupted when most of the grace period is over. Those that
+   * have no answer at its end get 503, and all connections are closed.
    */
   close(options: CloseOptions): Promise<void>;
 }
@@ -62,6 +64,8 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_POLL_MS);
       await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
       connections.endAll();
+      await Promise.race([closed, sleep(FLUSH_MS)]);
+      connections.destroyAll();
       await closed;
       clearInterval(idle);
     },
@@ -152,8 +156,18 @@ class Connections {
     for (const response of responses) if (!response.headersSent) response.setHeader('connection', 'close');
   }
 
-  /** Ends all connections, including WebSockets, which Node's HTTP server does not count. */
+  /**
+   * Ends all connections, including WebSockets, which Node's HTTP server does not count. A request without an answer
+   * gets one: on a busy machine it may have been interrupted too late to answer itself.
+   */
   endAll(): void {
+    for (const [socket, { responses }] of this.#open) {
+      if (responses[0]?.headersSent === false) answerStopped(socket);
+      else socket.destroy();
+    }
+  }
+
+  destroyAll(): void {
     for (const socket of this.#open.keys()) socket.destroy();
   }
 

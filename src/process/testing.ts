@@ -2,12 +2,15 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentSource } from '../agent/definition/agent.ts';
 import type { Model } from '../agent/definition/model.ts';
+import { getConfirmedId } from '../agent/loop/script.ts';
 import { readConfig } from './config.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
-import { HARNESS_APP } from '../core/names.ts';
+import { CONFIRMATION_CALL, HARNESS_APP } from '../core/names.ts';
+import type { Task } from '../invocations/waits/task.ts';
 import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
 import { parseExactJson } from '../core/exact-json.ts';
@@ -18,18 +21,27 @@ export type { ModelRequest } from '../agent/definition/model.ts';
 export { callPart, recordedModel, scriptedModel, type ScriptedAnswer } from './scripted-model.ts';
 
 export interface TestAnswer {
+  /** `paused`: it waits for what is in `tasks`. */
+  status: Status;
   events: Event[];
   /** The text of the last event that has a text. */
   output: string;
   /** The parsed value of an answer of an agent with an output schema. */
   value: unknown;
   error: { code: string; message: string } | undefined;
+  /** What it waits for: a confirmation, a question, a signal … */
+  tasks: TestTask[];
   /** The tool calls in order, each with its response; `undefined` if the call has no response yet. */
   calls: { name: string; args: JsonObject; response: JsonObject | undefined }[];
   state: JsonObject;
   /** The versions of artifacts that the agent saved, by the artifact's name. */
   artifacts: Record<string, unknown>;
 }
+
+type Status = 'paused' | 'succeeded' | 'failed' | 'interrupted' | 'cancelled';
+
+/** Something that an invocation waits for, as `GET /tasks` has it. */
+export type TestTask = Pick<Task, 'id' | 'kind' | 'appName' | 'requestedBy' | 'form'>;
 
 /** An evaluation set in ADK's format, or the path of a file with one. */
 export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
@@ -56,6 +68,12 @@ export interface TestRuntime {
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;
   /** Sends a message to an agent. Creates the session if it does not exist. */
   ask(message: string | Part[], where?: { app?: string; user?: string; session?: string }): Promise<TestAnswer>;
+  /**
+   * Answers what an invocation waits for, and waits until it has ended or waits for something else. `false` rejects it,
+   * `true` confirms it, an object is the answer. `by` is the person who answers, where it is not the user.
+   * @returns the whole invocation, from its beginning on
+   */
+  answer(task: TestTask, answer: boolean | JsonObject, by?: string): Promise<TestAnswer>;
   /** Runs an evaluation set in ADK's format. */
   evaluate(set: EvalSetSource, criteria: Record<string, number>, app?: string): Promise<TestCase[]>;
   /** Stops the service and removes its temporary database. */
@@ -79,7 +97,8 @@ export async function startTestRuntime(options: TestRuntimeOptions = {}): Promis
       await remove();
     };
     const send = sender(runtime.url);
-    return { url: runtime.url, send, ask: createAsk(send), evaluate: evaluator(send), close };
+    const kit = { ask: createAsk(send), answer: createAnswer(send), evaluate: evaluator(send) };
+    return { url: runtime.url, send, ...kit, close };
   } catch (error) {
     await remove();
     throw error;
@@ -96,6 +115,11 @@ const sender = (url: string): TestRuntime['send'] =>
     return (text === '' ? undefined : parseExactJson(text)) as Body;
   };
 
+type Place = Pick<Task, 'appName' | 'requestedBy'> & { sessionId: string };
+
+const toPath = ({ appName, requestedBy, sessionId }: Place) =>
+  `/apps/${appName}/users/${encodeURIComponent(requestedBy)}/sessions/${encodeURIComponent(sessionId)}`;
+
 const createAsk = (send: TestRuntime['send']): TestRuntime['ask'] =>
   async function ask(message, { app = HARNESS_APP, user = 'user', session = 'test' } = {}) {
     const parts = typeof message === 'string' ? [{ text: message }] : message;
@@ -105,26 +129,73 @@ const createAsk = (send: TestRuntime['send']): TestRuntime['ask'] =>
       if (!(error instanceof Error && error.message.includes(': 409 '))) throw error;
     });
     const at = { appName: app, userId: user, sessionId: session };
-    return toAnswer(await send<Event[]>('POST', '/run', { ...at, newMessage: { role: 'user', parts } }));
+    const events = await send<Event[]>('POST', '/run', { ...at, newMessage: { role: 'user', parts } });
+    return toAnswer(send, { appName: app, requestedBy: user, sessionId: session }, events);
   };
 
-function toAnswer(events: Event[]): TestAnswer {
-  const responses = new Map(
-    events.flatMap(({ content }) => getFunctionResponses(content).map((each) => [each.id, each])),
-  );
+/** Interval between two looks at an invocation that runs in the background, in milliseconds. */
+const POLL_MS = 20;
+const isUnderWay = (status: string) => status === 'queued' || status === 'running';
+
+const createAnswer = (send: TestRuntime['send']): TestRuntime['answer'] =>
+  async function answer({ id }, given, by) {
+    const change =
+      given === false ? { action: 'reject' } : { action: 'answer', ...(given !== true && { answer: given }) };
+    const task = await send<Task>('PATCH', `/tasks/${id}`, { ...change, ...(by === undefined ? {} : { by }) });
+    const { appName, requestedBy, sessionId = '', invocationId = '' } = task;
+    const place = { appName, requestedBy, sessionId };
+    // Until it has the answer; one that waits for other answers too stays as it is.
+    for (;;) {
+      const { state } = await send<Task>('GET', `/tasks/${id}`);
+      const status = await findStatus(send, place, invocationId);
+      const waitsOn = state !== 'answered' || (await listOpen(send, place, invocationId)).length > 0;
+      if (!isUnderWay(status) && waitsOn) break;
+      await sleep(POLL_MS);
+    }
+    const { events } = await send<{ events: Event[] }>('GET', toPath(place));
+    return toAnswer(
+      send,
+      place,
+      events.filter((event) => event.invocationId === invocationId),
+    );
+  };
+
+const findStatus = async (send: TestRuntime['send'], place: Place, invocationId: string): Promise<string> =>
+  (await send<{ status: string }>('GET', `${toPath(place)}/invocations/${invocationId}`)).status;
+
+async function listOpen(send: TestRuntime['send'], place: Place, invocationId: string): Promise<Task[]> {
+  const { appName, requestedBy: ownerId, sessionId } = place;
+  const query = new URLSearchParams({ appName, ownerId, sessionId }).toString();
+  const { items } = await send<{ items: Task[] }>('GET', `/tasks?${query}`);
+  return items.filter((task) => task.invocationId === invocationId);
+}
+
+/** @param all the events of an invocation, also those of the user */
+async function toAnswer(send: TestRuntime['send'], place: Place, all: Event[]): Promise<TestAnswer> {
+  const invocationId = all.at(-1)?.invocationId ?? '';
+  const events = all.filter(({ author }) => author !== 'user');
+  const responses = new Map(all.flatMap(({ content }) => getFunctionResponses(content).map((each) => [each.id, each])));
   const calls = events.flatMap(({ content }) => getFunctionCalls(content));
+  // A call that waits for a confirmation has a response which says that.
+  for (const call of calls)
+    if (call.name === CONFIRMATION_CALL && !responses.has(call.id)) responses.delete(getConfirmedId(call));
   const texts = events.map(({ content }) => getAnswerText(content)).filter((text) => text !== '');
   const failed = events.find(({ errorCode }) => errorCode);
   return {
+    status: (await findStatus(send, place, invocationId)) as Status,
     events,
     output: texts.at(-1) ?? '',
     value: events.findLast(({ output }) => output !== undefined)?.output,
     error: failed && { code: failed.errorCode ?? '', message: failed.errorMessage ?? '' },
-    calls: calls.map(({ id, name = '', args }) => ({
-      name: name ?? '',
-      args: args ?? {},
-      response: responses.get(id)?.response ?? undefined,
-    })),
+    tasks: await listOpen(send, place, invocationId),
+    // The request for a confirmation is a function call on ADK's wire; here it is a task.
+    calls: calls
+      .filter(({ name }) => name !== CONFIRMATION_CALL)
+      .map(({ id, name = '', args }) => ({
+        name: name ?? '',
+        args: args ?? {},
+        response: responses.get(id)?.response ?? undefined,
+      })),
     state: Object.assign({}, ...events.map(({ actions }) => actions?.stateDelta)) as JsonObject,
     artifacts: Object.assign({}, ...events.map(({ actions }) => actions?.artifactDelta)) as Record<string, unknown>,
   };

@@ -123,7 +123,8 @@ describe('an agent of the operator as harness_agent', () => {
     const { body, text } = await invoke(app, 'lose {}');
     expect(body).toMatchObject({ error: null, output: expect.stringContaining('nothing there') });
     expect(text).not.toContain('lose.ts');
-    const call = { tool: 'lose', callId: expect.any(String), sessionId: 's', invocationId: expect.any(String) };
+    const of = { appName: 'harness_agent', userId: 'u', sessionId: 's', invocationId: expect.any(String) };
+    const call = { tool: 'lose', callId: expect.any(String), ...of };
     expect(lines).toContainEqual(expect.objectContaining({ ...call, level: 30, drawer: 2, msg: 'looks' }));
     const stack = expect.stringMatching(/^nothing there\n +at .*harness_agent\/tools\/lose\.ts:\d+:\d+\)?$/);
     expect(lines).toContainEqual(expect.objectContaining({ ...call, level: 40, stack, msg: 'a tool failed' }));

@@ -99,6 +99,7 @@ const ROWS: Row[] = [
     ({ task = '' }) => ['tasks', 'answer', task, '--answer', '{"size":"L"}'],
     /^task \S+: (?:answered|done)\n$/,
   ],
+  ['tasks list', () => ['tasks', 'list'], /^No open tasks for `ann`; --all lists those of all\.\n$/],
   ['retention', () => ['retention'], /^0 sessions, 0 versions of artifacts would be deleted\n$/],
   ['users list', () => ['users', 'list'], /^user\nann\n$/],
   ['users export', () => ['users', 'export', 'ann'], /^\{"kind":"agent-runtime user export"/],

@@ -146,6 +146,7 @@ describe('API mode', () => {
   // `/` is a page of its own there.
   test.each(PATHS)('%s does not exist', async (path) => {
     const { status, headers, body } = await app.get(path);
-    expect([status, headers.get('content-type'), body]).toEqual([404, 'application/json', { detail: 'Not Found' }]);
+    const detail = 'Not Found. It is served with DEV_UI=true.';
+    expect([status, headers.get('content-type'), body]).toEqual([404, 'application/json', { detail }]);
   });
 });

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -257,6 +257,31 @@ describe('a planted fault is named with the setting to change', () => {
     expect(await faultsOf({ PORT, METRICS_PORT: PORT })).toContain(
       `settings: METRICS_PORT is PORT, ${PORT}; choose another METRICS_PORT.`,
     );
+  });
+
+  test('ports: those of the service that runs are no fault', async () => {
+    const running = await startOn(database.url, { METRICS_PORT: '0' });
+    const [PORT, METRICS_PORT] = [running.url, running.metrics ?? ''].map((url) => new URL(url).port) as [
+      string,
+      string,
+    ];
+    const findings = await examine({ DATABASE_URL: database.url, PORT, METRICS_PORT }, { cgroup: directory });
+    const detail = `in use by an agent runtime that runs already: PORT ${PORT}, METRICS_PORT ${METRICS_PORT}`;
+    expect(findings).toContainEqual({ check: 'ports', status: 'ok', detail });
+    await running.close();
+  });
+
+  test('agents: a model of its own without a key, and a fallback', async () => {
+    const AGENTS_DIR = join(directory, 'without-keys');
+    await mkdir(join(AGENTS_DIR, 'writer'), { recursive: true });
+    await writeFile(
+      join(AGENTS_DIR, 'writer', 'agent.ts'),
+      `export const agent = { instruction: 'x', model: { provider: 'anthropic', name: 'm',
+         fallbacks: [{ provider: 'openai', name: 'n' }, { provider: 'openai', name: 'n', apiKey: 'k' }] } };`,
+    );
+    const sentence = (provider: string) =>
+      `agents: writer: no key is set for its model of ${provider}, so each call of it fails; set \`api_key\` of that model, in code \`apiKey\`.`;
+    expect(await faultsOf({ AGENTS_DIR })).toEqual([sentence('anthropic'), sentence('openai')]);
   });
 
   test('disk: no directory', async () => {

@@ -334,6 +334,6 @@ describe('older paths', () => {
     expect((await app.send('DELETE', `${old}/eval_sets/old/evals/one`)).text).toBe('null');
     expect((await app.get(`${old}/eval_sets/old/evals`)).body).toEqual(['two']);
     expect((await app.get(`${old}/eval_results`)).status).toBe(200);
-    expect((await app.get(`${old}/eval-sets`)).body).toEqual({ detail: 'Not Found' });
+    expect((await app.get(`${old}/eval-sets`)).body).toEqual({ detail: 'Not Found. It is served with EVALS=true.' });
   });
 });

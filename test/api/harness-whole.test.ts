@@ -202,6 +202,16 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
     expect((await app.get(`${user}/confirm`)).body).toMatchObject({ state: { color: 'blue' } });
   });
 
+  test('a confirmation that a caller without events is asked for: the error says how to give it', async () => {
+    const [, body] = await invoke(app, 'asked', 'use write_state {"key":"color","value":"red"}');
+    expect(body).toMatchObject({
+      output: '',
+      error:
+        'The invocation waits for a person. Answer its task in the console, with `agent-runtime tasks answer`, or by ' +
+        'PATCH /tasks/{id}; or answer its open function call with /run.',
+    });
+  });
+
   test('a rejection: the tool does not run', async () => {
     await app.post(user, { sessionId: 'reject' });
     const first = await run(app, 'reject', message('use write_state {"key":"color","value":"red"}'));

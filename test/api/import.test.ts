@@ -154,7 +154,7 @@ describe('other sources', () => {
     const set = { eval_set_id: 'kept', eval_cases: [{ eval_id: 'c1', conversation: [turn] }] };
     expect(await importInto(app.url, file('kept.evalset.json', JSON.stringify(set)))).toEqual({
       code: 0,
-      out: 'Evaluation set kept\n',
+      out: 'Evaluation set kept: 1 case imported. Run it: agent-runtime eval run kept\n',
       error: '',
     });
     expect((await app.get('/dev/apps/harness_agent/eval_sets/kept/evals')).body).toEqual(['c1']);

@@ -50,8 +50,11 @@ describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
     const { status, body } = await app.send(method, path, method === 'POST' ? {} : undefined, {
       authorization: `Bearer ${KEY}`,
     });
-    if (!exists) expect([status, body]).toEqual([404, { detail: 'Not Found' }]);
-    else expect(body).not.toEqual({ detail: 'Not Found' });
+    const detail = path.startsWith('/dev/')
+      ? 'Not Found. It is served with DEV_UI=true.'
+      : 'Not Found. Mode `jwt` does not serve it; POST /run runs an agent.';
+    if (!exists) expect([status, body]).toEqual([404, { detail }]);
+    else expect((body as { detail?: unknown }).detail).not.toEqual(expect.stringMatching(/^Not Found/));
   });
 
   test('/ is a page for people', async () => {

@@ -119,8 +119,9 @@ test('what is absent is refused by its name, or is nothing yet', async () => {
   expect([...served].toSorted()).toEqual(words(SERVED));
 });
 
-test('what a setting brings is not there without it', async () => {
-  const plain = await startApp({ DEV_UI: 'false' });
+test('what a setting brings is not there without it, and says which setting', async () => {
+  const by: Record<string, number> = {};
+  const plain = await startApp({ DEV_UI: 'false', DOORS: 'none' });
   const { paths } = (await plain.get('/openapi.json')).body as { paths: Record<string, Record<string, object>> };
   const off = listRoutes(operations).filter(({ operation }) => !paths[operation.path]?.[operation.method]);
   expect(new Set(off.map(({ operation }) => operation.area))).toEqual(
@@ -134,8 +135,13 @@ test('what a setting brings is not there without it', async () => {
   );
   for (const { operation, path } of off) {
     const { status, text } = await ask(operation, { path, at: plain.url });
-    expect([operation.method, path, status, text]).toEqual([operation.method, path, 404, '{"detail":"Not Found"}']);
+    const setting = /^\{"detail":"Not Found\. It is served with (.+)\."\}$/.exec(text)?.[1] ?? text;
+    expect([operation.method, path, status]).toEqual([operation.method, path, 404]);
+    by[setting] = (by[setting] ?? 0) + 1;
   }
+  const doors = DOOR_NAMES.map((name) => `\`${name}\` in DOORS`);
+  const settings = ['CRONJOBS=true', 'WEBHOOKS=true', 'EVALS=true', 'DEV_UI=true', ...doors];
+  expect(Object.keys(by).toSorted()).toEqual(settings.toSorted());
   await plain.close();
 });
 

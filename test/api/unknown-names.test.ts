@@ -173,6 +173,13 @@ describe('an operation of this runtime', () => {
     expect(await countRows()).toEqual(before);
   });
 
+  test('names the only member that shares a word with what was sent', async () => {
+    const budget = { appliesTo: 'user', userId: 'bob', period: 'day', maxTokens: 1 };
+    const { status, body } = await app.send('PUT', '/apps/harness_agent/budgets', budget);
+    expect(status).toBe(422);
+    expect(JSON.stringify(body)).toContain('`userId` is not known here; did you mean `forUser`?');
+  });
+
   test('erases nobody for a parameter that it does not know', async () => {
     const user = '/apps/harness_agent/users/precious';
     await app.post(`${user}/sessions`, { sessionId: 's1' });

@@ -332,7 +332,8 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
       : undefined;
     return { status, text: withoutNames(JSON.stringify(body ?? { detail })) };
   };
-  if (outcome === 'unknown path') return refusal(404, 'Not Found');
+  if (outcome === 'unknown path')
+    return refusal(404, 'Not Found. Mode `jwt` does not serve it; POST /run runs an agent.');
   if (outcome === 'unauthenticated') return refusal(401, 'authentication required');
   if (outcome === 'for keys') return refusal(403, 'This operation is for runtime keys, not for tokens of users.');
   if (outcome === 'bound')

@@ -16,7 +16,8 @@ begin
     select line.period, line."userId", line.model, line.version, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
       sum(line.cost) as cost, sum(line.seconds) as seconds, sum(line.scored) as scored, sum(line.passed) as passed,
-      percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0) as "p95Seconds"
+      round((percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0))::numeric, 6)
+        as "p95Seconds"
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,

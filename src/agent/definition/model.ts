@@ -66,6 +66,10 @@ export interface ModelRequest {
    */
   asWhole?: boolean;
   /**
+   * True: another model answers if this one cannot be reached at all, so no connection is tried again. Default: false.
+   */
+  hasFallback?: boolean;
+  /**
    * Called before each attempt; `asWhole` is false if the model is asked for a stream. A model that does not call it is
    * asked as the request says.
    */

@@ -44,7 +44,8 @@ export async function* callWithFallbacks(
     if (next && model.breaker?.passesOver(userId)) request.onFailedTry?.({ ...names, error: 'passed_over' });
     else {
       try {
-        const answer = yield* callOne(invocation, target, request, next && agent.firstTokenMs, progress);
+        const limits = { hasFallback: next !== undefined, firstTokenMs: next && agent.firstTokenMs };
+        const answer = yield* callOne(invocation, target, request, limits, progress);
         model.breaker?.note(userId, false);
         if (notes && target !== agent) notes.answeredBy = names;
         return answer;
@@ -65,7 +66,7 @@ async function* callOne(
   invocation: InvocationState,
   { model, modelName }: NamedModel,
   request: ModelRequest,
-  firstTokenMs: number | undefined,
+  { hasFallback, firstTokenMs }: { hasFallback: boolean; firstTokenMs: number | undefined },
   progress: { hasBegun: boolean },
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   // Keeps the request object if the model's name is the same, because observers identify a request by it.
@@ -75,7 +76,8 @@ async function* callOne(
   const signal = late ? AbortSignal.any([request.signal, late.signal]) : request.signal;
   const bounded = reserved?.request ?? ownRequest;
   try {
-    const stream = model.generate(late ? { ...bounded, signal, onBegin: late.stop } : bounded);
+    const timed = late ? { ...bounded, signal, onBegin: late.stop } : bounded;
+    const stream = model.generate(hasFallback ? { ...timed, hasFallback } : timed);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       late?.stop();

@@ -110,8 +110,8 @@ async function runHook<Value>(
   } catch (error) {
     if (turn.signal.aborted) throw abortError(turn.signal);
     invocation.cause = error;
-    const why = late.aborted ? `took longer than ${timeoutMs} ms` : 'failed';
-    throw new AgentError('hook_failed', `The hook \`${name}\` ${why}.`, { cause: error });
+    const why = late.aborted ? `took longer than ${timeoutMs} ms.` : 'failed. The log of the service has the reason.';
+    throw new AgentError('hook_failed', `The hook \`${name}\` ${why}`, { cause: error });
   }
 }
 

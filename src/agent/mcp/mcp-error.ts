@@ -1,10 +1,7 @@
 import { ProtocolError, SdkHttpError, SseError } from '@modelcontextprotocol/client';
-import { AgentError, causes } from '../../core/errors.ts';
+import { AgentError, causes, isUnconnected } from '../../core/errors.ts';
 import { abortError } from '../../core/abort.ts';
 import type { McpServer } from '../definition/agent.ts';
-
-/** Node's codes for connections that were never established. No request was sent, so a call took no effect. */
-const UNSENT = /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH)$/;
 
 /** Error code: the response stream ended without a response. SDK codes are below -32000, HTTP statuses above 0. */
 export const STREAM_ENDED = -1;
@@ -54,7 +51,7 @@ export function toMcpError(
   const answer = status === undefined ? code && `with error ${code}` : `HTTP ${status}`;
   const reason = denial?.message ?? (answer === undefined ? other : `It answered ${answer}.`);
   const isAnswered = denial ?? (status === undefined ? code !== undefined : status < 500);
-  const isUnsent = [...causes(error)].some((cause) => UNSENT.test(String(cause.code)));
+  const isUnsent = isUnconnected(error);
   const Failure = isAnswered || isUnsent ? AgentError : Unsure;
   return new Failure('mcp_failed', `MCP server \`${name}\` ${what}. ${reason}`, { cause: error });
 }

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
+import { isUnconnected } from '../../core/errors.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
 import type { Listener } from '../providers/cleaner.ts';
@@ -114,7 +115,8 @@ export function providerModel(settings: ProviderSettings): Model {
         continue;
       }
       const waitMs = Math.max(retryAfterMs, retryDelayMs * 2 ** attempt);
-      const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
+      const isFallbackSooner = request.hasFallback === true && isUnconnected(failure.cause);
+      const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS || isFallbackSooner;
       if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider.name, request.modelName);
       await wait(failure, waitMs);
     }

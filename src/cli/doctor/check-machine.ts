@@ -11,17 +11,41 @@ const MIN_FREE_BYTES = 1024 ** 3;
 const MIN_MEMORY_BYTES = 256 * 1024 ** 2;
 const MIN_CPUS = 0.5;
 
+/** Paths that this service alone answers so, by the setting of their port. */
+const OWN_ANSWERS: Record<string, [path: string, answer: RegExp]> = {
+  PORT: ['/version', /"language":"typescript"/],
+  METRICS_PORT: ['/metrics', /^agent_runtime_/m],
+};
+/** Maximum time for an answer of what has a port, in milliseconds. */
+const ANSWER_MS = 5_000;
+
+/** Checks that the ports are free. That the service runs already is no fault. */
 export async function checkPorts({ HOST, PORT, METRICS_HOST, METRICS_PORT }: Config): Promise<Finding[]> {
   const ports: [setting: string, host: string, port: number | undefined][] = [
     ['PORT', HOST, PORT],
     ['METRICS_PORT', METRICS_HOST, METRICS_PORT],
   ];
   const faults: string[] = [];
+  const own: string[] = [];
   for (const [setting, host, port] of ports) {
     const failure = port === undefined ? undefined : await tryPort(host, port);
-    if (failure) faults.push(`${setting}: ${port} on ${host} cannot be had (${failure}); choose another ${setting}.`);
+    if (port === undefined || failure === undefined) continue;
+    if (failure === 'EADDRINUSE' && (await isOwn(setting, host, port))) own.push(`${setting} ${port}`);
+    else faults.push(`${setting}: ${port} on ${host} cannot be had (${failure}); choose another ${setting}.`);
   }
-  return toFindings('ports', faults, 'free');
+  const fine = own.length === 0 ? 'free' : `in use by an agent runtime that runs already: ${own.join(', ')}`;
+  return toFindings('ports', faults, fine);
+}
+
+async function isOwn(setting: string, host: string, port: number): Promise<boolean> {
+  const [path, answer] = OWN_ANSWERS[setting] ?? ['/', /^$/];
+  const address = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host.includes(':') ? `[${host}]` : host;
+  try {
+    const response = await fetch(`http://${address}:${port}${path}`, { signal: AbortSignal.timeout(ANSWER_MS) });
+    return answer.test(await response.text());
+  } catch {
+    return false;
+  }
 }
 
 const tryPort = (host: string, port: number): Promise<string | undefined> =>

@@ -10,7 +10,7 @@ export const budgetKey = {
   appliesTo: z
     .enum(['app', 'users', 'user'])
     .describe('All users together, each user without a budget of their own, or one user.'),
-  forUser: identifierSchema.nullish().describe('The user, where it applies to one.'),
+  forUser: identifierSchema.nullish().describe('The user, where `appliesTo` is `user`.'),
   period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
 };
 

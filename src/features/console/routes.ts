@@ -53,6 +53,6 @@ function findFolder(): string {
 export const consoleFeature = {
   name: 'console',
   settings: { Server: CONSOLE_SETTINGS },
-  isServed: (config) => config.CONSOLE ?? isLaptop(config),
+  servedWith: { setting: 'CONSOLE=true', isSet: (config) => config.CONSOLE ?? isLaptop(config) },
   pages: consolePages,
 } satisfies Feature<ConsoleContext>;

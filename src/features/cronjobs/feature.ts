@@ -25,7 +25,7 @@ export interface Context extends CronjobContext, SchedulerContext {
 export const cronjobFeature = {
   name: 'cronjobs',
   settings: { Cronjobs: CRONJOB_SETTINGS },
-  isServed: ({ CRONJOBS }) => CRONJOBS,
+  servedWith: { setting: 'CRONJOBS=true', isSet: ({ CRONJOBS }) => CRONJOBS },
   operations: cronjobOperations,
   schemas: { Cronjob: cronjobSchema, CronjobRun: cronjobRunSchema, CronjobSchedule: scheduleSchema },
   parameters: { CronjobId: cronjobPath.shape.jobId },

@@ -76,7 +76,7 @@ const eraseCopies = ({ database }: { database: DatabasePool }, user: User): Prom
 export const evalFeature = {
   name: 'evals',
   settings: { Evaluation: EVALUATION_SETTINGS },
-  isServed: ({ EVALS }) => EVALS,
+  servedWith: { setting: 'EVALS=true', isSet: ({ EVALS }) => EVALS },
   operations: appEvalOperations,
   devOperations: [...evalOperations, ...adkEvalOperations],
   aliases: EVAL_ALIASES,

@@ -30,7 +30,7 @@ const runSender = (context: Context): Promise<void> | undefined => {
 export const webhookFeature = {
   name: 'webhooks',
   settings: { Webhooks: WEBHOOK_SETTINGS },
-  isServed: ({ WEBHOOKS }) => WEBHOOKS,
+  servedWith: { setting: 'WEBHOOKS=true', isSet: ({ WEBHOOKS }) => WEBHOOKS },
   operations: webhookOperations,
   schemas: { Webhook: webhookSchema, WebhookDelivery: deliverySchema },
   parameters: { WebhookId: webhookPath.shape.webhookId },

@@ -35,8 +35,8 @@ export const harnessInvoke = operation({
   scope: 'invoke',
   summary: 'Invoke the harness',
   description:
-    'Runs one invocation and waits for its end. Failures of the agent are answered with status 200 and a non-null ' +
-    '`error`.',
+    'Runs one invocation and waits for its end. Makes the session if there is none of its name. Failures of the ' +
+    'agent are answered with status 200 and a non-null `error`.',
   owner: {
     user: ({ body }) => body.run_agent_request.user_id,
     app: () => HARNESS_APP,

@@ -62,7 +62,7 @@ export const invocationOperations = [
     operationId: 'startInvocation',
     summary: 'Start an invocation in the background',
     description:
-      'Answers as soon as it waits or runs. One that waits does so for as long as it takes, whatever becomes of the ' +
+      'Answers as soon as it waits or runs. The session has to be there. One that waits does so for as long as it takes, whatever becomes of the ' +
       'process that accepted it. Its events come to the session, and to the stream of its events.',
     headers: invocationHeaders,
     demands: promptDemands,

@@ -25,8 +25,11 @@ export interface Feature<Context = never> {
   settings?: Record<string, Record<string, z.ZodType>>;
   /** @throws {ConfigError} if settings contradict each other. Only a process that listens checks them. */
   checkSettings?: (config: Member<Context, 'config'>) => void;
-  /** Whether `operations` and `pages` are served. Default: always. */
-  isServed?: (config: Member<Context, 'config'>) => boolean;
+  /**
+   * The setting without which `operations` and `pages` are not served, as one writes it; a request for them is answered
+   * 404 with it. Default: they are always served.
+   */
+  servedWith?: { setting: string; isSet: (config: Member<Context, 'config'>) => boolean };
   operations?: readonly Operation<Context>[];
   /** Operations of the development UI mode. */
   devOperations?: readonly Operation<Context>[];

@@ -113,10 +113,27 @@ const PARSER_STATUS: Record<string, [number, string]> = {
 
 /** Listener for `clientError` of an HTTP server, because Node's own response to a malformed request has no body. */
 export function answerClientError(error: Error & { code?: string }, socket: Duplex): void {
-  if (!socket.writable) return;
   const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
+  endWith(socket, status, detail);
+}
+
+/** What a request is told whose service stops before it has an answer. */
+const IS_STOPPING = 'The service is stopping. Try again.';
+
+/** Answers a request whose grace is over, and ends its connection. Nothing of a response may have been sent. */
+export const answerStopped = (socket: Duplex): void =>
+  endWith(socket, 503, IS_STOPPING, [`retry-after: ${RETRY_AFTER_SECONDS}`]);
+
+/** Writes a response beside Node's HTTP server, and ends the connection. */
+function endWith(socket: Duplex, status: number, detail: string, headers: string[] = []): void {
+  if (!socket.writable) return;
   const body = JSON.stringify({ detail });
-  const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    'content-type: application/json',
+    'connection: close',
+    ...headers,
+  ];
   // A half-closed socket would stay open, with its request in memory, as long as the client likes.
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }

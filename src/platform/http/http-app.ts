@@ -30,8 +30,17 @@ export interface HttpAppOptions<Context = unknown> extends RouterOptions<Context
   logins?: LoginLimit | undefined;
   /** Version of the runtime, shown on the page at `/`. Default: none is shown. */
   version?: string;
+  /** What the settings leave out. Default: nothing. */
+  unserved?: Unserved[];
   /** Static pages such as the development UI. They are served after the guards and before `/` and `/docs`. */
   pages?: Pages[];
+}
+
+/** Operations or pages that the settings leave out; a request for them is told in `how` which setting serves them. */
+export interface Unserved {
+  method: string;
+  pattern: RegExp;
+  how: string;
 }
 
 /** @throws Error if the operations contradict each other, so that the process does not start with them */
@@ -59,11 +68,13 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       createValidate: createValidation(document(true), appAliases, log),
     }),
   );
-  const { pages = [], version = '', auth } = options;
+  const { pages = [], unserved = [], version = '', auth } = options;
   for (const { handler } of pages) app.use(handler);
   app.use(docsPage(document(false), { version, mode: auth.mode, pages }));
-  app.use(() => {
-    throw new RequestRefusedError('unknown_path', 'Not Found');
+  app.use(({ method, path }) => {
+    const asked = method === 'HEAD' ? 'get' : method.toLowerCase();
+    const known = unserved.find((each) => each.method === asked && each.pattern.test(path));
+    throw new RequestRefusedError('unknown_path', known ? `Not Found. ${known.how}` : 'Not Found');
   });
   app.use(inWordsOf(operations));
   app.use(auditErrors(options.audit, log));

@@ -159,7 +159,7 @@ test('a SKILL.md without a name has that of its directory', async () => {
 
 test('without a directory there are no skills', async () => {
   await expect(loadSkills(undefined, ['a'])).rejects.toThrow(
-    'Skill `a` failed to load: no skills directory is configured',
+    'Skill `a` failed to load: no skills directory is configured: set SKILLS_DIR to the directory that has',
   );
   await expect(loadSkills(join(root, 'nowhere'), ['a'])).rejects.toThrow(
     'Skill `a` failed to load: the skills directory does not exist',

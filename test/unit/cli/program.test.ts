@@ -135,6 +135,7 @@ test('the start proposes the first tool of an own application, else the calculat
 test('an example fits its schema', () => {
   const properties = {
     text: { type: 'string', minLength: 5 },
+    city: { type: 'string' },
     count: { type: 'integer', minimum: 3 },
     share: { type: 'number' },
     is: { type: 'boolean' },
@@ -144,12 +145,13 @@ test('an example fits its schema', () => {
     more: { type: 'string' },
   };
   expect(toExample({ type: 'object', properties, required: Object.keys(properties).slice(0, -1) })).toEqual({
-    text: 'tea..',
+    text: 'text.',
+    city: 'city',
     count: 3,
     share: 1,
     is: true,
-    list: ['tea', 'tea'],
-    either: 't',
+    list: ['list', 'list'],
+    either: 'e',
     inner: { unit: 'kg' },
   });
 });

@@ -56,6 +56,8 @@ describe('a runtime for tests', () => {
   test('tells what an agent did: calls, state, artifacts, its answer', async () => {
     const answer = await runtime.ask('note it');
     expect(answer).toMatchObject({
+      status: 'succeeded',
+      tasks: [],
       output: 'Noted.',
       error: undefined,
       calls: [{ name: 'note', args: { what: 'tea' }, response: { noted: 'tea' } }],
@@ -75,6 +77,37 @@ describe('a runtime for tests', () => {
       ['not-said', false],
     ]);
     expect(cases.find(({ passed }) => passed)?.scores).toEqual({ response_match_score: 1 });
+  });
+});
+
+describe('an agent that asks for a confirmation', () => {
+  const pay = defineTool({
+    name: 'pay',
+    description: 'Pays.',
+    parameters: { type: 'object', properties: { euros: { type: 'number' } } },
+    needsConfirmation: true,
+    run: async ({ euros }) => ({ paid: euros }),
+  });
+  const agent = defineAgent({ instruction: 'You pay.', tools: [pay] });
+  let runtime: Awaited<ReturnType<typeof startTestRuntime>>;
+  beforeAll(async () => {
+    const turn = [[callPart('pay', { euros: 9 })], [{ text: 'Done.' }]];
+    runtime = await startTestRuntime({ agents: { harness_agent: agent }, model: scriptedModel([...turn, ...turn]) });
+  });
+  afterAll(() => runtime.close());
+
+  test.each([
+    [true, { paid: 9 }],
+    [false, { error: 'This tool call is rejected.' }],
+  ])('waits, and goes on with the answer %s', async (given, response) => {
+    const asked = await runtime.ask('pay 9', { user: 'ann', session: `s-${String(given)}` });
+    expect(asked).toMatchObject({ status: 'paused', output: '', error: undefined });
+    expect(asked.calls).toEqual([{ name: 'pay', args: { euros: 9 }, response: undefined }]);
+    expect(asked.tasks).toMatchObject([{ kind: 'confirmation', form: { tool: 'pay', args: { euros: 9 } } }]);
+    const [task] = asked.tasks;
+    const ended = await runtime.answer(task as NonNullable<typeof task>, given, 'bob');
+    expect(ended).toMatchObject({ status: 'succeeded', output: 'Done.', tasks: [] });
+    expect(ended.calls).toEqual([{ name: 'pay', args: { euros: 9 }, response }]);
   });
 });
 

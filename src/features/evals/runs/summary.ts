@@ -67,10 +67,16 @@ function toScores(scored: Outcome[]): Record<string, number | null> {
   return Object.fromEntries([...results].map(([name, each]) => [name, toOverall(each.map(({ score }) => score))]));
 }
 
+/** A score for people: four decimals, unless it is nearer to the threshold. */
+function toShort(score: number | null | undefined, threshold: number | null): string {
+  const short = Number(score?.toFixed(4));
+  return String(threshold !== null && short < threshold ? short : score);
+}
+
 function toReason({ error, scored }: CaseOutcome): string | undefined {
   if (error !== null) return error;
   const failed = scored?.overall.find(({ status }) => status === 'FAILED');
-  if (failed) return `${failed.metricName}: ${failed.score} is below ${failed.threshold}.`;
+  if (failed) return `${failed.metricName}: ${toShort(failed.score, failed.threshold)} is below ${failed.threshold}.`;
   const unevaluated = scored?.overall.find(({ status }) => status === 'NOT_EVALUATED');
   if (unevaluated)
     return `${unevaluated.metricName} was not evaluated: ${unevaluated.explanation ?? 'there is nothing to score'}`;

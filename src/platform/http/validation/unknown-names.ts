@@ -35,12 +35,27 @@ function toReason({ loc, known, counts, isRepeated, elsewhere }: UnknownName, sh
   if (isRepeated) return `\`${shown}\` has one value and was sent several times`;
   if (counts !== undefined) return `\`${shown}\` is another spelling of \`${counts}\`, which was sent too`;
   const name = String(loc.at(-1));
-  const near = nearestName(name, known);
+  const near = nearestName(name, known) ?? findKin(name, known);
   if (near !== undefined) return `\`${shown}\` is not known here; did you mean \`${near}\`?`;
   const other = elsewhere && nearestName(name, elsewhere.known);
   return other === undefined
     ? undefined
     : `\`${shown}\` is not known here; \`${other}\` belongs to ${elsewhere?.place}`;
+}
+
+/** The words of a name that are long enough to mean something: `user` of `userId` and `forUser`. */
+const toWords = (name: string) =>
+  name
+    .replaceAll(/([A-Z])/g, '_$1')
+    .toLowerCase()
+    .split(/[^a-z]+/)
+    .filter((word) => word.length > 3);
+
+/** The only known name that shares a word with the sent one. */
+function findKin(sent: string, known: Iterable<string>): string | undefined {
+  const words = new Set(toWords(sent.slice(0, MAX_NAME_LENGTH)));
+  const kin = [...known].filter((name) => toWords(name).some((word) => words.has(word)));
+  return kin.length === 1 ? kin[0] : undefined;
 }
 
 /**

@@ -60,6 +60,18 @@ test.each(NAMES)('%s: where it fails, the fallback answers, is reserved and coun
   expect(counted).toEqual(['other as scripted-1']);
 });
 
+test.each(NAMES)('%s: where nothing listens, the fallback answers without another try', async (provider) => {
+  const { server, model } = await start(provider, []);
+  await server.close();
+  const { end, event } = await run(model);
+  expect(end.output).toBe('from the second');
+  const failedTries = [{ provider, model: 'first', error: 'model_unavailable' }];
+  expect(event?.customMetadata?.['model']).toMatchObject({ failedTries });
+  // The last model has no other: it is tried again.
+  const alone = await run(model, { fallbacks: [] });
+  expect(alone.event?.customMetadata?.['model']).toMatchObject({ failedTries });
+});
+
 test.each(NAMES)('%s: what has shown text does not fall back', async (provider) => {
   const { model } = await start(provider, [{ text: ['Hel'], stop: 'end' }]);
   const { end, fallback } = await run(model, {}, { streaming: true });

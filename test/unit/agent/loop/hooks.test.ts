@@ -135,7 +135,10 @@ test.each<[keyof Hooks, Partial<Hooks>]>([
   ['afterModel', {}],
 ])('%s that throws or is late ends the invocation with its name', async (kind) => {
   const broken = await run([text('x')], [{ name: 'h', [kind]: () => Promise.reject(new Error('secret')) }]);
-  expect(broken.end.error).toMatchObject({ code: 'hook_failed', message: `The hook \`h.${kind}\` failed.` });
+  expect(broken.end.error).toMatchObject({
+    code: 'hook_failed',
+    message: `The hook \`h.${kind}\` failed. The log of the service has the reason.`,
+  });
   const late = await run(
     [text('x')],
     [{ name: 'h', timeoutMs: 5, [kind]: () => sleep(60_000, undefined, { ref: false }) }],
@@ -148,7 +151,11 @@ test('around a tool the call fails, and the tool does not run', async () => {
     [CALL, text('ok')],
     [{ name: 'h', beforeTool: () => Promise.reject(new Error('x')) }],
   );
-  expect([ran, responses(events[1]), end.output]).toEqual([[], [{ error: 'The hook `h.beforeTool` failed.' }], 'ok']);
+  expect([ran, responses(events[1]), end.output]).toEqual([
+    [],
+    [{ error: 'The hook `h.beforeTool` failed. The log of the service has the reason.' }],
+    'ok',
+  ]);
 });
 
 test('a run that goes on takes what hooks did, and runs none of them again', async () => {

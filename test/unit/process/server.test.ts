@@ -1,0 +1,33 @@
+import { createServer, type Server } from 'node:http';
+import { expect, test } from 'vitest';
+import { readConfig } from '../../../src/process/config.ts';
+import { listen } from '../../../src/process/server.ts';
+
+const config = readConfig({ PORT: '0' });
+const close = { drainMs: 0, graceMs: 10, whenEnded: async () => undefined, interrupt: () => undefined };
+const isAsked = (server: Server) => new Promise((resolve) => server.once('request', resolve));
+
+test('a request that has no answer when the grace is over gets 503', async () => {
+  const server = createServer(() => undefined);
+  const listener = await listen(server, config);
+  const asked = isAsked(server);
+  const answer = fetch(listener.url, { method: 'POST', body: '{}' });
+  await asked;
+  await listener.close(close);
+  const response = await answer;
+  expect([response.status, response.headers.get('retry-after'), await response.json()]).toEqual([
+    503,
+    '1',
+    { detail: 'The service is stopping. Try again.' },
+  ]);
+});
+
+test('an answer that has begun is cut off when the grace is over', async () => {
+  const server = createServer((_request, response) => response.write('data: 1\n\n'));
+  const listener = await listen(server, config);
+  const response = await fetch(listener.url);
+  const rest = response.text();
+  const closed = listener.close(close);
+  await expect(rest).rejects.toThrow('terminated');
+  await closed;
+});
