@@ -396,8 +396,9 @@ function Case({ app, result, evalId }: { app: string; result: string; evalId: st
             <div key={number}>
               <h3>
                 Trial {number + 1}{' '}
-                <Badge>{trial.error === undefined ? statusText(trial.finalEvalStatus) : 'error'}</Badge> {trial.error}
+                <Badge>{trial.error === undefined ? statusText(trial.finalEvalStatus) : 'error'}</Badge>
               </h3>
+              {trial.error !== undefined && <p className="bad">{trial.error}</p>}
               {trial.evalMetricResultPerInvocation?.map((turn, index) => (
                 <div key={index}>
                   <p className="hint">{(turn.evalMetricResults ?? []).map(metricText).join(', ')}</p>

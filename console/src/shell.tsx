@@ -1,21 +1,37 @@
-import { Link, Outlet, useMatches, useNavigate } from '@tanstack/react-router';
+import { Link, Outlet, useMatches, useNavigate, useSearch } from '@tanstack/react-router';
 import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
+import type { Settings } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
 import { ZONE } from './format.ts';
 import { SERVICE } from './place.ts';
 import { applyTheme, currentTheme, type Theme, THEMES } from './theme.ts';
 import { fieldsOf } from './ui.tsx';
 
-/** The pages, and whether the application and the user that are chosen above say what they show. */
+interface PageOf {
+  to: string;
+  name: string;
+  /** Whether the application that is chosen above says what the page shows. */
+  hasApp: boolean;
+  /** Whether the user that is chosen there does. */
+  hasUser: (asked: { of?: string }, features: Settings['features']) => boolean;
+}
+const always = () => true;
+const never = () => false;
+
 const PAGES = [
-  { to: '/sessions', name: 'Sessions', hasApp: true, hasUser: true },
-  { to: '/invocations', name: 'Invocations', hasApp: true, hasUser: true },
-  { to: '/tasks', name: 'Tasks', hasApp: false, hasUser: false },
-  { to: '/usage', name: 'Usage', hasApp: true, hasUser: true },
-  { to: '/quality', name: 'Quality', hasApp: true, hasUser: false },
-  { to: '/operations', name: 'Operations', hasApp: false, hasUser: true },
-] as const;
+  { to: '/sessions', name: 'Sessions', hasApp: true, hasUser: always },
+  { to: '/invocations', name: 'Invocations', hasApp: true, hasUser: always },
+  { to: '/tasks', name: 'Tasks', hasApp: false, hasUser: never },
+  { to: '/usage', name: 'Usage', hasApp: true, hasUser: ({ of }) => of === 'user' },
+  { to: '/quality', name: 'Quality', hasApp: true, hasUser: never },
+  {
+    to: '/operations',
+    name: 'Operations',
+    hasApp: false,
+    hasUser: (_asked, { cronjobs, webhooks }) => cronjobs || webhooks,
+  },
+] as const satisfies PageOf[];
 
 /** Whose thing a page of one shows, by its address: its lists begin there. */
 function useShown() {
@@ -75,12 +91,15 @@ export function Shell() {
 
 /** The application and the user of a list, where it is of one. */
 function Whose() {
-  const { me } = useViewer();
+  const { me, settings } = useViewer();
   const { app, apps, user, users, isPending } = useScope();
   const navigate = useNavigate();
-  const here = useMatches().at(-1)?.fullPath;
-  const { hasApp = false, hasUser = false } = PAGES.find(({ to }) => to === here) ?? {};
-  if (!hasApp && (!hasUser || me !== undefined)) return null;
+  const asked = useSearch({ strict: false }) as { of?: string };
+  const fullPath = useMatches().at(-1)?.fullPath;
+  const here: PageOf | undefined = PAGES.find(({ to }) => to === fullPath);
+  const hasApp = here?.hasApp ?? false;
+  const isOfUser = me === undefined && (here?.hasUser(asked, settings.features) ?? false);
+  if (!hasApp && !isOfUser) return null;
   const go = (chosen: { app?: string; user?: string | undefined }) =>
     void navigate({ to: '.', search: (before: object) => ({ ...before, ...chosen }) });
   const submit = (event: FormEvent<HTMLFormElement>) => {
@@ -99,7 +118,7 @@ function Whose() {
           </select>
         </label>
       )}
-      {hasUser && me === undefined && (
+      {isOfUser && (
         <label>
           User
           <input name="user" key={user} defaultValue={user} disabled={isPending} list="users" autoComplete="off" />

@@ -53,12 +53,13 @@ export const BackToList = () => (
   </p>
 );
 
-/** What is not shown although it may exist: why, and what one can do. All refusals look like this. */
-export function Refusal({ children, todo }: { children: ReactNode; todo?: ReactNode }) {
+/** What the service refuses to show or to do: why, and what one can do. All refusals look like this. */
+export function Refusal(props: { title?: string; children: ReactNode; todo?: ReactNode }) {
+  const { title = 'Not allowed.', children, todo } = props;
   const mode = use(ViewerContext)?.settings.mode;
   return (
     <div className="refusal" role="note">
-      <strong>Not shown.</strong> {children}{' '}
+      <strong>{title}</strong> {children}{' '}
       {todo ?? (mode === 'jwt' ? 'Log in as somebody who may.' : 'Log out, and log in with a key that may.')}
     </div>
   );
@@ -67,13 +68,14 @@ export function Refusal({ children, todo }: { children: ReactNode; todo?: ReactN
 /** What a setting of the service switches off. */
 export const SwitchedOff = ({ what, setting }: { what: string; setting: string }) => (
   <Refusal
+    title="Switched off."
     todo={
       <>
         <code>{setting}=true</code> switches them on.
       </>
     }
   >
-    {what} are switched off in this service.
+    This service has no {what.toLowerCase()}.
   </Refusal>
 );
 

@@ -12,7 +12,7 @@ import {
   formatMoment,
   formatSeconds,
 } from './format.ts';
-import { Badge, Empty, Loaded, Loading, Problem, Table } from './ui.tsx';
+import { Badge, Empty, ForUser, Loaded, Loading, Problem, Table } from './ui.tsx';
 
 const route = getRouteApi('/usage');
 const DAYS = [1, 7, 30, 90] as const;
@@ -57,7 +57,7 @@ export function UsagePage() {
           Of
           <select value={of} onChange={(event) => set({ of: event.target.value })}>
             <option value="app">all users of {app}</option>
-            {user && <option value="user">{user}</option>}
+            <option value="user">{of === 'user' && user ? user : 'one user'}</option>
           </select>
         </label>
         <label>
@@ -79,16 +79,25 @@ export function UsagePage() {
           </select>
         </label>
       </form>
-      <OverTime app={app} owner={owner} days={days} unit={unit} />
+      {of === 'user' && user === '' && <ForUser>{() => null}</ForUser>}
+      {(of === 'app' || user !== '') && <Shown app={app} owner={owner} days={days} unit={unit} by={by} />}
+    </>
+  );
+}
+
+function Shown({ by, unit, ...range }: Range & { by: (typeof BY)[number]; unit: 'day' | 'hour' }) {
+  return (
+    <>
+      <OverTime {...range} unit={unit} />
       <h2>By {by}</h2>
       {by === 'model' && (
         <p className="hint">An invocation may call several models: invocations and their time are counted above.</p>
       )}
-      <Rows app={app} owner={owner} days={days} by={by} />
-      {of === 'app' && (
+      <Rows {...range} by={by} />
+      {range.owner === undefined && (
         <>
           <h2>Budgets</h2>
-          <Budgets app={app} />
+          <Budgets app={range.app} />
         </>
       )}
     </>

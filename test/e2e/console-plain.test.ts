@@ -121,7 +121,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.goto(`${app.url}/console/operations`);
     await page.getByRole('columnheader', { name: 'Scheduled runs' }).waitFor();
     await page.getByRole('columnheader', { name: 'Failed in a row' }).waitFor();
-    await page.getByText('Webhooks are switched off in this service.').waitFor();
+    await page.getByText('This service has no webhooks.').waitFor();
     await expect.poll(() => page.getByRole('note').count()).toBe(1);
   });
 
@@ -156,7 +156,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await user.press('Enter');
     await link('of-u2').waitFor();
     const shows: Record<string, [app: number, user: number]> = {
-      Usage: [1, 1],
+      Usage: [1, 0],
       Quality: [1, 0],
       Tasks: [0, 0],
       Operations: [0, 1],
@@ -169,6 +169,10 @@ describe.skipIf(!browserPath)('the console', () => {
       expect([name, await chosen.getByLabel('User').count()]).toEqual([name, fields]);
       if (fields > 0) expect([name, await chosen.getByLabel('User').inputValue()]).toEqual([name, 'u2']);
     }
+    await link('Usage').click();
+    await page.getByLabel(/^Of/).selectOption('user');
+    await expect.poll(() => user.inputValue()).toBe('u2');
+    await link('Sessions').click();
     await link('of-u2').click();
     await page.getByText('No event yet.').waitFor();
     expect(await chosen.count()).toBe(0);
@@ -297,7 +301,8 @@ describe.skipIf(!browserPath)('a key that may read', () => {
         await expect.poll(() => page.getByText('Loading…').count()).toBe(0);
         expect(await page.getByRole('alert').count()).toBe(0);
         expect(await page.getByRole('button', { name: 'Try again' }).count()).toBe(0);
-        for (const text of await page.getByRole('note').allInnerTexts()) expect(text).toMatch(/^Not shown\. .*\.$/);
+        for (const text of await page.getByRole('note').allInnerTexts())
+          expect(text).toMatch(/^(Not allowed|Switched off)\. .*\.$/);
         const faults = await browser.look(`reader-${path.split('?')[0]}`);
         expect(faults.filter((fault) => !fault.includes('403'))).toEqual([]);
       }
