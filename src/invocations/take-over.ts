@@ -7,14 +7,14 @@ import type { Database, DatabasePool } from '../platform/db/database.ts';
 import type { InvocationLimits } from './context.ts';
 import { endingEvents, type InvocationError, stoppedMessage, type InvocationStatus } from './invocation.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { lockSession, releaseSession, holdsSession } from '../conversation/sessions/session-row.ts';
+import { holdsSession, isSession, lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack, type LeaseTimes } from './lock-store.ts';
 import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './invocation-ledger.ts';
 import { openBudgetTask } from './waits/task-store.ts';
 import { type SQL, and, eq, isNull, lt, not, sql } from 'drizzle-orm';
-import { inBatches, isInBatch } from '../platform/db/batches.ts';
+import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
 import { invocations } from '../platform/db/schema/schema.ts';
 
 /** Returns the error of an invocation whose process died; `undefined` if another process may resume it. */
@@ -150,8 +150,34 @@ const interrupted = (errorMessage: string) => ({
 });
 
 const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
-const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
-  isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
+
+/**
+ * Ends the dead invocations of a status that meet `more`, the longest dead first. Each has a statement of its own, because
+ * a cluster loses what a statement of several nodes tells the coordinator: deliveries of webhooks and jobs.
+ */
+async function endDead(
+  db: Database,
+  status: InvocationStatus,
+  more: SQL,
+  values: PgUpdateSetSource<typeof invocations>,
+): Promise<void> {
+  const { appName, userId, sessionId, id, leaseToken, leaseExpireTime } = invocations;
+  const hasDied = and(eq(invocations.status, status), isDead);
+  for (;;) {
+    const dead = await db
+      .select({ appName, userId, sessionId, id, leaseToken })
+      .from(invocations)
+      .where(and(hasDied, more))
+      .orderBy(leaseExpireTime)
+      .limit(PAGE_SIZE);
+    for (const { id: deadId, leaseToken: token, ...key } of dead)
+      await db
+        .update(invocations)
+        .set(values)
+        .where(and(isSession(key, invocations), eq(id, deadId), eq(leaseToken, token), hasDied));
+    if (dead.length < PAGE_SIZE) return;
+  }
+}
 
 /** Tells whether any lease has expired, and in how many milliseconds the next lease of a running invocation expires. */
 export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: number }> {
@@ -170,19 +196,13 @@ export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: 
 /** Ends queued invocations whose process died; background ones stay queued, because they need no process. */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
-  await inBatches(() =>
-    db
-      .update(invocations)
-      .set(values)
-      .where(isInDeadBatch('queued', isNull(invocations.request))),
-  );
+  await endDead(db, 'queued', isNull(invocations.request), values);
 }
 
 /** Ends invocations with the status `running` whose session is held under another lease token. */
 export async function endLostInvocations(db: Database): Promise<void> {
   const values = { ...interrupted(LOST_ITS_SESSION), request: null };
-  const isLost = isInDeadBatch('running', not(holdsSession(invocations)));
-  await inBatches(() => db.update(invocations).set(values).where(isLost));
+  await endDead(db, 'running', not(holdsSession(invocations)), values);
 }
 
 /** The sessions whose holder's process died, the longest dead first, without the first `offset`. */

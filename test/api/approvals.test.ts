@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
@@ -429,7 +430,7 @@ describe('an answer without a task', () => {
   test('of one that waits in the queue ends it, once, with its reason', async () => {
     const asked = await ask('choose');
     // What waits in the background is asked when its turn comes.
-    await sql.query(`update sessions set lease_token = gen_random_uuid() where id = $1`, [asked.sessionId]);
+    await sql.query(`update sessions set lease_token = $2 where id = $1`, [asked.sessionId, randomUUID()]);
     await sql.query(
       `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time)
        select app_name, user_id, id, 'holder', 'running', lease_token, now() + interval '5 minutes', now()
@@ -545,8 +546,9 @@ describe('a task with rules', () => {
     // One that is not for it is dropped, as one that does not fit.
     const kept = () => sql.query('select id from signals where session_id = $1', [early]);
     await expect.poll(async () => (await kept()).rows).toEqual([]);
-    const { rows } = await sql.query('select state from tasks where session_id = $1', [early]);
-    expect(rows).toEqual([{ state: 'open' }]);
+    // Nor is the task looked at again and again.
+    const waits = () => sql.query('select state, due_time from tasks where session_id = $1', [early]);
+    await expect.poll(async () => (await waits()).rows).toEqual([{ state: 'open', due_time: null }]);
     expect((await change(asked.task, { action: 'answer', answer: { ok: true } }, as.ann)).status).toBe(200);
     await whenEnded(asked);
   });

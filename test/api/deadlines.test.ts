@@ -105,7 +105,8 @@ describe('two of one invocation that end at once', () => {
       's',
       id,
     ]);
-  const isDue = `update tasks set expire_time = now(), due_time = now() where id = $1`;
+  const isDue = `update tasks set expire_time = now(), due_time = now()
+    where app_name = 'harness_agent' and user_id = $2 and id = $1`;
 
   test.each([
     ['two deadlines', false],
@@ -117,8 +118,8 @@ describe('two of one invocation that end at once', () => {
     const [first = '', second = ''] = await tasksOf(userId);
     await sql.query('begin');
     await other.query('begin');
-    await sql.query(isDue, [first]);
-    if (!isAnswered) await other.query(isDue, [second]);
+    await sql.query(isDue, [first, userId]);
+    if (!isAnswered) await other.query(isDue, [second, userId]);
     await wake(sql, userId, first);
     if (isAnswered) await answer(other, userId, second);
     await wake(other, userId, second);

@@ -197,9 +197,11 @@ test('cases of more runs than a process has places for leave room for a user, an
   closing.push(() => sql.end());
   const counts = async () => {
     const { rows } = await sql.query<{ turns: number; waiting: number; others: number }>(`
-      select (select count(*) from jobs where kind = 'evaluation' and lease_token is null)::int as waiting,
-             count(*) filter (where job is not null)::int as turns, count(*) filter (where job is null)::int as others
-      from invocations where status = 'running'`);
+      select waiting, turns, others
+      from (select count(*)::int as waiting from jobs where kind = 'evaluation' and lease_token is null) queued,
+           (select count(*) filter (where job is not null)::int as turns,
+                   count(*) filter (where job is null)::int as others
+            from invocations where status = 'running') running`);
     return rows[0];
   };
   await expect.poll(counts).toEqual({ turns: PLACES, waiting: PLACES, others: 0 });

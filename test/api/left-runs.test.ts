@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { AgentError } from '../../src/core/errors.ts';
@@ -58,8 +59,11 @@ async function stop() {
 async function takeOver() {
   await sql.query('begin');
   await sql.query(`update sessions set lease_token = null where lease_token is not null`);
-  await sql.query(`update invocations set status = 'queued', lease_token = gen_random_uuid(), lease_expire_time = now(),
-    request = jsonb_set(request, '{began,spentMs}', '0') where status = 'running'`);
+  await sql.query(
+    `update invocations set status = 'queued', lease_token = $1, lease_expire_time = now(),
+       request = jsonb_set(request, '{began,spentMs}', '0') where status = 'running'`,
+    [randomUUID()],
+  );
   await sql.query('commit');
   await sql.query(`select pg_notify('agent_runtime', '["queue"]')`);
 }

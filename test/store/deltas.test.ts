@@ -137,7 +137,9 @@ test('a session whose row another transaction has delays no other, and stores it
   const client = new Client({ connectionString: store.url });
   await client.connect();
   await client.query(`set agent_runtime.all_users = 'on'; begin`);
-  await client.query('select from sessions where id = $1 for update', [locked.key.sessionId]);
+  const { appName, userId, sessionId } = locked.key;
+  const row = 'app_name = $1 and user_id = $2 and id = $3';
+  await client.query(`select from sessions where ${row} for update`, [appName, userId, sessionId]);
   const writes = [write(locked, undefined, piece('a')), write(free, undefined, piece('b'))];
   expect(await Promise.all(appendDeltasOfAll(store.pool.db, writes))).toEqual([
     'locked',
@@ -189,7 +191,9 @@ test('text that comes while another transaction has the session is stored behind
   const client = new Client({ connectionString: store.url });
   await client.connect();
   await client.query(`set agent_runtime.all_users = 'on'; begin`);
-  await client.query('select from sessions where id = $1 for update', [locked.key.sessionId]);
+  const { appName, userId, sessionId } = locked.key;
+  const row = 'app_name = $1 and user_id = $2 and id = $3';
+  await client.query(`select from sessions where ${row} for update`, [appName, userId, sessionId]);
   for (const word of ['One ', 'two ', 'three']) {
     for (const writer of writers) writer.add(textEvent(word, { id: 'x', partial: true }));
     await expect.poll(async () => (await said(free))?.join('')).toContain(word);

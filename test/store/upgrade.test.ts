@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Client } from 'pg';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { MIGRATIONS } from '../support/migrations.ts';
@@ -144,8 +144,8 @@ test('an upgraded schema is that of a new database; retention of the audit stays
   expect(rights).toContain(`events: ${SERVING} may DELETE, INSERT, SELECT, UPDATE`);
   expect(rights).toEqual(await listRights(freshClient));
   const { rows } = await client.query(`select relname from pg_class where relrowsecurity and not relforcerowsecurity`);
-  // A table that this version's code does not name may be a neighbour's.
-  expect(rows).toEqual([{ relname: 'notes' }]);
+  // A table that this version's code does not name may be a neighbour's. A cluster has no row-level security.
+  expect(rows).toEqual(inject('workerUrls').length > 0 ? [] : [{ relname: 'notes' }]);
 });
 
 test('what was dropped with its section is made again if the section returns as it was', async () => {
@@ -154,7 +154,7 @@ test('what was dropped with its section is made again if the section returns as 
   const without = new Version('without');
   without.remove('repeatable/functions/scores.sql');
   without.edit(TRIGGERS, (text) => text.replace(/create or replace trigger signals_hold [^;]*;\n--> .*\n/, ''));
-  without.addTables('DROP TRIGGER signals_hold ON signals; DROP FUNCTION is_sampled;');
+  without.addTables('DROP TRIGGER signals_hold ON signals;--> statement-breakpoint\nDROP FUNCTION is_sampled;');
   expect(await migrateDatabase(address, { directory: without.directory })).toEqual(['0001_later']);
   const again = new Version('again');
   again.addTables(readFileSync(join(without.folder, '0001_later.sql'), 'utf8'));

@@ -300,8 +300,9 @@ begin
   -- 2
   if t.state = 'open' then
     if t.expire_time is null or t.expire_time > v_now then
-      t.reminders := t.reminders + (
-        t.create_time + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second' <= v_now
+      -- No reminder is due if a stored signal made the task due and did not fit.
+      t.reminders := t.reminders + coalesce(
+        t.create_time + (t.rules #>> array['remindAfter', t.reminders::text])::float8 * interval '1 second' <= v_now, false
       )::integer;
     elsif t.rules ? 'escalateTo' then
       t.assigned_users := '{}';

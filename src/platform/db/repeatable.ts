@@ -126,7 +126,8 @@ export async function applySections(
     .replace(MADE, (statement, kind: string, name: string) =>
       kind === 'trigger' || applied.has(`${kind} ${name}`) ? statement : `create ${kind} ${name}`,
     );
-  await client.query(inSchema(text, schema));
+  // A message for each trigger, because Citus repeats the whole message on its nodes, which take one statement.
+  for (const message of text.split(/^(?=create or replace trigger )/m)) await client.query(inSchema(message, schema));
   await client.query(FORCE_ROW_SECURITY);
   if (sections.some(({ file }) => file === COMMENTS)) await writeComments(client, schema);
   const rows = sections.flatMap(({ names, hash }) => names.map((name) => ({ name, hash, version: VERSION })));

@@ -199,7 +199,7 @@ export async function findEndedCases(
   const bytes = sql`(${estimatedBytes(payload)} + coalesce(${estimatedBytes(result)}, 0) + ${session.bytes})`;
   const hasEnded = and(isOfRun(key), inArray(evalRunCases.status, ['done', 'error']), isNotNull(sessionId));
   const isRun = and(eq(evalRuns.appName, key.appName), sql`${evalRuns.id} = ${key.runId}::uuid`);
-  const isDone = sql`exists (select from ${evalRuns} where ${isRun} and ${evalRuns.status} = 'done')`;
+  const isDone = sql`exists (select 1 from ${evalRuns} where ${isRun} and ${evalRuns.status} = 'done')`;
   const ended = db
     .select({
       ...RUN_CASE,
