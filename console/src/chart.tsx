@@ -23,6 +23,12 @@ const TICKS = {
   moment: [60, 600, HOUR, 6 * HOUR, DAY, 2 * DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY],
 };
 
+/** Widens a time that has room for no two ticks; around one point uPlot would put years. */
+function atLeast(width: number, low: number, high: number): [number, number] {
+  const missing = Math.max(0, width - (high - low)) / 2;
+  return [low - missing, high + missing];
+}
+
 /** Lines over time. The numbers are in a table of the page too: a picture says nothing to a screen reader. */
 export function Chart({ title, times, unit, lines, format }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
@@ -50,8 +56,7 @@ export function Chart({ title, times, unit, lines, format }: ChartProps) {
           { ...axis, size: 60, values: (_plot, values) => values.map((value) => format(value)) },
         ],
         scales: {
-          // uPlot would put years around one point.
-          x: { range: (_plot, low, high) => (low === high ? [low - DAY / 2, low + DAY / 2] : [low, high]) },
+          x: { range: (_plot, low, high) => atLeast(unit === 'moment' ? HOUR : DAY, low, high) },
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         series: [

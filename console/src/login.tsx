@@ -9,9 +9,8 @@ import { Problem } from './ui.tsx';
 const PLACE = 'console.login';
 
 /**
- * The key or token, which outlives a reload: the storage is that of this tab and origin, and gone with the tab. What
- * could read it there is a script of this origin, which could also call the service as the page does; the policy of the
- * page lets no other script in.
+ * The key or token, which outlives a reload: the storage is that of this tab and origin, and gone with the tab. Only a
+ * script of this origin could read it there, and the policy of the page lets none in but its own.
  */
 const CREDENTIAL = 'console.credential';
 export const keptCredential = () => sessionStorage.getItem(CREDENTIAL) ?? undefined;

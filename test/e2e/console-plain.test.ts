@@ -250,6 +250,8 @@ describe.skipIf(!browserPath)('the console', () => {
     expect((await app.send('PUT', '/apps/harness_agent/budgets', budget)).status).toBe(200);
     const broken = await run();
     await page.goto(`${app.url}/console/quality?set=smoke`);
+    // Runs of one minute still have times below them.
+    await expect.poll(async () => String(await page.evaluate('window.drawn'))).toMatch(/\b\d\d:\d\d\b/);
     const status = (id: string) => page.getByRole('row', { name: id }).locator('.badge');
     for (const [id, word, tone] of [
       [won, 'passed', 'good'],
