@@ -66,6 +66,15 @@ const BAR = 30;
 /** @param share from 0 to 1 */
 export const toBar = (share: number): string => '█'.repeat(Math.floor(share * BAR)).padEnd(BAR, '░');
 
+/** What a command ends with, described for `--help` and `docs/errors.md`. */
+export const EXIT_CODES = {
+  0: 'It is done, or nothing was found.',
+  1: 'It failed, or found what it looks for: a fault, a difference, a case that did not pass, a session that was skipped.',
+  2: 'The command line is wrong, or nothing could begin: a file, a setting or a service is missing.',
+  3: 'A part of what it should compare, a replay or an evaluation, could not be compared.',
+  130: 'The service was told twice to stop, and ended at once.',
+} as const;
+
 /** An error of a command. Its message is printed without a stack. */
 export class CommandError extends Error {
   /** 1: the command failed; 2: the command could not start. */

@@ -4,7 +4,7 @@ import { HARNESS_APP } from '../core/names.ts';
 import { DEFAULT_USER } from './api.ts';
 import { type CommandRow, toCommandRow } from './command-row.ts';
 import { ALONE, COMMANDS, FAMILIES } from './commands.ts';
-import { CommandError, toShown } from './output.ts';
+import { CommandError, EXIT_CODES, toShown } from './output.ts';
 import { VERSION } from '../platform/version.ts';
 
 /** Exit code for an invalid command line, and for a command that could not start. */
@@ -14,6 +14,11 @@ const SETTINGS = `
 Settings are environment variables, or lines of a file .env; docs/configuration.md lists them. Commands that need a
 service take the one of --url, else one that answers on this machine, else they run their own as long as they take.
 The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
+
+Exit codes:
+${Object.entries(EXIT_CODES)
+  .map(([code, meaning]) => `  ${code.padEnd(5)}${meaning}`)
+  .join('\n')}
 `;
 
 const endOnError = (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE'));

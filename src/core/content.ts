@@ -22,6 +22,7 @@ import {
 
 /** A free-form JSON object. Its keys are data, so they are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties: BODY_VALUES });
+/** An object of JSON with any members. */
 export type JsonObject = Record<string, unknown>;
 /** Returns a value from outside as an object; an empty object if the value is not an object. */
 export const toMembers = (value: unknown): JsonObject =>
@@ -197,7 +198,9 @@ export const contentSchema = strictObject('What one side says: parts by one role
 export type FunctionCall = z.infer<typeof functionCallSchema>;
 /** A tool's response to a call. If the tool failed, `response` has the member `error`. */
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
+/** A piece of a message: a text, a file, a call of a tool or its response. */
 export type Part = z.infer<typeof partSchema>;
+/** A message: its role and its parts. */
 export type Content = z.infer<typeof contentSchema>;
 
 export const getParts = (content: Content | null | undefined): Part[] => content?.parts ?? [];

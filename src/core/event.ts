@@ -168,7 +168,9 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
+/** What an event, or a tool with its function response, does beside saying something. */
 export type EventActions = z.infer<typeof eventActionsSchema>;
+/** One step of a session. */
 export type Event = z.infer<typeof eventSchema>;
 /** An event that is to be stored. If it has no `timestamp`, the database's clock sets it. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };

@@ -99,6 +99,7 @@ export function toLegacyState(body: JsonObject): JsonObject {
   return (state ?? {}) as JsonObject;
 }
 
+/** Names a session. */
 export interface SessionKey {
   appName: string;
   userId: string;

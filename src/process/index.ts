@@ -69,8 +69,10 @@ export type { SessionKey } from '../core/session.ts';
 export type { AgentError } from '../core/errors.ts';
 export type { ToolSql } from '../core/tool-sql.ts';
 
+/** A session as the API answers it. */
 export type Session = output<typeof sessionSchema>;
 
+/** What `createRuntime` takes. */
 export interface CreateRuntimeOptions {
   /** The settings by their names in docs/configuration.md. Default: the environment and the file `.env`. */
   settings?: Record<string, string | undefined>;

@@ -67,6 +67,7 @@ export function recordedModel(path: string, live?: Model): Model {
   return { provider: live?.provider ?? 'recorded', generate };
 }
 
+/** Makes the part of a scripted answer that calls a tool. */
 export const callPart = (name: string, args: Record<string, unknown> = {}, id?: string): Part => ({
   functionCall: { ...(id === undefined ? {} : { id }), name, args },
 });

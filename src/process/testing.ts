@@ -20,19 +20,23 @@ import { parseExactJson } from '../core/exact-json.ts';
 export type { ModelRequest } from '../agent/definition/model.ts';
 export { callPart, recordedModel, scriptedModel, type ScriptedAnswer } from './scripted-model.ts';
 
+/** What `ask` returns. */
 export interface TestAnswer {
-  /** `paused`: it waits for what is in `tasks`. */
+  /** How the invocation ended; `paused` if it waits for what is in `tasks`. */
   status: Status;
+  /** The events of the invocation, as `/run` answers them. */
   events: Event[];
   /** The text of the last event that has a text. */
   output: string;
   /** The parsed value of an answer of an agent with an output schema. */
   value: unknown;
+  /** Why the invocation failed, with a code of docs/errors.md; undefined if it did not. */
   error: { code: string; message: string } | undefined;
-  /** What it waits for: a confirmation, a question, a signal … */
+  /** What it waits for: confirmations, questions, signals and more, each for `answer`. */
   tasks: TestTask[];
   /** The tool calls in order, each with its response; `undefined` if the call has no response yet. */
   calls: { name: string; args: JsonObject; response: JsonObject | undefined }[];
+  /** The changes of the state that the events made. */
   state: JsonObject;
   /** The versions of artifacts that the agent saved, by the artifact's name. */
   artifacts: Record<string, unknown>;
@@ -46,13 +50,17 @@ export type TestTask = Pick<Task, 'id' | 'kind' | 'appName' | 'requestedBy' | 'f
 /** An evaluation set in ADK's format, or the path of a file with one. */
 export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
 
+/** The result of one case of an evaluation set. */
 export interface TestCase {
+  /** Id of the case in the set. */
   evalId: string;
+  /** True if every metric reached its threshold. */
   passed: boolean;
   /** The score of each metric by its name; `null` if the metric could not be scored. */
   scores: Record<string, number | null>;
 }
 
+/** What `startTestRuntime` takes. */
 export interface TestRuntimeOptions {
   /** Your agents by the name of their application. */
   agents?: Record<string, AgentSource>;
@@ -62,7 +70,9 @@ export interface TestRuntimeOptions {
   settings?: Record<string, string>;
 }
 
+/** The service of a test. */
 export interface TestRuntime {
+  /** Address of the service, for requests of your own. */
   url: string;
   /** Sends and returns JSON. @throws {Error} with status and text of a response that is not a success */
   send<Body>(method: string, path: string, body?: unknown): Promise<Body>;

@@ -29,6 +29,7 @@ export const defineAgent = (source: AgentSource): AgentSource => source;
 
 /** A custom tool whose arguments are described by a zod object: `run` receives the parsed, typed arguments. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
+  /** Zod schema of the arguments, an object; the model sees it, and arguments that violate it never reach `run`. */
   parameters: Parameters;
   /** The return value, or the message of a thrown error, becomes the function response that the model reads. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
@@ -37,10 +38,13 @@ export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
 /** A custom tool whose arguments are described by JSON Schema. */
 export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'> {}
 
-type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
+/** Members of a tool that the runtime sets itself. */
+type OfRuntime = 'isOfClient' | 'isBrought' | 'calls' | 'checkArguments';
+type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run' | OfRuntime> &
+  Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**
- * The model sees the schema `parameters`; arguments that violate it never reach `run`. With a zod schema, an integer
+ * Makes a tool. The model sees the schema `parameters`; arguments that violate it never reach `run`. With a zod schema, an integer
  * beyond the precision of a double arrives as a `bigint` if the schema says `bigint`, and is rejected by `z.number()`.
  * With JSON Schema, such an integer arrives as an opaque object that `JSON.stringify` writes exactly, so that a tool
  * may pass it on.
@@ -178,9 +182,13 @@ export async function importFile(path: string): Promise<Record<string, unknown>>
   }
 }
 
+/** One turn of a conversation, for a custom metric. */
 export interface MetricTurn {
+  /** The text of the user's message. */
   question: string;
+  /** The text of the agent's final answer. */
   answer: string;
+  /** The calls of tools in order. */
   toolCalls: { name: string; args: JsonObject }[];
 }
 
@@ -188,7 +196,7 @@ export interface MetricTurn {
 export interface OwnMetric {
   /** A sentence for people about what the metric measures. */
   description: string;
-  /** Null: the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation. */
+  /** Returns the score from 0 to 1; null if the turn cannot be scored. `expected` is undefined if the eval case has no expected conversation. */
   score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
 }
 

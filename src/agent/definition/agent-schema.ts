@@ -70,14 +70,19 @@ const isOneServer = ({ url, command, ...more }: { url?: unknown; command?: unkno
     : url === undefined && !['transport', 'headers', 'oauth', 'userOauth'].some((member) => member in more);
 
 export const mcpServerShape = {
+  /** Name of the server. It goes before the name of a tool only where another tool has that name. */
   name,
+  /** Address of a remote server, instead of `command`. */
   url: optional(urlText),
   /** Program that each invocation starts; it speaks MCP over its standard streams. A request cannot set it. */
   command: optional(name),
+  /** Arguments of the program. Default: none. */
   args: optional(z.array(z.string())),
   /** Environment variables of the program. From this process it inherits only a few, such as `PATH` and `HOME`. */
   env: optional(z.record(z.string(), z.string())),
+  /** Transport of a remote server. Default: `streamable-http`. */
   transport: optional(z.enum(['streamable-http', 'sse'], 'streamable-http or sse')),
+  /** Headers of each request to the server, such as its key. Default: none. */
   headers: optional(headers),
   /** True: the agent gets tools that list and read the server's resources. Default: false. */
   resources: optional(z.boolean()),
@@ -113,7 +118,9 @@ export const mcpServerSchema = z
   .refine(isOneServer, 'a url, or a command without headers, transport and oauth');
 
 export const remoteAgentShape = {
+  /** Address of the agent card, or of the directory above it. */
   url: urlText,
+  /** Headers with the operator's credentials, sent to this origin only. */
   headers: headers.optional(),
   /** URL of a JWK set with the keys that may sign the agent card. Default: the card's signatures are not checked. */
   keys: urlText.optional(),
@@ -141,11 +148,13 @@ const targetOf = <Provider extends z.ZodType>({ provider }: { provider: Provider
 function modelOf<Provider extends z.ZodType>(place: { provider: Provider }) {
   const target = {
     ...targetOf(place),
+    /** Name of the model, as the provider has it. Any text for the offline model. */
     name,
     /** API key. Default: that of the environment if provider and address are the same as there, else none. */
     apiKey: optional(name),
   };
   const fallback = {
+    /** Models that are called in order, each if the one before it failed before it gave any text. Default: none. */
     fallbacks: optional(z.array(z.strictObject(target)).max(8)),
     /** Time limit for the model's first output if a fallback model is left, in ms. Default: the provider's limit only. */
     firstTokenMs: optional(positive),
@@ -154,9 +163,11 @@ function modelOf<Provider extends z.ZodType>(place: { provider: Provider }) {
 }
 
 const openApiOf = <Document extends z.ZodType>({ document }: { document: Document }) => ({
+  /** Name of the API, for messages and for grants of `userOauth`. */
   name,
   /** An OpenAPI 3 document, or the path of a JSON or YAML file with it. */
   document,
+  /** Ids of the operations that become tools. */
   operations: names,
   /** Base URL of the API. Default: the URL of the first server in the document. */
   baseUrl: optional(urlText),
@@ -189,28 +200,42 @@ const agentOf = <Written extends z.ZodType, Document extends z.ZodType, Form ext
   document: Document;
   form: Form;
 }) => ({
-  /** Tells the models of other agents when to transfer the conversation to this agent. */
+  /** Tells the models of other agents when to transfer the conversation to this agent. Default: none. */
   description: optional(z.string()),
-  /** Default: `llm`. */
+  /**
+   * What the agent does: it calls a model (`llm`), or runs its sub-agents in sequence, in parallel, or repeatedly.
+   * Default: `llm`.
+   */
   kind: optional(z.enum(AGENT_KINDS, 'llm, sequential, parallel or loop')),
+  /**
+   * System prompt of the model. It is a template: state values replace `{name}`, `{user:name}` and `{app:name}`, an
+   * artifact `{artifact.name}`; without a `?` at the end a missing value ends the invocation. Default: none.
+   */
   instruction: optional(z.string()),
+  /** Tools of the agent: names of built-in ones, and tools of `defineTool`. Default: none. */
   tools: optional(z.array(place.tool)),
+  /** Names of skills below `SKILLS_DIR`. Default: none. */
   skills: optional(names),
+  /** MCP servers, whose tools are added to those of the agent. Default: none. */
   mcpServers: optional(z.array(mcpServerSchema)),
-  /** Names of tools, including those of MCP servers, whose calls a person must confirm. */
+  /** Names of tools, including those of MCP servers, whose calls a person must confirm. Default: none. */
   confirmTools: optional(names),
   /** Effects of calls by tool name, including tools of MCP servers. Default: what the tool or its server declares. */
   toolEffects: optional(z.record(name, z.enum(EFFECTS, 'none, idempotent or once'))),
-  /** Limits of calls by tool name, including tools of MCP servers. Each overrides the limit that the tool sets. */
+  /** Limits of calls by tool name, including tools of MCP servers. Default: those that the tool sets. */
   toolLimits: optional(z.record(name, toolLimitsSchema)),
+  /** HTTP APIs, whose operations become tools of the agent. Default: none. */
   openapi: optional(z.array(z.strictObject(openApiOf(place)))),
-  /** Names of tools. If it is unknown after a crash whether a call of such a tool took effect, a person decides. */
+  /**
+   * Names of tools. If it is unknown after a crash whether a call of such a tool took effect, a person decides.
+   * Default: none; the model is told.
+   */
   askWhenUnknown: optional(names),
   /** Sampling parameters of the model calls. Default: those of the parent agent. */
   sampling: optional(samplingSchema),
   /** Schema of the final answer. If the model's answer violates it, the model is called again. Default: free text. */
   outputSchema: optional(place.form),
-  /** State key that receives the final answer: the text, or the parsed value if there is an output schema. */
+  /** State key that receives the final answer, a text, or a value if there is an output schema. Default: none. */
   outputKey: optional(name),
   /** Maximum number of rounds of a `loop` agent. Default: no maximum; the loop ends when a sub-agent escalates. */
   maxIterations: optional(positive),
@@ -218,9 +243,12 @@ const agentOf = <Written extends z.ZodType, Document extends z.ZodType, Form ext
 
 /** Members of an agent that is below another. */
 const below = {
-  /** True: the parent agent calls this agent like a tool and goes on, instead of handing over the conversation. */
+  /**
+   * Of a sub-agent: true if the agent above calls it like a tool and goes on, instead of handing the conversation over.
+   * Default: false.
+   */
   asTool: optional(z.boolean()),
-  /** Another service that runs the agent and is called over the A2A protocol. Default: this service runs the agent. */
+  /** Of a sub-agent: the other service that runs it, called over A2A. Default: this service runs the agent. */
   remote: optional(z.strictObject(remoteAgentShape)),
 };
 
@@ -238,6 +266,7 @@ export const sourceShape = {
   modelName: optional(z.string()),
   /** The model with provider and address; overrides `modelName`. Default: the model of the parent agent. */
   model: optional(z.strictObject(agentModelShape)),
+  /** Functions that are called while this agent runs. Default: none. */
   hooks: optional(z.custom<Hooks>(isHooks, NO_HOOKS)),
   /** Hooks for all agents of the application, called before the hooks of an agent. Read from the root agent only. */
   plugins: optional(z.array(z.custom<Hooks>(isHooks, NO_HOOKS))),
@@ -245,7 +274,7 @@ export const sourceShape = {
   maxLlmCalls: optional(positive),
   /** When older events are summarised. Default: never. Read from the root agent only. */
   compaction: optional(z.strictObject(compactionShape)),
-  /** How memories are made and searched. Read from the root agent only. */
+  /** How memories are made and searched. Default: by words, and none are made. Read from the root agent only. */
   memory: optional(z.strictObject(memoryShape)),
 };
 

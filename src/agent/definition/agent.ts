@@ -36,11 +36,12 @@ import type { AgentNode, Tool } from './tool.ts';
 /** Maximum number of model calls of one invocation. */
 export const DEFAULT_MAX_LLM_CALLS = 500;
 
-/**
- * An agent application defined in code; its directory gives its name. An omitted member has the same default as in
- * `AgentDefinition`.
- */
+/** What `defineAgent` takes: an agent application, whose name is that of its directory. Every member may be absent. */
 export interface AgentSource extends Of<typeof sourceShape> {
+  /**
+   * Agents below this one, each with a `name` that is unique in the application. The model may hand the conversation
+   * over to one of them, whose `description` tells it when; one with `asTool` it calls like a tool. Default: none.
+   */
   subAgents?: (AgentSource & { name: string })[];
 }
 
@@ -86,7 +87,9 @@ export interface AgentOverrides {
   unsupported?: string;
 }
 
+/** A model with its provider and address. */
 export interface ModelTarget extends Of<typeof modelTargetShape> {}
+/** The model of an agent, with the models that stand in for it. */
 export interface AgentModel extends Of<typeof agentModelShape> {}
 
 /** An agent tree that is ready for one invocation: its MCP servers are connected. */
@@ -120,5 +123,7 @@ export interface RemoteAgent extends Of<typeof remoteAgentShape> {}
 /** Supplies recorded tools in place of an agent's MCP servers, for evaluation and replay, which contact no server. */
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
+/** How memories of an application's users are made and searched. */
 export interface MemorySettings extends Of<typeof memoryShape> {}
+/** When older events of a session are replaced by a summary in the model's requests. */
 export interface CompactionSettings extends Of<typeof compactionShape> {}

@@ -10,8 +10,11 @@ export type GuardedPlace = 'input' | 'output' | 'calls' | 'results';
 /** A custom check of a guardrail: returns true if the text must not pass, or the text that replaces it. */
 export type GuardrailCheck = (text: string, context: HookContext) => unknown;
 
+/** What `guardrail` takes. */
 export interface GuardrailOptions {
+  /** Name of the guardrail, in errors and in `customMetadata` of events. */
   name: string;
+  /** Where it checks: what clients send (`input`), the model's `output`, arguments of `calls`, `results` of tools. */
   at: GuardedPlace[];
   /** Regular expressions, a yes-or-no question for the agent's model (`judge`), or a function. */
   check: RegExp[] | { judge: string } | GuardrailCheck;

@@ -4,16 +4,23 @@ import type { SessionKey } from '../../core/session.ts';
 import type { ModelAnswer, ModelRequest } from './model.ts';
 import type { ToolLog, ToolServices } from './services.ts';
 
+/** What a hook gets besides what it handles. */
 export interface HookContext {
+  /** The session: `appName`, `userId` and `sessionId`. */
   session: SessionKey;
+  /** Id of the invocation that runs. */
   invocationId: string;
+  /** Name of the agent that runs. */
   agentName: string;
+  /** The message of the user that began the invocation. */
   userContent: Content | undefined;
   /** The session state as this invocation sees it, including changes that are not stored yet. */
   state: Readonly<JsonObject>;
   /** State changes, which the hook fills in. They are stored with the event that the hook handles. */
   stateDelta: JsonObject;
+  /** Artifacts and memories of the session's user. */
   services: ToolServices;
+  /** Log of the service: `log.info(message, fields)`, also `debug`, `warn` and `error`. */
   log: ToolLog;
   /** Aborted when the invocation is aborted or the hook's time limit is over. */
   signal: AbortSignal;
@@ -23,11 +30,15 @@ export interface HookContext {
 
 /** A tool call as hooks see it. A hook may replace `args` before the tool runs. */
 export interface HookedCall {
+  /** Id of the call. */
   id: string;
+  /** Name of the tool. */
   name: string;
+  /** Arguments of the call. */
   args: JsonObject;
 }
 
+/** What the hook `beforeTool` gets besides the call. */
 export interface CallContext extends HookContext {
   /** Pauses the invocation until a person has allowed the call; no effect if a hook supplies the tool's response. */
   requestConfirmation(hint: string): void;
@@ -48,10 +59,12 @@ export interface Guard {
   find(text: string, context: HookContext): Promise<string | undefined>;
 }
 
+/** A failed call of a model or a tool, for the hook `onError`. */
 export type HookedFailure =
   | { during: 'model'; error: AgentError; request: ModelRequest }
   | { during: 'tool'; error: Error; call: HookedCall };
 
+/** What a hook returns: a value that replaces what it handles, or nothing. */
 export type HookResult<Value> = Value | undefined | void | Promise<Value | undefined | void>;
 
 /** Hooks in the order in which an agent calls them. */
@@ -86,6 +99,7 @@ export interface Hooks {
   afterAgent?(context: HookContext): HookResult<Content>;
   /** The hook may change members of the request. If it returns a model answer, the model is not called. */
   beforeModel?(request: ModelRequest, context: HookContext): HookResult<ModelAnswer>;
+  /** A returned answer replaces the model's. Streamed text is held back until this hook has seen it. */
   afterModel?(answer: ModelAnswer, context: HookContext): HookResult<ModelAnswer>;
   /** If the hook returns a function response, the tool does not run. */
   beforeTool?(call: HookedCall, context: CallContext): HookResult<JsonObject>;

@@ -8,22 +8,32 @@ import { names, type Of, optional, positive } from './members.ts';
 
 /** A tool for the model. `parameters` is a JSON Schema; keywords that the provider does not support are not sent. */
 export interface ToolDeclaration {
+  /** Name by which the model calls the tool; unique in the application. */
   name: string;
+  /** Tells the model what the tool does and when to call it. */
   description: string;
+  /** JSON Schema of the arguments, an object. */
   parameters: JsonObject;
 }
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
 const samplingShape = {
+  /** Randomness of the answers, from 0 to 2. */
   temperature: optional(z.number().min(0).max(2)),
+  /** Share of probability from which each token is drawn, from 0 to 1. */
   topP: optional(z.number().min(0).max(1)),
+  /** Maximum number of tokens of one answer. */
   maxOutputTokens: optional(positive),
+  /** Penalty on tokens that have occurred, from -2 to 2. */
   presencePenalty: optional(z.number().min(-2).max(2)),
+  /** Penalty on tokens by how often they have occurred, from -2 to 2. */
   frequencyPenalty: optional(z.number().min(-2).max(2)),
+  /** Seed that makes answers repeatable as far as the provider can. */
   seed: optional(z.int()),
   /** Texts at which the model stops. OpenAI supports neither stop sequences nor a seed. */
   stopSequences: optional(names.max(16)),
+  /** How long the model thinks before it answers. */
   reasoningEffort: optional(z.enum(EFFORTS, EFFORTS.join(', '))),
   /**
    * True: asks the provider to cache the instruction and the history for the session's next model call. Has no effect
@@ -33,7 +43,7 @@ const samplingShape = {
 };
 export const samplingSchema = z.strictObject(samplingShape);
 
-/** The provider's default applies to an omitted parameter; one that the provider does not support is not sent. */
+/** Sampling parameters. The provider's default applies to an omitted parameter; one that the provider does not support is not sent. */
 export interface Sampling extends Of<typeof samplingShape> {}
 
 /** What the model must call: any tool (`required`), or the named tool. */
@@ -43,15 +53,21 @@ export type ToolChoice = 'required' | { name: string };
 export const CONTEXT_PREFIX = 'For context:';
 
 /**
- * `contents` starts and ends with a content of the role `user`; neighbouring contents may have the same role. Every
+ * A request to a model. `contents` starts and ends with a content of the role `user`; neighbouring contents may have the same role. Every
  * function call is followed by exactly one response. Parts are frozen, because they are shared with the session.
  */
 export interface ModelRequest {
+  /** Name of the model, as the provider has it. */
   modelName: string;
+  /** System prompt, with its values filled in. */
   instruction: string;
+  /** The conversation, oldest first. */
   contents: Content[];
+  /** Tools that the model may call. */
   tools: ToolDeclaration[];
+  /** Sampling parameters of the agent or the request. */
   sampling: Sampling;
+  /** Whether the model must call a tool, and which. Default: the model decides. */
   toolChoice?: ToolChoice;
   /** JSON Schema of the final answer, which the loop checks. The model may call tools before. Default: free text. */
   outputSchema?: JsonObject;
@@ -59,6 +75,7 @@ export interface ModelRequest {
   cacheKey?: string;
   /** The invocation that makes the call. Set only if the model is an agent of another service. */
   caller?: CallingInvocation;
+  /** Aborted when the invocation ends; the model then stops and throws. */
   signal: AbortSignal;
   /**
    * True: nobody reads the pieces of the output, so the provider is asked for the whole answer, if it gives one.
@@ -78,11 +95,13 @@ export interface ModelRequest {
   onBegin?(): void;
   /** Called with the type or first characters of each part of the response that is unknown and therefore skipped. */
   onPassedOver?(what: string): void;
+  /** Called for each attempt that failed before a next one is made. */
   onFailedTry?(failed: FailedTry): void;
   /** Called for each tool that is not sent to the provider, because the provider would reject the whole request. */
   onLeftOut?: ((omitted: { tool: string; reason: string }) => void) | undefined;
 }
 
+/** The invocation that asks an agent of another service. */
 export interface CallingInvocation {
   session: SessionKey;
   /** Idempotency key of the call of the other service's agent: every retry has the same key. */
@@ -124,6 +143,7 @@ export type ModelDelta = { content: Content; modelVersion: string };
  * @throws {AgentError} that tells the user what to do, without the API key, the prompt or the request body
  */
 export interface Model {
+  /** Name of the provider, in errors, traces and metrics. */
   provider: string;
   /** True: the provider needs an API key and none is configured, so every call fails. */
   lacksKey?: boolean;
@@ -136,6 +156,7 @@ export interface Model {
     texts: string[],
     options: { modelName: string; dimensions?: number; signal: AbortSignal },
   ): Promise<{ vectors: number[][]; tokens?: number | undefined }>;
+  /** Answers one request: yields pieces of text while they come, and returns the whole answer. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
 

@@ -6,6 +6,7 @@ import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 /** Output schema as the agent's author writes it: a zod schema, which may have refinements, or JSON Schema. */
 export type WrittenSchema = z.ZodType | JsonObject;
 
+/** The schema of an agent's answer, with its check. */
 export interface OutputSchema {
   /** The JSON Schema that the model receives. */
   schema: JsonObject;

@@ -3,6 +3,7 @@ import type { Log } from '../../platform/log.ts';
 
 /** Artifacts and memories for tools, of the session's user only. */
 export interface ToolServices {
+  /** Saves a version of an artifact of the session, or of the user if the name begins with `user:`; returns its number. */
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /**
    * Loads the latest or the given version of an artifact, if it exists.

@@ -13,21 +13,27 @@ import type { ToolLog, ToolServices } from './services.ts';
 
 /** A person's reply to a confirmation that a tool requested; `payload` is present if the request had a form. */
 export interface Confirmation {
+  /** True if the person allowed the call. */
   confirmed: boolean;
+  /** What the person filled into the form; absent without a form. */
   payload?: JsonObject | undefined;
   /** Data that the tool stored with its request for confirmation, for its next run. */
   kept: JsonObject;
 }
 
+/** What a tool gets besides its arguments. */
 export interface ToolContext {
+  /** The session of the call: `appName`, `userId` and `sessionId`. */
   session: SessionKey;
+  /** Id of the invocation that makes the call. */
   invocationId: string;
+  /** Id of the call, as the model or the runtime gave it. */
   functionCallId: string;
   /** Idempotency key of the tool call: every retry has the same key. */
   operationId: string;
   /** The session state as this invocation sees it, including `temp:` keys and changes by its earlier events. */
   state: Readonly<JsonObject>;
-  /** Set by the tool and stored with its function response (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
+  /** What the call does besides its answer: the tool fills in members, and they are stored with its function response. */
   actions: EventActions;
   /** A person's reply to a confirmation that this tool requested in `actions.requestedToolConfirmations`. */
   confirmation?: Confirmation | undefined;
@@ -37,18 +43,25 @@ export interface ToolContext {
   kept?: JsonObject | undefined;
   /** Media for the model. Each attachment becomes one of the `parts` of the function response. */
   attachments: Part[];
+  /** Artifacts and memories of the session's user: `services.saveArtifact(…)`. */
   services: ToolServices;
   /** Queries the tools' database schema, in the transaction of the function response. Transactional tools only. */
   sql: ToolSql;
+  /** Log of the service: `log.info(message, fields)`, also `debug`, `warn` and `error`. */
   log: ToolLog;
+  /** Aborted when the invocation ends or the time of the call is over; pass it on to `fetch`. */
   signal: AbortSignal;
   /** Runs another agent in this invocation: its model calls count towards the limits; its events are not stored. */
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
+/** What an agent answered that a tool called with `context.callAgent`. */
 export interface AgentReply {
+  /** The text of its final answer. */
   text: string;
+  /** The parsed answer of an agent with an output schema. */
   value?: unknown;
+  /** Changes of state and artifacts by that agent; the tool decides whether to pass them on in its own `actions`. */
   actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
 
@@ -72,8 +85,9 @@ export interface Wait {
   hint?: string;
   /** JSON Schema of a person's reply to the call. Default: any object. */
   schema?: JsonObject;
-  /** Users and groups that may reply to the tool's request. Default: the user of the session. */
+  /** Users that may reply to the tool's request. Default: the user of the session. */
   users?: string[];
+  /** Groups that may reply, in addition to `users`. Default: none. */
   groups?: string[];
   /** Number of people who must approve the call; a single refusal rejects it. Default: 1. */
   approvals?: number;
@@ -83,6 +97,7 @@ export interface Wait {
   expiresAfter?: number;
   /** Deadline for the reply as local time `YYYY-MM-DDThh:mm` in `timeZone`. Default time zone: UTC. */
   expiresAt?: string;
+  /** Time zone of `expiresAt`, for example `Europe/Berlin`. Default: UTC. */
   timeZone?: string;
   /** Times of the reminders to those who may reply, in seconds from the call, ascending. */
   remindAfter?: number[];
@@ -109,12 +124,17 @@ const toolLimitsShape = {
 };
 export const toolLimitsSchema = z.strictObject(toolLimitsShape);
 
+/** Limits of the calls of one tool. */
 export interface ToolLimits extends Of<typeof toolLimitsShape> {}
 
+/** A tool as it runs; `defineTool` makes one. */
 export interface Tool extends ToolDeclaration {
-  /** True: the invocation pauses until a person has confirmed the call. */
+  /** True: the invocation pauses until a person has confirmed the call. Default: false. */
   needsConfirmation: boolean;
-  /** True: a person or another system may respond later; the invocation pauses if `run` returns `undefined`. */
+  /**
+   * True: a person or another system may respond later; the invocation pauses if `run` returns `undefined`.
+   * Default: false.
+   */
   longRunning?: boolean;
   /** Who may confirm or answer the tool's waiting calls, and until when. Default: the user of the session. */
   wait?: Wait | ((args: JsonObject) => Wait);
@@ -122,7 +142,10 @@ export interface Tool extends ToolDeclaration {
   isOfClient?: boolean;
   /** True: the tool belongs to an MCP server that a request named, so it is untrusted. Default: false. */
   isBrought?: boolean;
-  /** Default: `once`. The effect of an agent used as a tool follows from the tools of that agent. */
+  /**
+   * What a second run of the same call does outside: nothing (`none`), the same (`idempotent`), or it acts again
+   * (`once`). Default: `once`. The effect of an agent used as a tool follows from the tools of that agent.
+   */
   effect?: Effect;
   /**
    * True: what the tool writes through `context.sql` is committed together with the function response, and rolled back
@@ -131,6 +154,7 @@ export interface Tool extends ToolDeclaration {
   transactional?: boolean;
   /** Finds out after a crash whether a call took effect; `undefined` or an error means unknown. Default: unknown. */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
+  /** Time limit, retries, concurrency and size of the calls. Default: those of `ToolLimits`. */
   limits?: ToolLimits;
   /** If `check` cannot tell whether a call took effect: `tell` the model, or `ask` a person. Default: `tell`. */
   onUnknown?: 'tell' | 'ask';
@@ -149,8 +173,10 @@ export interface Tool extends ToolDeclaration {
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 export const AGENT_KINDS = ['llm', 'sequential', 'parallel', 'loop'] as const satisfies readonly AgentKind[];
 
+/** A model with the name by which it is called. */
 export type NamedModel = { model: Model; modelName: string };
 
+/** An agent as it runs, for `context.callAgent`. */
 export interface AgentNode {
   name: string;
   description: string;

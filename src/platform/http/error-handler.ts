@@ -29,6 +29,7 @@ import {
 import { toLogFields } from '../log.ts';
 import type { Noted, ToRefusal } from './operation/operation.ts';
 import {
+  type ErrorStatus,
   type ValidationDetail,
   type RefusalReason,
   RequestRefusedError,
@@ -46,7 +47,7 @@ export interface EdgeLog {
 }
 
 interface Failure {
-  status: number;
+  status: ErrorStatus;
   detail: string | ValidationDetail[];
   headers?: Record<string, string>;
   /** Name of the limit that refused the request. */
@@ -106,7 +107,7 @@ function addChallenge(failure: Failure, error: unknown, metadataUrl: string): vo
 }
 
 /** Error code of Node's HTTP parser, which fails before a request exists → status and message. */
-const PARSER_STATUS: Record<string, [number, string]> = {
+const PARSER_STATUS: Record<string, [ErrorStatus, string]> = {
   HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request took too long to arrive.'],
 };
@@ -147,7 +148,7 @@ export function toFailure(error: unknown, maxBodyBytes: number): Failure {
   return bodyFailure(error, maxBodyBytes) ?? databaseFailure(error) ?? unexpected();
 }
 
-const REFUSAL_STATUS: Record<RefusalReason, number> = {
+const REFUSAL_STATUS: Record<RefusalReason, ErrorStatus> = {
   malformed_path: 400,
   malformed_text: 400,
   malformed_headers: 400,

@@ -1,5 +1,5 @@
 import { countCharacters, TEXT_FORMATS } from '../../../core/text-format.ts';
-import type { ValidationDetail } from '../operation/request-errors.ts';
+import type { ValidationDetail, ValidationType } from '../operation/request-errors.ts';
 import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.ts';
 
 /**
@@ -15,7 +15,7 @@ export type JsonSchema = Record<string, unknown>;
 
 /** A validation error in pydantic's terms: error type, message and context (the limits that the message names). */
 export interface Words {
-  type: string;
+  type: ValidationType;
   msg: string;
   ctx?: Record<string, unknown>;
 }
@@ -29,7 +29,7 @@ export interface Mistake {
   words: Words;
 }
 
-const toWords = (type: string, msg: string, ctx?: Record<string, unknown>): Words => ({
+const toWords = (type: ValidationType, msg: string, ctx?: Record<string, unknown>): Words => ({
   type,
   msg,
   ...(ctx && { ctx }),
@@ -77,19 +77,19 @@ const UNREADABLE: Record<ScalarRefusal, string> = {
 };
 export const ofUnreadable = (refusal: ScalarRefusal): Words => toWords(refusal, UNREADABLE[refusal]);
 
-const textLength = (type: string, most: string, figure: string) => (bound: number) =>
+const textLength = (type: ValidationType, most: string, figure: string) => (bound: number) =>
   toWords(type, `String should have at ${most} ${plural(bound, 'character')}`, { [figure]: bound });
 const ofShortText = textLength('string_too_short', 'least', 'min_length');
 const ofLongText = textLength('string_too_long', 'most', 'max_length');
 const listLength =
-  (type: string, most: string, figure: string) =>
+  (type: ValidationType, most: string, figure: string) =>
   (bound: number, { length }: unknown[]) =>
     toWords(type, `List should have at ${most} ${plural(bound, 'item')} after validation, not ${length}`, {
       field_type: 'List',
       [figure]: bound,
       actual_length: length,
     });
-const range = (type: string, figure: string) => (bound: number) =>
+const range = (type: ValidationType, figure: string) => (bound: number) =>
   toWords(type, `Input should be ${type.replace('_equal', ' or equal to').replace('_', ' ')} ${bound}`, {
     [figure]: bound,
   });
