@@ -21,7 +21,7 @@ export const MODEL = {
     120_000,
     [100, 3_600_000],
     'Longest time in which the provider sends nothing; ' +
-      '[a whole answer](agents.md#whole-answers-and-streams) that takes longer is asked for again as a stream.',
+      '[a whole answer](models.md#whole-answers-and-streams) that takes longer is asked for again as a stream.',
   ),
   MODEL_MAX_RETRIES: whole(3, [0, 20], 'Further tries of a model call after 429, 5xx and network failures.'),
 };

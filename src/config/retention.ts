@@ -12,7 +12,7 @@ export const AUDIT = {
   AUDIT: choiceOr(
     'off',
     ['off', 'writes', 'all'],
-    'What the [audit](security.md#audit) records: nothing; refusals, changes and runs of the agent ' +
+    'What the [audit](hardening.md#audit) records: nothing; refusals, changes and runs of the agent ' +
       '(`writes`, one statement more for each); or reads as well (`all`).',
   ),
   AUDIT_RETENTION_DAYS: whole(90, [1, 3_650], 'Days for which entries are kept.'),

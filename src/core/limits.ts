@@ -17,7 +17,7 @@ export type JsonLimits = Required<Pick<InputLimit, 'values' | 'depth'>>;
  */
 const JSON_BODY = { values: 100_000, depth: 64 };
 
-/** The limits of all input from outside. `npm run docs:config` writes them into the table in `docs/security.md`. */
+/** The limits of all input from outside. `npm run docs:config` writes them into the table in `docs/limits.md`. */
 export const INPUT_LIMITS = {
   requestBody: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'parsing more would hold up others' },
   requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until their work is done' },

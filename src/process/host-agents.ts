@@ -58,6 +58,7 @@ export async function readHarnessAgent(
     },
     config.variables,
     inCode,
+    config.HARNESS_FILE ?? DEFAULT_HARNESS_FILE,
   );
   return { definition, model };
 }

@@ -30,7 +30,7 @@ function write(path: string, text: string): void {
 }
 
 test('every listing is complete, and its types are right', async () => {
-  expect([listings.length, agents.length]).toEqual([9, 6]);
+  expect([listings.length, agents.length]).toEqual([18, 9]);
   for (const { name, text } of [...listings, ...agents]) write(`${name}.ts`, text);
   // The listings beside an agent import the one that stands above them.
   write('agents/harness_agent/agent.ts', agents.find(({ name }) => name.startsWith('docs_package'))?.text ?? '');
@@ -58,7 +58,7 @@ test('every agent is loaded as it is printed', async () => {
 test('every agent of the course answers as it is printed, with a model that says what its form wants', async () => {
   const offer = JSON.stringify({ answer: 'Done.', total: null });
   const model = scriptedModel([({ outputSchema }) => [{ text: outputSchema ? offer : 'Done.' }]]);
-  const course = agents.filter(({ name }) => name.startsWith('docs_agents'));
+  const course = agents.filter(({ name }) => /^docs_(?:agents|hooks)/.test(name));
   for (const { name, text } of course) write(`course-apps/${name}/agent.ts`, text);
   const runtime = await startTestRuntime({ model, settings: { AGENTS_DIR: join(folder, 'course-apps') } });
   try {

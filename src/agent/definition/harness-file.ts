@@ -18,7 +18,7 @@ type Variables = Readonly<Record<string, string | undefined>>;
 /**
  * Builds the definition of the application `harness_agent` from its `harness.yaml` and the environment. `variables`
  * replace `${NAME}` in secrets, such as headers of MCP servers. If the agent is defined in code, the file may set only
- * the model and limits.
+ * the model and limits. `path` is that of the file, for errors.
  * @throws {ConfigError} for a variable that is not set, and for an agent that is described in both file and code
  */
 export function toAgentDefinition(
@@ -26,12 +26,14 @@ export function toAgentDefinition(
   settings: Settings,
   variables: Variables,
   inCode?: AgentDefinition,
+  path = 'harness.yaml',
 ): AgentDefinition {
   const { model, limits, maxLlmCalls, ...agent } = file;
   const [second] = Object.keys(agent);
   if (inCode && second !== undefined) {
     throw new ConfigError(
-      `harness.yaml: ${toWritten(second)}: agents/harness_agent/agent.ts describes the agent; keep one of them.`,
+      `${path}: ${toWritten(second)}: agents/harness_agent/agent.ts describes the agent already. ` +
+        `Move that file away, or keep in ${path} only model and limits.`,
     );
   }
   const source = toSource({ ...agent, name: HARNESS_APP, ...(model?.name && { model: model.name }) });

@@ -24,7 +24,7 @@ export interface Provider<Name extends string = string> {
   telemetryName?: string;
   /** Public base URL. Undefined: the operator has to name one, and no key is required. */
   baseUrl: string | undefined;
-  /** Settings of the examples in `docs/agents.md`. */
+  /** Settings of the examples in `docs/models.md`. */
   examples: readonly string[];
   /** Headers that carry the key, for requests that the AI SDK package does not make. */
   toKeyHeaders(key: string): Record<string, string>;
@@ -86,7 +86,7 @@ interface MessageThoughts {
 
 /**
  * What a provider's API accepts in a request. The values come from published API descriptions and from rejections that
- * others have reported (table in docs/agents.md).
+ * others have reported (table in docs/models.md).
  */
 export interface ProviderFacts {
   callIds: CallIdFacts;

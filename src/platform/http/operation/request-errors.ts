@@ -122,6 +122,7 @@ export const VALIDATION_TYPES = {
   bool_parsing: 'The text is neither `true` nor `false`.',
   greater_than: 'The number is too small, or equal to its limit.',
   greater_than_equal: 'The number is too small.',
+  less_than: 'The number is too large, or equal to its limit.',
   less_than_equal: 'The number is too large.',
   list_type: 'The value is not a list.',
   too_short: 'The list has too few elements.',

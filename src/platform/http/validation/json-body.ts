@@ -78,7 +78,7 @@ function toRefusal({ kind, message, path }: JsonRefusedError, sent: Buffer): Err
   if (kind === 'depth')
     return new ValidationFailedError([valueError(['body'], `at most ${depth} levels of nesting are allowed`)]);
   const { error, place } = findJsonError(sent.toString().replace(/^\ufeff/, ''));
-  const detail = { type: 'json_invalid', loc: ['body', place], msg: 'JSON decode error', input: {} };
+  const detail = { type: 'json_invalid' as const, loc: ['body', place], msg: 'JSON decode error', input: {} };
   return new ValidationFailedError([{ ...detail, ctx: { error } }]);
 }
 

@@ -257,6 +257,15 @@ max_llm_calls: 12
   expect(() => parseHarnessFile('runtime: adk\nruntme: adk', 'h.yaml')).toThrow('h.yaml:2: runtme: there is no such');
 });
 
+test('an agent that is described in code too: the error names the file that was given, and what to do', () => {
+  const inCode = { name: 'harness_agent', description: '', instruction: '', tools: [], skills: [], mcpServers: [] };
+  const file = parseHarnessFile('limits: { max_llm_calls: 3 }\nsystem_prompt: Help.', 'examples/harness.yaml');
+  expect(() => toAgentDefinition(file, {}, {}, inCode, 'examples/harness.yaml')).toThrow(
+    'examples/harness.yaml: system_prompt: agents/harness_agent/agent.ts describes the agent already. ' +
+      'Move that file away, or keep in examples/harness.yaml only model and limits.',
+  );
+});
+
 test('an instruction may grow to 256 KB of UTF-8, and not by one byte more', async () => {
   const large = { half: 'ä'.repeat(65_536), byte: 'x' };
   expect(await renderInstruction('{half}{half}', large, memoryServices())).toHaveLength(131_072);
