@@ -254,6 +254,10 @@ export const OPERATIONS: Record<string, Operation> = {
     () => ({ outcome: 'done' }),
   ),
   'list invocations': get(`${of}/sessions/seeded/invocations`),
+  'invocations of an application, a page': get(`/apps/${APP}/invocations?limit=20`),
+  'what failed in an application': get(`/apps/${APP}/invocations?limit=20&status=failed`),
+  'invocations of an application, by text': get(`/apps/${APP}/invocations?limit=20&text=nothing`),
+  'invocations of a user': get(`/apps/${APP}/invocations?limit=20&userId=${USER}`),
   'save an artifact': send(
     'POST',
     () => `${session}/artifacts`,

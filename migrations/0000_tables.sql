@@ -349,6 +349,8 @@ CREATE TABLE "invocations" (
 	"request" jsonb,
 	"job" jsonb,
 	"agent_version" text,
+	"agent" text,
+	"first_text" text,
 	"attempt" smallint DEFAULT 1 NOT NULL,
 	"webhook_url" text,
 	"tapes" jsonb,
@@ -732,7 +734,9 @@ CREATE INDEX "idempotency_keys_session_idx" ON "idempotency_keys" USING btree ("
 CREATE UNIQUE INDEX "invocations_idempotency_key" ON "invocations" USING btree ("app_name","user_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is null;--> statement-breakpoint
-CREATE INDEX "invocations_time_idx" ON "invocations" USING btree ("create_time","app_name");--> statement-breakpoint
+CREATE INDEX "invocations_app_time_idx" ON "invocations" USING btree ("app_name","create_time","id") WHERE create_time > '-infinity';--> statement-breakpoint
+CREATE INDEX "invocations_user_time_idx" ON "invocations" USING btree ("app_name","user_id","create_time","id") WHERE create_time < 'infinity';--> statement-breakpoint
+CREATE INDEX "invocations_failed_idx" ON "invocations" USING btree ("app_name","create_time","id") WHERE status in ('failed', 'interrupted', 'cancelled');--> statement-breakpoint
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is not null and start_time is not null;--> statement-breakpoint

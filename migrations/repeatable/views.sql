@@ -377,9 +377,10 @@ select app_name, user_id, session_id, id as invocation_id, agent_version, status
        create_time, start_time, end_time,
        coalesce(end_time, clock_timestamp()) - start_time as duration,
        error_code, error_message, stop_requested_as,
-       llm_calls, tool_calls, prompt_tokens, output_tokens
+       llm_calls, tool_calls, prompt_tokens, output_tokens, agent, first_text
 from invocations;
 comment on view inspect.invocations is 'Invocations with status and errors; order by create_time.';
+comment on column inspect.invocations.agent is 'Agent that made its last event; null until it ends.';
 comment on column inspect.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
@@ -387,6 +388,7 @@ comment on column inspect.invocations.duration is 'Time from start to end, or un
 comment on column inspect.invocations.end_time is 'When it ended.';
 comment on column inspect.invocations.error_code is 'Stable error code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
+comment on column inspect.invocations.first_text is 'Start of the text of its prompt; null if there is none, and while a request waits with it.';
 comment on column inspect.invocations.invocation_id is 'Invocation id; its events refer to it.';
 comment on column inspect.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';

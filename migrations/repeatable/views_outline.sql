@@ -240,9 +240,10 @@ comment on column inspect_outline.invocation_costs.user_id is 'Owner of the sess
 --> statement-breakpoint
 create or replace view inspect_outline.invocations as
 select app_name, user_id, session_id, invocation_id, agent_version, status, is_dead, create_time, start_time, end_time,
-       duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens
+       duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens, agent
 from inspect.invocations;
-comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
+comment on view inspect_outline.invocations is 'inspect.invocations without error_message and first_text.';
+comment on column inspect_outline.invocations.agent is 'Agent that made its last event; null until it ends.';
 comment on column inspect_outline.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect_outline.invocations.app_name is 'Application.';
 comment on column inspect_outline.invocations.create_time is 'When it was requested.';

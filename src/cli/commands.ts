@@ -14,6 +14,7 @@ export const FAMILIES: Record<string, string> = {
   artifacts: 'the artifacts of a session',
   eval: 'evaluation sets',
   cron: 'cronjobs, of a service that runs',
+  invocations: 'what an application was asked',
   tasks: 'what waits for a person, of a service that runs',
   users: 'the users of --app, and all data of one',
 };
@@ -325,6 +326,25 @@ const TASKS = {
 } satisfies Partial<OperationRow>;
 
 const WORK: (CommandRow | OperationRow)[] = [
+  {
+    usage: 'invocations list',
+    about: 'those of all users of --app, the newest first, with why they failed',
+    example: 'agent-runtime invocations list --status failed --limit 20',
+    operation: 'listAppInvocations',
+    fills: { status: 'status', error: 'errorCode', agent: 'agent', of: 'userId', session: 'sessionId', text: 'text' },
+    options: [['--limit <n>', 'maximum number', { default: '50' }]],
+    columns: {
+      requested: ['createTime', toTime],
+      status: 'status',
+      error: ['error.code', (code = '–') => code],
+      agent: ['agent', (agent = '–') => agent],
+      user: 'userId',
+      session: 'sessionId',
+      invocation: 'id',
+      asked: ['firstText', (text = '') => toLine(text, TEXT_SHOWN)],
+    },
+    empty: () => 'There are no such invocations.',
+  },
   {
     usage: 'cron list',
     about: 'those of --user',

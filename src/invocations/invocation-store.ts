@@ -31,9 +31,9 @@ export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_t
 /** The statement's start time as a table `moment(now)`, because Citus refuses the function inside `case`. */
 const NOW = sql`(select statement_timestamp() as now) moment`;
 
-/** SQL expression: the JSON of an invocation as the HTTP API returns it. */
-const invocationText = sql`
-  '{"id":' || to_json(${i.id}) || ',"appName":' || to_json(${i.appName}) || ',"userId":' || to_json(${i.userId}) ||
+/** SQL expression: the JSON of an invocation as the HTTP API returns it, without its braces. */
+export const invocationMembers = sql`
+  '"id":' || to_json(${i.id}) || ',"appName":' || to_json(${i.appName}) || ',"userId":' || to_json(${i.userId}) ||
   ',"sessionId":' || to_json(${i.sessionId}) || ',"status":' || to_json(${i.status}) ||
   ',"createTime":' || extract(epoch from ${i.createTime}) ||
   coalesce(',"startTime":' || extract(epoch from ${i.startTime}), '') ||
@@ -41,8 +41,8 @@ const invocationText = sql`
   coalesce(',"agentVersion":' || to_json(${i.agentVersion}), '') ||
   ',"llmCalls":' || ${i.llmCalls} || ',"toolCalls":' || ${i.toolCalls} ||
   ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
-  coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') ||
-  '}'`;
+  coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '')`;
+const invocationText = sql`'{' || ${invocationMembers} || '}'`;
 
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(

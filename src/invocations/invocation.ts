@@ -5,10 +5,13 @@ import { AgentError, answerRefusal, sizeRefusal, stateRefusal } from '../core/er
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
 
-const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
+export const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
 /** `queued`: waits for its session. `paused`: waits for a person. `paused` and all later statuses are ends. */
 export type InvocationStatus = (typeof STATUSES)[number];
+
+/** Statuses of what ended and did not succeed: those of the index `invocations_failed_idx`. */
+export const FAILED_STATUSES = ['failed', 'interrupted', 'cancelled'] as const satisfies InvocationStatus[];
 
 export const isActive = ({ status }: { status: InvocationStatus }): boolean =>
   status === 'queued' || status === 'running';

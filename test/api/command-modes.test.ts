@@ -93,6 +93,11 @@ const ROWS: Row[] = [
   ['cron list', () => ['cron', 'list'], /^cronjob .*\n\S+ +ann +yes .* Sums\n$/],
   ['cron list --all', () => ['--json', 'cron', 'list', '--all'], /^\[\{"jobId":.*\}\]\n$/],
   ['cron run', ({ job = '' }) => ['cron', 'run', job], /^run \S+: queued\n$/],
+  [
+    'invocations list',
+    () => ['invocations', 'list', '--text', '17'],
+    /^requested .*\n(?:.*\n)*\S+ \S+ +succeeded +– +harness_agent +ann +s1 +\S+ +What is 17.*\n$/,
+  ],
   ['tasks list', () => ['tasks', 'list'], /^task .*\n\S+ +question +ann .* Which size\?\n$/],
   [
     'tasks answer',

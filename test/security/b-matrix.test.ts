@@ -105,7 +105,10 @@ type Outcome =
 const DEMANDED: Record<string, [scope: string, because: string]> = {
   importUser: ['import', 'it brings events in the name of others.'],
   replayInvocation: ['override', '`harness` changes the deployed agent.'],
+  listAppInvocations: ['admin', 'it lists the invocations of all users.'],
 };
+/** A caller that acts for some users lists theirs, without it. */
+const isDemandedOf = (id: string, { users }: Caller) => id !== 'listAppInvocations' || !users;
 
 function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   const { owner, scope } = operation;
@@ -124,7 +127,8 @@ function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
   if (target === 'shared state' && !scopes.includes('admin')) return 'lacks scope';
   const [demanded] = DEMANDED[operation.operationId] ?? [];
-  if (demanded !== undefined && !scopes.includes(demanded)) return 'lacks a further scope';
+  if (demanded !== undefined && isDemandedOf(operation.operationId, caller) && !scopes.includes(demanded))
+    return 'lacks a further scope';
   // Which applications there are is more than a key of some may know.
   if (apps && operation.operationId === 'listAppsOfUser') return 'foreign';
   // A signed-in user: the operation shows what is the user's own, and nothing of others.

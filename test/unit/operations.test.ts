@@ -115,7 +115,7 @@ const BOUNDS = {
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
     'listA2aPushConfigs ' +
     'listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
-    'sampleInvocations listAudit',
+    'sampleInvocations listAudit listAppInvocations',
   'a page that ends where its bytes do':
     'diffSessions listTasks listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries ' +
     'getSessionTrace getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream ' +

@@ -46,6 +46,7 @@ begin
   -- 2
   if p_llm_calls + p_tool_calls > 0 then
     update invocations i set
+      first_text = coalesce(i.first_text, p_first_text),
       llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
       prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation

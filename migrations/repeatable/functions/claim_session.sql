@@ -172,11 +172,11 @@ begin
   end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, agent_version, job, request, start_time, count_time)
+     webhook_url, agent_version, first_text, job, request, start_time, count_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_version, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_first_text, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp(), case when p_is_free or limited then to_timestamp(v_now) end)
   on conflict (app_name, user_id, session_id, id) do update set
@@ -184,7 +184,8 @@ begin
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
-    agent_version = excluded.agent_version, start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
+    agent_version = excluded.agent_version, first_text = coalesce(i.first_text, excluded.first_text),
+    start_time = coalesce(i.start_time, excluded.start_time), not_before = null, end_time = null, response_body = null,
     error_code = null, error_message = null, count_time = case when v_has_begun then i.count_time else excluded.count_time end,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
@@ -286,10 +287,11 @@ begin
   -- 2
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, request)
+     webhook_url, request, first_text)
   values
     (p_app, p_user, p_session, p_invocation, 'queued', p_token,
-     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request)
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request,
+     left(jsonb_path_query_first(p_request, '$.content.parts[*].text') #>> '{}', 200))
   on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
   where i.status = 'queued' and i.lease_token = excluded.lease_token
   returning i.create_time into v_since;

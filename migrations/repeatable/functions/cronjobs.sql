@@ -44,11 +44,11 @@ begin
   v_session := coalesce(c.session_id, p_run || case when p_try > 1 then '-' || p_try else '' end);
   insert into sessions (app_name, user_id, id) values (p_app, p_user, v_session) on conflict do nothing;
   insert into invocations
-    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request, create_time, not_before,
+    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request, first_text, create_time, not_before,
      cronjob_id, run_id, due_time, is_manual, try)
   values
     (p_app, p_user, v_session, 'e-' || gen_random_uuid(), 'queued', gen_random_uuid(), clock_timestamp(), c.request,
-     p_since, p_not_before, p_cronjob, p_run, p_due, p_is_manual, p_try);
+     left(jsonb_path_query_first(c.request, '$.content.parts[*].text') #>> '{}', 200), p_since, p_not_before, p_cronjob, p_run, p_due, p_is_manual, p_try);
   perform pg_notify('agent_runtime', '["queue"]');
   return true;
 end $$;

@@ -34,6 +34,7 @@ declare
   v_changed timestamptz;
   -- In a variable, because a distributed database allows none but immutable functions in coalesce.
   v_now constant timestamptz := statement_timestamp();
+  v_agent constant text := nullif(p_events -> -1 ->> 'author', 'user');
   v_row record;
 begin
   -- 1
@@ -53,7 +54,8 @@ begin
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
     tapes = with_tape(i.tapes, p_tape), count_time = coalesce(i.count_time, v_now),
     request = case when p_status = 'paused' then i.request end,
-    error_code = p_error_code, error_message = p_error_message,
+    error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),
+    first_text = coalesce(i.first_text, p_first_text),
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation

@@ -62,7 +62,9 @@ begin
       -- union here.
       cross join lateral jsonb_to_recordset('[{}]' || named.models)
         each(model text, calls numeric, prompt numeric, output numeric, cost numeric)
-      where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time >= p_from and i.create_time < p_to
+      -- The first condition on the time is that of invocations_app_time_idx.
+      where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time > '-infinity'
+        and i.create_time >= p_from and i.create_time < p_to
     ) line
     where p_after is null
       or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",

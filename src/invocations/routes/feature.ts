@@ -12,6 +12,7 @@ import { toolCallSchema, toolCallOperations } from './tool-calls.ts';
 import { INVOCATION_SETTINGS } from '../settings.ts';
 import { invocationHeaders } from '../wire-request.ts';
 import { harnessInvoke } from './harness-invoke.ts';
+import { listAppInvocations, listedInvocationSchema } from './app-invocations.ts';
 import { type BackgroundContext, invocationOperations } from './invocations.ts';
 import { sessionEventOperations } from './session-events.ts';
 import { usageOperations } from './usage.ts';
@@ -27,12 +28,13 @@ export const invocationFeature = {
   settings: { 'Invocations and limits': INVOCATION_SETTINGS },
   operations: [
     ...usageOperations,
+    listAppInvocations,
     ...invocationOperations,
     ...toolCallOperations,
     ...sessionEventOperations,
     harnessInvoke,
   ],
-  schemas: { Invocation: invocationSchema, ToolCall: toolCallSchema },
+  schemas: { Invocation: invocationSchema, ListedInvocation: listedInvocationSchema, ToolCall: toolCallSchema },
   parameters: {
     InvocationId: invocationPath.shape.invocationId,
     XDoubleTexting: invocationHeaders.shape['x-double-texting'],
@@ -73,6 +75,8 @@ export const invocationFeature = {
         lease_expire_time: 'clock_timestamp()',
         request: 'null',
         job: 'null',
+        agent: 'left(r.agent, 256)',
+        first_text: 'left(r.first_text, 200)',
         attempt: '1',
         stop_requested_as: 'null',
         stop_request_time: 'null',

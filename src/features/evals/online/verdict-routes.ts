@@ -4,10 +4,10 @@ import { absentSession, SESSION_PATH } from '../../../conversation/sessions/sess
 import { looseObject, optional, saysOneOf } from '../../../core/members.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { storedIdentifierSchema } from '../../../core/session.ts';
+import { readableUsers } from '../../../platform/http/access/authorize.ts';
 import { pageQuery, readPage } from '../../../platform/http/operation/cursor.ts';
 import { area } from '../../../platform/http/operation/area.ts';
 import { appPath, sessionPath } from '../../../platform/http/operation/parameters.ts';
-import { readableUsers } from '../scoring/routes.ts';
 import { type EvalContext, getAuthor } from '../sets/context.ts';
 import { listSessionVerdicts, MAX_VERDICTS, saveSessionVerdict } from './verdict-store.ts';
 

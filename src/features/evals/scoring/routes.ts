@@ -2,9 +2,8 @@ import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { jsonObject } from '../../../core/content.ts';
-import { NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema, storedIdentifierSchema } from '../../../core/session.ts';
-import { mayActFor } from '../../../platform/http/access/authorize.ts';
+import { readableUsers } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { NEXT_CURSOR_HEADER, nextCursorHeader, pageQuery, readPage } from '../../../platform/http/operation/cursor.ts';
 import { appPath } from '../../../platform/http/operation/parameters.ts';
@@ -114,15 +113,6 @@ function choose(
     ],
     limit,
   });
-}
-
-/** Users whose sessions the caller may read; `undefined`: all. @throws {NotFoundError} if `named` has another user */
-export function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
-  const foreign = named?.find((userId) => !mayActFor(principal, userId));
-  if (foreign !== undefined) throw new NotFoundError(`User not found: ${foreign}`);
-  if (named) return named;
-  if (principal.kind === 'user') return [principal.userId];
-  return principal.kind === 'key' && principal.users ? [...principal.users] : undefined;
 }
 
 const toShown = ({ scored, cost, ruleId, invocationId, ...session }: SessionScore) => ({

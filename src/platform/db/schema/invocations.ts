@@ -48,6 +48,14 @@ export const invocations = table(
       .comment(
         'Digest of the application version that ran it (the last one if resumed), with +overrides if the request changed the agent. Null until it starts.',
       ),
+    agent: c
+      .text('agent')
+      .comment(
+        'Agent that made its last event: that which answered, or was at work when it failed. Null until it ends.',
+      ),
+    firstText: anyText('first_text').comment(
+      'Start of the text of its prompt; null if there is none, and while a request waits with it.',
+    ),
     attempt: c
       .smallint('attempt')
       .notNull()
@@ -122,9 +130,14 @@ export const invocations = table(
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
     index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
-    // Index for usage reports by time. With the application first, a database without statistics would use it for key
-    // look-ups and scan all of the application.
-    index('invocations_time_idx').on(t.createTime, t.appName),
+    // Indexes of lists and reports by time: of an application, of a user, and of what did not succeed. They are partial,
+    // although the first two have all rows: a database without statistics would use them for key look-ups, and scan all
+    // of the application or user. Only a statement with the condition in its text may use them, and each has one.
+    index('invocations_app_time_idx').on(t.appName, t.createTime, t.id).where(sql`create_time > '-infinity'`),
+    index('invocations_user_time_idx').on(t.appName, t.userId, t.createTime, t.id).where(sql`create_time < 'infinity'`),
+    index('invocations_failed_idx')
+      .on(t.appName, t.createTime, t.id)
+      .where(sql`status in ('failed', 'interrupted', 'cancelled')`),
     // Index for the sweeper that deletes keys after a day.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),

@@ -1,4 +1,4 @@
-import { ForbiddenError, type NotFoundError } from '../../../core/errors.ts';
+import { ForbiddenError, NotFoundError } from '../../../core/errors.ts';
 import type { Demand } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
 import type { Principal } from '../operation/principal.ts';
@@ -51,6 +51,15 @@ export function requireScope({ scopes }: Principal, { scope, because }: Demand):
 export function mayActFor(principal: Principal, userId: string): boolean {
   if (principal.kind === 'user') return principal.userId === userId;
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
+}
+
+/** Users whose data the caller may read; `undefined`: all. @throws {NotFoundError} if `named` has another user */
+export function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
+  const foreign = named?.find((userId) => !mayActFor(principal, userId));
+  if (foreign !== undefined) throw new NotFoundError(`User not found: ${foreign}`);
+  if (named) return named;
+  if (principal.kind === 'user') return [principal.userId];
+  return principal.kind === 'key' && principal.users ? [...principal.users] : undefined;
 }
 
 /** The name under which limits count a caller: the user, the user for whom a key acts, the key, or the address. */

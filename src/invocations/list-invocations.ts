@@ -1,0 +1,147 @@
+import { type SQL, and, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import { clampedSeconds } from '../conversation/sessions/session-store.ts';
+import { runAsUser } from '../platform/context.ts';
+import type { Database } from '../platform/db/database.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { newestFirst } from '../platform/db/sql.ts';
+import { statement, value } from '../platform/db/statement.ts';
+import type { ListPlace } from '../platform/http/operation/cursor.ts';
+import { unescapeJson } from '../platform/json-escape.ts';
+import { FAILED_STATUSES, type InvocationStatus, STATUSES } from './invocation.ts';
+import { invocationMembers } from './invocation-store.ts';
+
+/**
+ * Maximum invocations of an application or a user that a page looks at. Of the filters only time, user and failure have
+ * an index; an index for each would be written by every invocation.
+ */
+export const MAX_LOOKED_AT = 5_000;
+
+const i = alias(invocations, 'i');
+
+export interface InvocationFilter {
+  statuses?: readonly InvocationStatus[] | undefined;
+  errorCode?: string | undefined;
+  agent?: string | undefined;
+  version?: string | undefined;
+  sessionId?: string | undefined;
+  /** Text in the beginning of the prompt, or the whole id of the invocation or its session. */
+  text?: string | undefined;
+  /** Unix time in seconds. */
+  createdAfter?: number | undefined;
+  createdBefore?: number | undefined;
+}
+
+/** JSON texts, the newest first. */
+export interface InvocationPage {
+  texts: string[];
+  /** Where the next page begins. */
+  next?: ListPlace | undefined;
+  /** True if the page ends at `next` because it looked at so many; older invocations may match. */
+  isCut: boolean;
+}
+
+interface Row extends ListPlace {
+  /** Null for the place at which the statement stopped to look. */
+  text: string | null;
+}
+
+/**
+ * A page of invocations of all users, or of some; of a session of one user, all are looked at.
+ * @param userIds - a statement is sent for each of them
+ */
+export async function listInvocationPage(
+  db: Database,
+  appName: string,
+  userIds: readonly string[] | undefined,
+  filter: InvocationFilter,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<InvocationPage> {
+  const isOfFailed = filter.errorCode !== undefined || filter.statuses?.every((each) => isFailed(each)) === true;
+  const values = {
+    appName,
+    sessionId: filter.sessionId ?? null,
+    statuses: filter.statuses ?? (isOfFailed ? FAILED_STATUSES : STATUSES),
+    errorCode: filter.errorCode ?? null,
+    agent: filter.agent ?? null,
+    version: filter.version ?? null,
+    text: filter.text ?? '',
+    id: filter.text ?? '',
+    createdAfter: clampedSeconds(filter.createdAfter ?? -Infinity),
+    createdBefore: clampedSeconds(filter.createdBefore ?? Infinity),
+    afterTime: after?.time ?? 'infinity',
+    afterId: after?.id ?? '',
+    size: limit + 1,
+  };
+  if (!userIds) return toPage(await (isOfFailed ? selectFailed : selectOfApp)(db, values), limit);
+  const select = filter.sessionId === undefined ? selectOfUser : selectOfSession;
+  const found: Row[] = [];
+  for (const userId of userIds) found.push(...(await runAsUser(userId, () => select(db, { ...values, userId }))));
+  return toPage(found, limit);
+}
+
+const isFailed = (status: InvocationStatus) => (FAILED_STATUSES as readonly string[]).includes(status);
+
+function toPage(rows: Row[], limit: number): InvocationPage {
+  const inOrder = rows.toSorted((one, other) => (isBefore(one, other) ? -1 : 1));
+  const end = inOrder.findIndex(({ text }) => text === null);
+  const found = end < 0 ? inOrder : inOrder.slice(0, end);
+  const texts = found.slice(0, limit).map(({ text }) => unescapeJson(text ?? ''));
+  const last = found.length > limit ? found[limit - 1] : inOrder[end];
+  return { texts, ...(last && { next: { time: last.time, id: last.id } }), isCut: found.length <= limit && end >= 0 };
+}
+
+/** True if `one` comes first in the list. The place at which a statement stopped comes behind the row at that place. */
+const isBefore = (one: Row, other: Row): boolean =>
+  one.time === other.time ? (one.id === other.id ? one.text !== null : one.id > other.id) : one.time > other.time;
+
+const LOOKED = [
+  ...[i.appName, i.userId, i.sessionId, i.id, i.status, i.createTime, i.startTime, i.endTime, i.agentVersion, i.agent],
+  ...[i.firstText, i.llmCalls, i.toolCalls, i.promptTokens, i.outputTokens, i.errorCode, i.errorMessage],
+];
+const list = newestFirst(i.createTime, i.id);
+const item = sql`'{' || ${invocationMembers} || coalesce(',"agent":' || to_json(${i.agent}), '')
+  || coalesce(',"firstText":' || to_json(${i.firstText}), '') || '}'`;
+const optionally = (column: SQL | (typeof LOOKED)[number], name: string) =>
+  sql`(${value(name)}::text is null or ${column} = ${value(name)}::text)`;
+const matches = and(
+  sql`${i.status} = any(${value('statuses')}::text[])`,
+  optionally(i.errorCode, 'errorCode'),
+  optionally(i.agent, 'agent'),
+  optionally(i.agentVersion, 'version'),
+  optionally(i.sessionId, 'sessionId'),
+  sql`(position(lower(${sql.param(value('text'), i.firstText)}) in lower(coalesce(${i.firstText}, ''))) > 0
+    or ${value('id')}::text in (${i.id}, ${i.sessionId}))`,
+);
+const isOfUser = sql`${i.userId} = ${value('userId')}::text`;
+
+/** @param isListed - who they are of, with the condition of the index by which they are read */
+const select = (isListed: SQL, isWhole = false) =>
+  statement<Row>(
+    () => sql`
+  with looked as materialized (
+    select ${sql.join(LOOKED, sql`, `)} from ${invocations} ${i}
+    where ${i.appName} = ${value('appName')} and ${isListed}
+      and ${i.createTime} > to_timestamp(${value('createdAfter')}::float8)
+      and ${i.createTime} < to_timestamp(${value('createdBefore')}::float8)
+      and (${i.createTime}, ${i.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')}::text)
+    order by ${list.order} limit ${sql.raw(isWhole ? 'all' : `${MAX_LOOKED_AT}`)}),
+  page as materialized (
+    select ${item} as text, ${list.place.time} as time, ${list.place.id} as id from looked ${i} where ${matches}
+    order by ${list.order} limit ${value('size')}::int)
+  select * from page
+  ${
+    isWhole
+      ? sql``
+      : sql`union all
+  (select null, ${list.place.time}, ${list.place.id} from looked ${i}
+   where (select count(*) from page) < ${value('size')}::int order by ${list.order}
+   offset ${sql.raw(`${MAX_LOOKED_AT - 1}`)})`
+  }`,
+  );
+// The conditions on time are those of `invocations_app_time_idx` and `invocations_user_time_idx`.
+const selectOfApp = select(sql`${i.createTime} > '-infinity'`);
+const selectFailed = select(sql`${i.status} in ('failed', 'interrupted', 'cancelled')`);
+const selectOfUser = select(sql`${isOfUser} and ${i.createTime} < 'infinity'`);
+const selectOfSession = select(sql`${isOfUser} and ${i.sessionId} = ${value('sessionId')}::text`, true);
