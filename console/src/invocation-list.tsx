@@ -1,8 +1,9 @@
-import { queryOptions, useQueries, useQuery } from '@tanstack/react-query';
+import { keepPreviousData, queryOptions, useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
-import { api, ask, type Event, inPath, type Schemas, type SessionName } from './api.ts';
-import { formatCost, formatCount, formatSeconds } from './format.ts';
-import { Badge, Empty, Loading, Problem, Table, Time } from './ui.tsx';
+import { Button } from 'react-aria-components';
+import { api, ApiError, ask, type Event, type Schemas } from './api.ts';
+import { formatCost, formatCount, formatSeconds, toSeconds } from './format.ts';
+import { Badge, Empty, Loaded, Refusal, Table, Time } from './ui.tsx';
 
 export type Invocation = Schemas['Invocation'];
 
@@ -61,76 +62,186 @@ export function Cost({ invocation: { appName, userId, sessionId, id, llmCalls } 
   return <>{cost === undefined ? '–' : formatCost(cost)}</>;
 }
 
-/** The invocations of sessions, the newest first; with `only` those that are open. */
-export function InvocationList({ names, only = false }: { names: SessionName[]; only?: boolean }) {
-  const queries = useQueries({
-    queries: names.map((name) => ({
-      queryKey: ['invocations', name],
-      queryFn: () =>
-        ask(
-          api.GET('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
-            params: { path: inPath(name), query: { limit: names.length === 1 ? 100 : 5 } },
-          }),
-        ),
-      refetchInterval: 5_000,
-    })),
+const PAGE_SIZE = 50;
+
+/** What a list is narrowed by. */
+export interface InvocationFilter {
+  text?: string | undefined;
+  /** Statuses with commas between. */
+  status?: string | undefined;
+  error?: string | undefined;
+  agent?: string | undefined;
+  version?: string | undefined;
+  user?: string | undefined;
+  session?: string | undefined;
+  after?: string | undefined;
+  before?: string | undefined;
+}
+
+const useInvocations = (app: string, filter: InvocationFilter) =>
+  useInfiniteQuery({
+    queryKey: ['invocations', app, filter],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.GET('/apps/{app_name}/invocations', {
+          params: {
+            path: { app_name: app },
+            query: {
+              limit: PAGE_SIZE,
+              text: filter.text,
+              status: filter.status?.split(',') as Invocation['status'][] | undefined,
+              errorCode: filter.error,
+              agent: filter.agent,
+              version: filter.version,
+              userId: filter.user,
+              sessionId: filter.session,
+              createdAfter: toSeconds(filter.after),
+              createdBefore: toSeconds(filter.before),
+              cursor: pageParam,
+            },
+          },
+        }),
+      ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ nextCursor }) => nextCursor,
+    placeholderData: keepPreviousData,
+    refetchInterval: 5_000,
   });
-  const failed = queries.find(({ error }) => error);
-  if (failed?.error) return <Problem error={failed.error} retry={() => void failed.refetch()} />;
-  if (queries.some(({ isPending }) => isPending)) return <Loading />;
-  const all = queries
-    .flatMap(({ data = [] }) => data)
-    .filter((each) => !only || isOpen(each))
-    .sort((one, other) => other.createTime - one.createTime);
-  if (all.length === 0) return <Empty>{only ? 'Nothing runs or waits.' : 'No invocation.'}</Empty>;
+
+const isRefusal = (error: Error) => error instanceof ApiError && error.status === 403;
+
+/** Invocations, the newest first, as they come; those of one session without what is the same in all rows. */
+export function InvocationList({ app, filter }: { app: string; filter: InvocationFilter }) {
+  const query = useInvocations(app, filter);
+  if (query.error && isRefusal(query.error) && filter.user === undefined)
+    return (
+      <Refusal todo="Name a user above to see what is theirs.">
+        This key may not list the invocations of all users: that needs the scopes <code>read</code> and{' '}
+        <code>admin</code>.
+      </Refusal>
+    );
+  return (
+    <Loaded query={query}>
+      {({ pages }) => {
+        const all = pages.flatMap(({ items }) => items);
+        const isCut = pages.at(-1)?.isCut === true;
+        const isFiltered = Object.entries(filter).some(([name, value]) => name !== 'session' && value !== undefined);
+        return (
+          <>
+            {all.length > 0 && <Rows all={all} isOfSession={filter.session !== undefined} />}
+            {all.length === 0 && !isCut && <Empty>{isFiltered ? 'No invocation fits.' : 'No invocation yet.'}</Empty>}
+            {isCut && (
+              <p className="hint">
+                Each page looks at a limited number of invocations. Older ones may fit too: look further, or choose
+                dates.
+              </p>
+            )}
+            {query.hasNextPage && (
+              <Button isDisabled={query.isFetchingNextPage} onPress={() => void query.fetchNextPage()}>
+                {isCut ? 'Look further' : 'More'}
+              </Button>
+            )}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function Rows({ all, isOfSession }: { all: Schemas['ListedInvocation'][]; isOfSession: boolean }) {
+  const names = isOfSession ? [] : ['User', 'Session'];
   return (
     <Table
       label="Invocations"
-      head={[
-        'Invocation',
-        'Status',
-        'Requested',
-        'Took',
-        'Model calls',
-        'Tool calls',
-        'Tokens in',
-        'Tokens out',
-        'Cost so far',
-      ]}
+      head={['Question', 'Status', 'Agent', ...names, 'Requested', 'Took', 'Tools', 'Tokens in', 'Tokens out']}
     >
       {all.map((each) => (
-        <tr key={each.id}>
-          <td>
-            <Link
-              to="/invocations/$appName/$userId/$sessionId/$invocationId"
-              params={{
-                appName: each.appName,
-                userId: each.userId,
-                sessionId: each.sessionId,
-                invocationId: each.id,
-              }}
-            >
-              {each.id}
-            </Link>
-            {names.length > 1 && <div className="hint">session {each.sessionId}</div>}
-          </td>
-          <td>
-            <Badge>{each.status}</Badge>
-          </td>
-          <td>
-            <Time at={each.createTime} age />
-          </td>
-          <td className="number">{toText(secondsOf(each), formatSeconds)}</td>
-          <td className="number">{formatCount(each.llmCalls)}</td>
-          <td className="number">{formatCount(each.toolCalls)}</td>
-          <td className="number">{formatCount(each.promptTokens)}</td>
-          <td className="number">{formatCount(each.outputTokens)}</td>
-          <td className="number">{isOpen(each) && <Cost invocation={each} />}</td>
-        </tr>
+        <Row key={`${each.userId} ${each.sessionId} ${each.id}`} invocation={each} isOfSession={isOfSession} />
       ))}
     </Table>
   );
 }
+
+function Row({ invocation, isOfSession }: { invocation: Schemas['ListedInvocation']; isOfSession: boolean }) {
+  const { id, appName, userId, sessionId, status, error, agent, agentVersion, firstText } = invocation;
+  const search = { app: appName, user: userId };
+  return (
+    <tr>
+      <td className="question">
+        <Link
+          to="/invocations/$appName/$userId/$sessionId/$invocationId"
+          params={{ appName, userId, sessionId, invocationId: id }}
+          search={search}
+        >
+          {firstText || id}
+        </Link>
+        <div className="hint">{id}</div>
+      </td>
+      <td className="reason">
+        <Badge>{status}</Badge>
+        {error && error.code !== status && (
+          <>
+            {' '}
+            <Link to="/invocations" search={{ app: appName, error: error.code }}>
+              {error.code}
+            </Link>
+            <div className="hint">{error.message}</div>
+          </>
+        )}
+      </td>
+      <td>
+        {agent ?? '–'}
+        {agentVersion && (
+          <div className="hint" title={agentVersion}>
+            {agentVersion.slice(0, 8)}
+            {agentVersion.includes('+') && ' with overrides'}
+          </div>
+        )}
+      </td>
+      {!isOfSession && (
+        <>
+          <td>
+            <Link to="/invocations" search={{ app: appName, of: userId }}>
+              {userId}
+            </Link>
+          </td>
+          <td>
+            <Link to="/sessions/$appName/$userId/$sessionId" params={{ appName, userId, sessionId }} search={search}>
+              {sessionId}
+            </Link>
+          </td>
+        </>
+      )}
+      <td>
+        <Time at={invocation.createTime} age />
+      </td>
+      <td className="number">{toText(secondsOf(invocation), formatSeconds)}</td>
+      <td className="number">{formatCount(invocation.toolCalls)}</td>
+      <td className="number">{formatCount(invocation.promptTokens)}</td>
+      <td className="number">{formatCount(invocation.outputTokens)}</td>
+    </tr>
+  );
+}
+
+/** A number of failed invocations, which leads to them. */
+export const Failed = ({
+  count,
+  app,
+  ...of
+}: {
+  count: number;
+  app: string;
+  of?: string;
+  version?: string;
+  after?: string;
+}) =>
+  count === 0 ? (
+    <>0</>
+  ) : (
+    <Link to="/invocations" search={{ app, status: 'failed', ...of }}>
+      {formatCount(count)}
+    </Link>
+  );
 
 const toText = (value: number | undefined, format: (value: number) => string) =>
   value === undefined ? '–' : format(value);

@@ -1,69 +1,18 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { type ReactNode, useMemo, useState } from 'react';
+import { type ReactNode, useMemo } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask, fetchBytes, inPath, type Schemas, type SessionName } from './api.ts';
-import { useScope, useViewer } from './context.tsx';
+import { useViewer } from './context.tsx';
 import { partsOf, useEvents } from './events.ts';
 import { formatCount, formatSeconds } from './format.ts';
-import { Cost, InvocationList, isOpen, type Invocation, secondsOf } from './invocation-list.tsx';
-import { Ask, Badge, Empty, Facts, Folded, Json, Loaded, Loading, Problem, Table, Time } from './ui.tsx';
+import { Cost, isOpen, type Invocation, secondsOf } from './invocation-list.tsx';
+import { Ask, Badge, Empty, Facts, Folded, Json, Loaded, Problem, Table, Time } from './ui.tsx';
 
-/** The API lists invocations by session: those of the sessions that changed last are looked through. */
-const SESSIONS = 20;
 const route = getRouteApi('/invocations/$appName/$userId/$sessionId/$invocationId');
 
-/** What runs for a user, what ran, and what may have acted. */
-export function InvocationsPage() {
-  const { app, user, isPending, error, refetch } = useScope();
-  if (error) return <Problem error={error} retry={() => void refetch()} />;
-  if (isPending) return <Loading />;
-  return (
-    <>
-      <h1>Invocations</h1>
-      {user === '' ? <Empty>Nobody has a session here yet.</Empty> : <OfUser key={user} app={app} user={user} />}
-    </>
-  );
-}
-
-function OfUser({ app, user }: { app: string; user: string }) {
-  const [only, setOnly] = useState(false);
-  const sessions = useQuery({
-    queryKey: ['recent-sessions', app, user],
-    queryFn: () =>
-      ask(
-        api.GET('/apps/{app_name}/users/{user_id}/sessions', {
-          params: { path: { app_name: app, user_id: user }, query: { limit: SESSIONS } },
-        }),
-      ),
-    refetchInterval: 10_000,
-  });
-  return (
-    <>
-      <p className="hint">
-        Of the {SESSIONS} sessions of {user} that changed last, five each.
-      </p>
-      <label className="check">
-        <input type="checkbox" checked={only} onChange={(event) => setOnly(event.target.checked)} />
-        Only what runs or waits
-      </label>
-      <Loaded query={sessions}>
-        {(list) =>
-          list.length === 0 ? (
-            <Empty>No session of {user}.</Empty>
-          ) : (
-            <InvocationList only={only} names={list.map(({ id }) => ({ app, user, session: id }))} />
-          )
-        }
-      </Loaded>
-      <h2>Calls that may have acted</h2>
-      <Effects app={app} user={user} />
-    </>
-  );
-}
-
 /** Tool calls of which nobody knows whether they acted, to be settled by a person. */
-function Effects({ app, user, invocationId }: { app: string; user: string; invocationId?: string }) {
+export function Effects({ app, user, invocationId }: { app: string; user: string; invocationId?: string }) {
   const query = useQuery({
     queryKey: ['effects', app, user],
     queryFn: () =>

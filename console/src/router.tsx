@@ -79,7 +79,8 @@ const invocation = createRoute({
 const invocations = createRoute({
   getParentRoute: at,
   path: '/invocations',
-  component: lazyRouteComponent(() => import('./invocations.tsx'), 'InvocationsPage'),
+  validateSearch: texts('text', 'status', 'error', 'agent', 'version', 'of', 'session', 'after', 'before'),
+  component: lazyRouteComponent(() => import('./all-invocations.tsx'), 'InvocationsPage'),
 });
 
 const tasks = createRoute({

@@ -89,7 +89,7 @@ export function SessionPage() {
           <Artifacts name={name} />
         </TabPanel>
         <TabPanel id="invocations">
-          <InvocationList names={[name]} />
+          <InvocationList app={app} filter={{ user, session }} />
         </TabPanel>
         <TabPanel id="compare">
           <Compare name={name} at={at} />

@@ -21,7 +21,7 @@ const never = () => false;
 
 const PAGES = [
   { to: '/sessions', name: 'Sessions', hasApp: true, hasUser: always },
-  { to: '/invocations', name: 'Invocations', hasApp: true, hasUser: always },
+  { to: '/invocations', name: 'Invocations', hasApp: true, hasUser: never },
   { to: '/tasks', name: 'Tasks', hasApp: false, hasUser: never },
   { to: '/usage', name: 'Usage', hasApp: true, hasUser: ({ of }) => of === 'user' },
   { to: '/quality', name: 'Quality', hasApp: true, hasUser: never },

@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
+import type { ReactNode } from 'react';
 import { api, ask } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
@@ -12,6 +13,7 @@ import {
   formatMoment,
   formatSeconds,
 } from './format.ts';
+import { Failed } from './invocation-list.tsx';
 import { Badge, Empty, ForUser, Loaded, Loading, Problem, Table } from './ui.tsx';
 
 const route = getRouteApi('/usage');
@@ -128,6 +130,18 @@ function useUsage({ app, owner, days }: Range, by: string) {
   });
 }
 
+/** The range as the list of invocations has it. */
+const toFilter = ({ app, owner, days }: Range) => ({
+  app,
+  ...(owner !== undefined && { of: owner }),
+  after: new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10),
+});
+
+const namesOf = ({ userId, version }: Row) => ({
+  ...(userId !== undefined && { of: userId }),
+  ...(version !== undefined && { version }),
+});
+
 const sum = (rows: Row[], pick: (row: Row) => number | undefined) =>
   rows.reduce((total, row) => total + (pick(row) ?? 0), 0);
 
@@ -147,7 +161,7 @@ function OverTime({ unit, ...range }: Range & { unit: 'day' | 'hour' }) {
           <>
             <div className="cards">
               <Card name="Invocations" value={formatCount(sum(rows, (row) => row.invocations))} />
-              <Card name="Failed" value={formatCount(sum(rows, (row) => row.failed))} />
+              <Card name="Failed" value={<Failed count={sum(rows, (row) => row.failed)} {...toFilter(range)} />} />
               <Card name="Model calls" value={formatCount(sum(rows, (row) => row.llmCalls))} />
               <Card name="Tokens in" value={formatCompact(sum(rows, (row) => row.promptTokens))} />
               <Card name="Tokens out" value={formatCompact(sum(rows, (row) => row.outputTokens))} />
@@ -219,7 +233,7 @@ function everyPeriod(items: Row[], unit: 'day' | 'hour', days: number): Row[] {
   return periods.map((at) => known.get(at) ?? { ...none, period: new Date(at).toISOString() });
 }
 
-const Card = ({ name, value }: { name: string; value: string }) => (
+const Card = ({ name, value }: { name: string; value: ReactNode }) => (
   <div className="card">
     <strong>{value}</strong>
     {name}
@@ -235,7 +249,11 @@ function Rows({ by, ...range }: Range & { by: (typeof BY)[number] }) {
     <Loaded query={query}>
       {(all) => {
         const rows = all.filter(isShown);
-        return rows.length === 0 ? <Empty>Nothing.</Empty> : <UsageTable name={by} rows={rows} nameOf={nameOf} />;
+        return rows.length === 0 ? (
+          <Empty>Nothing.</Empty>
+        ) : (
+          <UsageTable name={by} rows={rows} nameOf={nameOf} range={range} />
+        );
       }}
     </Loaded>
   );
@@ -259,8 +277,9 @@ const OF_INVOCATIONS: [string, (row: Row) => string][] = [
   [P95, ({ p95Seconds }) => toText(p95Seconds, formatSeconds)],
 ];
 
-function UsageTable(props: { name: string; rows: Row[]; nameOf: (row: Row) => string | undefined }) {
-  const { name, rows, nameOf } = props;
+/** @param props.range - that of rows of users or versions, whose failed invocations are a link */
+function UsageTable(props: { name: string; rows: Row[]; nameOf: (row: Row) => string | undefined; range?: Range }) {
+  const { name, rows, nameOf, range } = props;
   const columns = name === 'model' ? OF_CALLS : OF_INVOCATIONS;
   const unnamed = name === 'model' ? 'calls without a stored answer' : 'unknown';
   return (
@@ -273,7 +292,11 @@ function UsageTable(props: { name: string; rows: Row[]; nameOf: (row: Row) => st
           <td>{nameOf(row) ?? unnamed}</td>
           {columns.map(([head, format]) => (
             <td key={head} className="number">
-              {format(row)}
+              {head === 'Failed' && range ? (
+                <Failed count={row.failed} {...toFilter(range)} {...namesOf(row)} />
+              ) : (
+                format(row)
+              )}
             </td>
           ))}
         </tr>

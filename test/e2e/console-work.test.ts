@@ -184,11 +184,11 @@ describe.skipIf(!browserPath)('a call that may have acted', () => {
       const newMessage = { role: 'user', parts: [{ text: 'Charge.' }] };
       await app.post('/run', { appName: 'harness_agent', userId: 'u1', sessionId: 's1', newMessage });
       await page.goto(`${app.url}/console/invocations`);
-      await page.getByText('paused').waitFor();
+      await page.locator('td').getByText('paused').waitFor();
       await page.getByRole('button', { name: 'It was done' }).click();
       expect(await browser.look('settle')).toEqual([]);
       await browser.confirm('It was done');
-      await page.getByText('succeeded').waitFor();
+      await page.locator('td').getByText('succeeded').waitFor();
     } finally {
       await browser.close();
       await app.close();

@@ -96,7 +96,7 @@ describe.skipIf(!browserPath)('the console', () => {
 
   test('an invocation: its timeline, and a replay that is the same', async () => {
     await tab('Invocations');
-    await page.getByRole('link', { name: /^e-/ }).first().click();
+    await link('What is 17 * 23? Use the calculator.').click();
     await button('Replay with the stored answers').click();
     await page.getByText('events compared.').waitFor();
     await page.getByText('same', { exact: true }).waitFor();
@@ -153,7 +153,7 @@ describe.skipIf(!browserPath)('live', () => {
       await model.calls[0]?.say('a time');
       await page.getByText('Once upon a time').waitFor();
       await page.getByRole('tab', { name: 'Invocations' }).click();
-      await page.getByRole('link', { name: /^e-/ }).click();
+      await page.getByRole('link', { name: 'Speak.' }).click();
       await page.getByRole('button', { name: 'Cancel' }).click();
       await page.getByRole('alertdialog').getByRole('button', { name: 'Cancel it' }).click();
       await page.getByText('cancelled', { exact: true }).waitFor();
@@ -280,7 +280,7 @@ describe.skipIf(!browserPath)('what others have written runs no script and calls
         `tasks/${task.id}`,
         (page) => page.getByRole('heading', { name: 'Decide' }),
       ]),
-      [`invocations?user=${named}`, (page) => page.getByText('paused').first()],
+      [`invocations?user=${named}`, (page) => page.locator('td').getByText('paused').first()],
       [`usage?by=user`, (page) => page.getByRole('row', { name: /onerror/ })],
     ]);
     expect(problems).toEqual([]);
