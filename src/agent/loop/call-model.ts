@@ -1,4 +1,4 @@
-import { orAborted } from '../../core/abort.ts';
+import { waitsUntil } from '../../core/abort.ts';
 import { getAnswerText } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
@@ -75,11 +75,12 @@ async function* callOne(
   const late = firstTokenMs === undefined ? undefined : startLate(firstTokenMs, model.provider, modelName);
   const signal = late ? AbortSignal.any([request.signal, late.signal]) : request.signal;
   const bounded = reserved?.request ?? ownRequest;
+  const waits = waitsUntil(signal);
   try {
     const timed = late ? { ...bounded, signal, onBegin: late.stop } : bounded;
     const stream = model.generate(hasFallback ? { ...timed, hasFallback } : timed);
     for (;;) {
-      const next = await orAborted(stream.next(), signal);
+      const next = await waits.wait(stream.next());
       late?.stop();
       if (next.done) {
         countTokens(invocation, modelName, next.value);
@@ -89,6 +90,7 @@ async function* callOne(
       yield next.value;
     }
   } finally {
+    waits.end();
     late?.stop();
     reserved?.end();
   }
