@@ -279,8 +279,8 @@ describe('a planted fault is named with the setting to change', () => {
       `export const agent = { instruction: 'x', model: { provider: 'anthropic', name: 'm',
          fallbacks: [{ provider: 'openai', name: 'n' }, { provider: 'openai', name: 'n', apiKey: 'k' }] } };`,
     );
-    const sentence = (provider: string) =>
-      `agents: writer: no key is set for its model of ${provider}, so each call of it fails; set \`api_key\` of that model, in code \`apiKey\`.`;
+    const sentence = (of: string) =>
+      `agents: writer: no key is set for its model of ${of}, so each call of it fails; set \`api_key\` of that model, in code \`apiKey\`.`;
     expect(await faultsOf({ AGENTS_DIR })).toEqual([sentence('anthropic'), sentence('openai')]);
   });
 

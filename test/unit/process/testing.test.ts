@@ -88,11 +88,11 @@ describe('an agent that asks for a confirmation', () => {
     needsConfirmation: true,
     run: async ({ euros }) => ({ paid: euros }),
   });
-  const agent = defineAgent({ instruction: 'You pay.', tools: [pay] });
+  const payer = defineAgent({ instruction: 'You pay.', tools: [pay] });
   let runtime: Awaited<ReturnType<typeof startTestRuntime>>;
   beforeAll(async () => {
     const turn = [[callPart('pay', { euros: 9 })], [{ text: 'Done.' }]];
-    runtime = await startTestRuntime({ agents: { harness_agent: agent }, model: scriptedModel([...turn, ...turn]) });
+    runtime = await startTestRuntime({ agents: { harness_agent: payer }, model: scriptedModel([...turn, ...turn]) });
   });
   afterAll(() => runtime.close());
 
