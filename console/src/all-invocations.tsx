@@ -37,7 +37,7 @@ export function InvocationsPage() {
       <InvocationList app={app} filter={{ ...search, user: me ?? of }} />
       {user !== '' && (
         <>
-          <h2>Calls that may have acted</h2>
+          <h2>Uncertain tool calls</h2>
           <p className="hint">Of {of ?? user}.</p>
           <Effects app={app} user={of ?? user} />
         </>

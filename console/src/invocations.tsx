@@ -29,7 +29,7 @@ export function Effects({ app, user, invocationId }: { app: string; user: string
         const calls = items.filter((call) => invocationId === undefined || call.invocationId === invocationId);
         if (calls.length === 0) return <Empty>None: of every call it is known what became of it.</Empty>;
         return (
-          <Table label="Calls that may have acted" head={['Tool', 'Session', 'Effect', 'Since', 'Attempt', '']}>
+          <Table label="Uncertain tool calls" head={['Tool', 'Session', 'Effect', 'Since', 'Attempt', '']}>
             {calls.map((call) => (
               <tr key={call.operationId}>
                 <td>
@@ -117,7 +117,7 @@ export function InvocationPage() {
       <Loaded query={query}>{(invocation) => <About name={name} invocation={invocation} />}</Loaded>
       <h2>Timeline</h2>
       <Timeline name={name} invocationId={invocationId} />
-      <h2>Calls that may have acted</h2>
+      <h2>Uncertain tool calls</h2>
       <Effects app={app} user={user} invocationId={invocationId} />
     </>
   );
