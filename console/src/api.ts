@@ -21,9 +21,12 @@ export interface Settings {
 /** A refusal of the service, or none at all: `status` is 0 then. */
 export class ApiError extends Error {
   readonly status: number;
-  constructor(status: number, message: string) {
+  /** What was refused of the body, by path with slashes, and why. */
+  readonly refused: ReadonlyMap<string, string>;
+  constructor(status: number, message: string, refused: ReadonlyMap<string, string> = new Map()) {
     super(message);
     this.status = status;
+    this.refused = refused;
   }
 }
 
@@ -76,8 +79,14 @@ function toError(status: number, body: unknown): ApiError {
   const { detail } = (typeof body === 'object' && body !== null ? body : {}) as { detail?: unknown };
   if (typeof detail === 'string') return new ApiError(status, detail);
   if (Array.isArray(detail)) {
-    const lines = detail.map(({ loc, msg }: { loc?: string[]; msg?: string }) => `${loc?.join('.')}: ${msg}`);
-    return new ApiError(status, lines.join('\n'));
+    const found = (detail as { loc?: (string | number)[]; msg?: string }[]).map(({ loc = [], msg = '' }) => ({
+      loc,
+      why: msg.replace(/^Value error, /, ''),
+    }));
+    const refused = found.flatMap(({ loc: [place, ...path], why }): [string, string][] =>
+      place === 'body' && path.length > 0 ? [[path.join('/'), why]] : [],
+    );
+    return new ApiError(status, found.map(({ loc, why }) => `${loc.join('.')}: ${why}`).join('\n'), new Map(refused));
   }
   return new ApiError(status, `The service answered ${status}.`);
 }
@@ -100,7 +109,12 @@ export interface Message {
  * Follows a stream of server-sent events until `signal` says so, and resumes it where it broke. An `EventSource` cannot
  * send a credential.
  */
-export async function follow(path: string, signal: AbortSignal, onMessage: (message: Message) => void): Promise<void> {
+export async function follow(
+  path: string,
+  signal: AbortSignal,
+  onMessage: (message: Message) => void,
+  onLost: (isLost: boolean) => void = () => undefined,
+): Promise<void> {
   let last: string | undefined;
   let pauseMs = 500;
   while (!signal.aborted) {
@@ -109,6 +123,7 @@ export async function follow(path: string, signal: AbortSignal, onMessage: (mess
       const response = await fetch(SERVICE + path, { headers, signal });
       if (!response.ok || !response.body) throw toError(response.status, await response.json().catch(() => undefined));
       pauseMs = 500;
+      onLost(false);
       for await (const message of readMessages(response.body)) {
         if (message.id) last = message.id;
         onMessage(message);
@@ -116,6 +131,7 @@ export async function follow(path: string, signal: AbortSignal, onMessage: (mess
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+      onLost(true);
     }
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
     pauseMs = Math.min(pauseMs * 2, 15_000);

@@ -99,15 +99,16 @@ function Artifact({ name, artifact, version, choose }: ArtifactProps) {
   );
 }
 
-function Content(props: { name: SessionName; artifact: string; version: number; type: string }) {
+/** A version of an artifact. Without a type it is that of the answer. */
+export function Content(props: { name: SessionName; artifact: string; version: number; type?: string }) {
   const { name, artifact, version, type } = props;
   const path = `${sessionPath(name)}/artifacts/${encodeURIComponent(artifact)}?version=${version}&alt=media`;
   const bytes = useQuery({ queryKey: ['bytes', path], queryFn: () => fetchBytes(path), staleTime: Infinity });
-  return <Loaded query={bytes}>{(blob) => <Shown blob={blob} type={type} file={artifact} />}</Loaded>;
+  return <Loaded query={bytes}>{(blob) => <Shown blob={blob} type={type ?? blob.type} file={artifact} />}</Loaded>;
 }
 
 /** Shows a file as what it says it is, and never as a page: HTML is text. */
-function Shown({ blob, type, file }: { blob: Blob; type: string; file: string }) {
+export function Shown({ blob, type, file }: { blob: Blob; type: string; file: string }) {
   const [url, setUrl] = useState('');
   const [text, setText] = useState<string>();
   const [media = ''] = type.toLowerCase().split(';');

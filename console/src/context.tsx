@@ -24,6 +24,13 @@ export const appsQuery = queryOptions({
   queryFn: async () => (await ask(api.GET('/list-apps'))) as string[],
 });
 
+/** What the credential may do, so that only that is offered. */
+export const callerQuery = queryOptions({
+  queryKey: ['caller'],
+  queryFn: () => ask(api.GET('/caller')),
+  staleTime: 60_000,
+});
+
 /** The users of an application; a token may not ask, and a key needs the scope `admin`. */
 export const usersQuery = (app: string, isAllowed: boolean) =>
   queryOptions({

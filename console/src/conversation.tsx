@@ -1,7 +1,8 @@
 import { Link } from '@tanstack/react-router';
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { memo, useEffect, useMemo, useRef } from 'react';
-import { type Event } from './api.ts';
+import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from 'react';
+import { type Event, type SessionName } from './api.ts';
+import { Content, Shown } from './artifacts.tsx';
 import { type Item, partsOf, type SessionEvents } from './events.ts';
 import { Markdown } from './markdown.tsx';
 import { Badge, Empty, Folded, Json, Time } from './ui.tsx';
@@ -26,9 +27,17 @@ function toRows(items: Item[]): { rows: Item[]; answers: Answers } {
   return { rows: items.filter((item) => !isFolded(item)), answers };
 }
 
+interface ConversationProps extends Pick<SessionEvents, 'items' | 'open'> {
+  name: SessionName;
+  goTo: number | undefined;
+  isLive: boolean;
+  /** What can be done about an event; the same function each time. */
+  toActions?: (item: Item) => ReactNode;
+}
+
 /** A session as a conversation; only what is seen is in the page. */
-export function Conversation(props: SessionEvents & { goTo: number | undefined; isLive: boolean }) {
-  const { items, open, goTo, isLive } = props;
+export function Conversation(props: ConversationProps) {
+  const { items, open, name, goTo, isLive, toActions } = props;
   const { rows: whole, answers } = useMemo(() => toRows(items), [items]);
   const rows: Row[] = useMemo(
     () => (isLive ? [...whole, ...[...open].map(([author, text]) => ({ author, text }))] : whole),
@@ -67,7 +76,13 @@ export function Conversation(props: SessionEvents & { goTo: number | undefined; 
             className="row"
             style={{ transform: `translateY(${start}px)` }}
           >
-            <OneRow row={rows[index] as Row} answers={answers} isMarked={index === goToIndex} />
+            <OneRow
+              row={rows[index] as Row}
+              answers={answers}
+              name={name}
+              isMarked={index === goToIndex}
+              toActions={toActions}
+            />
           </div>
         ))}
       </div>
@@ -77,7 +92,13 @@ export function Conversation(props: SessionEvents & { goTo: number | undefined; 
 
 const keyOf = (row: Row) => ('sequence' in row ? row.sequence : `open ${row.author}`);
 
-const OneRow = memo(({ row, answers, isMarked }: { row: Row; answers: Answers; isMarked: boolean }) => {
+interface RowProps extends Pick<ConversationProps, 'name' | 'toActions'> {
+  row: Row;
+  answers: Answers;
+  isMarked: boolean;
+}
+
+const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
   if (!('sequence' in row))
     return (
       <article className="event model live" aria-busy="true">
@@ -100,6 +121,7 @@ const OneRow = memo(({ row, answers, isMarked }: { row: Row; answers: Answers; i
           <Time at={event.timestamp ?? undefined} exact />
           {usageMetadata?.totalTokenCount ? ` · ${usageMetadata.totalTokenCount} tokens` : ''}
         </span>
+        {toActions?.(row)}
       </h3>
       <Parts event={event} isUser={isUser} answers={answers} />
       {(errorCode || errorMessage) && (
@@ -109,6 +131,9 @@ const OneRow = memo(({ row, answers, isMarked }: { row: Row; answers: Answers; i
       )}
       {interrupted && <Badge tone="bad">interrupted</Badge>}
       {Object.keys(delta).length > 0 && <Folded label={`State: ${Object.keys(delta).join(', ')}`} value={delta} />}
+      {Object.entries(event.actions?.artifactDelta ?? {}).map(([file, version]) => (
+        <Artifact key={file} name={name} file={file} version={Number(version)} />
+      ))}
       <Folded label="Raw event" value={event} />
     </article>
   );
@@ -120,12 +145,7 @@ function Parts({ event, isUser, answers }: { event: Event; isUser: boolean; answ
     if (functionCall) return <Call key={index} call={functionCall} answers={answers} />;
     if (functionResponse)
       return <Folded key={index} label={`Answer of ${functionResponse.name}`} value={functionResponse.response} />;
-    if (inlineData)
-      return (
-        <p key={index} className="hint">
-          [{inlineData.mimeType}, {Math.round((inlineData.data?.length ?? 0) * 0.75)} bytes]
-        </p>
-      );
+    if (inlineData) return <Inline key={index} {...inlineData} />;
     if (fileData)
       return (
         <p key={index} className="hint">
@@ -143,6 +163,47 @@ function Parts({ event, isUser, answers }: { event: Event; isUser: boolean; answ
     );
   });
 }
+
+/** An artifact that an event saved, read when it is opened. */
+function Artifact({ name, file, version }: { name: SessionName; file: string; version: number }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        Saved {file}, version {version}
+      </summary>
+      {isOpen && <Content name={name} artifact={file} version={version} />}
+    </details>
+  );
+}
+
+interface InlineData {
+  data?: string | null;
+  mimeType?: string | null;
+  displayName?: string | null;
+}
+
+/** A file within a message: in either alphabet of base64. */
+const Inline = memo(({ data, mimeType, displayName }: InlineData) => {
+  const type = mimeType ?? '';
+  const blob = useMemo(() => {
+    try {
+      const text = atob((data ?? '').replaceAll('-', '+').replaceAll('_', '/'));
+      return new Blob([Uint8Array.from(text, (character) => character.charCodeAt(0))]);
+    } catch {
+      return undefined;
+    }
+  }, [data]);
+  if (!blob) return <p className="hint">[{type}: its bytes cannot be read]</p>;
+  return (
+    <figure className="file">
+      <figcaption className="hint">
+        {displayName ?? 'File'}, {type}
+      </figcaption>
+      <Shown blob={blob} type={type} file={displayName ?? 'file'} />
+    </figure>
+  );
+});
 
 interface FunctionCall {
   id?: string | null;

@@ -12,6 +12,8 @@ export interface SessionEvents {
   /** Text of events to come, by author. */
   open: ReadonlyMap<string, string>;
   error: Error | undefined;
+  /** Whether the connection is lost; it is tried again. */
+  isLost: boolean;
 }
 
 type Part = NonNullable<NonNullable<Event['content']>['parts']>[number];
@@ -25,7 +27,7 @@ const BUSY_COUNT = 200;
 /** Reads the events of a session and those to come, with text as it is spoken. */
 export function useEvents(name: SessionName): SessionEvents {
   const path = `${sessionPath(name)}/events/stream?deltas=true`;
-  const [state, setState] = useState<SessionEvents>({ items: [], open: new Map(), error: undefined });
+  const [state, setState] = useState<SessionEvents>({ items: [], open: new Map(), error: undefined, isLost: false });
   const timer = useRef(0);
   useEffect(() => {
     const leave = new AbortController();
@@ -37,7 +39,7 @@ export function useEvents(name: SessionName): SessionEvents {
       timer.current = 0;
       pauseMs = items.length - shown > BUSY_COUNT ? BUSY_FLUSH_MS : FLUSH_MS;
       shown = items.length;
-      setState({ items: items.slice(), open: new Map(open), error: undefined });
+      setState({ items: items.slice(), open: new Map(open), error: undefined, isLost: false });
     };
     const take = (id: string, type: string, data: string) => {
       if (type === 'restart') {
@@ -58,9 +60,10 @@ export function useEvents(name: SessionName): SessionEvents {
       }
       timer.current ||= window.setTimeout(flush, pauseMs);
     };
-    setState({ items: [], open: new Map(), error: undefined });
-    follow(path, leave.signal, ({ id, type, data }) => take(id, type, data)).catch((error: Error) =>
-      setState({ items, open, error }),
+    setState({ items: [], open: new Map(), error: undefined, isLost: false });
+    const note = (isLost: boolean) => setState((before) => (before.isLost === isLost ? before : { ...before, isLost }));
+    follow(path, leave.signal, ({ id, type, data }) => take(id, type, data), note).catch((error: Error) =>
+      setState({ items, open, error, isLost: false }),
     );
     return () => {
       leave.abort();

@@ -4,6 +4,7 @@ import { StrictMode, useCallback, useEffect, useMemo, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { ApiError, setCredential, setOnRefusal, type Settings } from './api.ts';
 import { ViewerContext } from './context.tsx';
+import { forgetDrafts } from './draft.ts';
 import { comeBack, keepCredential, keptCredential, Login, userOf } from './login.tsx';
 import { HOME } from './place.ts';
 import { router } from './router.tsx';
@@ -44,7 +45,10 @@ function Console({
     () => ({
       settings,
       me: settings.mode === 'jwt' && credential ? userOf(credential, settings.userClaim ?? 'sub') : undefined,
-      logOut: () => take(undefined),
+      logOut: () => {
+        forgetDrafts();
+        take(undefined);
+      },
     }),
     [settings, credential, take],
   );

@@ -3,6 +3,7 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Schemas } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
+import { MakeCronjob } from './create.tsx';
 import { formatCount, formatMoment } from './format.ts';
 import { AuditList, Keys, Service } from './service.tsx';
 import { Ask, Badge, Empty, Folded, ForUser, Loaded, Problem, SwitchedOff, Table, Time } from './ui.tsx';
@@ -20,7 +21,14 @@ export function OperationsPage() {
       <h1>Operations</h1>
       <Service />
       <h2>Cronjobs</h2>
-      {cronjobs ? <Cronjobs user={user} /> : <SwitchedOff what="Cronjobs" setting="CRONJOBS" />}
+      {cronjobs ? (
+        <>
+          <Cronjobs user={user} />
+          <MakeCronjob />
+        </>
+      ) : (
+        <SwitchedOff what="Cronjobs" setting="CRONJOBS" />
+      )}
       <h2>Webhooks</h2>
       {webhooks ? (
         <ForUser>{(_app, owner) => <Webhooks user={owner} />}</ForUser>

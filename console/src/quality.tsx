@@ -3,6 +3,7 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { api, ask, type Schemas } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
+import { StartRun } from './create.tsx';
 import type { paths } from './openapi.d.ts';
 import { COST_UNIT, formatCost, formatCount } from './format.ts';
 import { Badge, Empty, Facts, Folded, Loaded, SwitchedOff, Table, Time } from './ui.tsx';
@@ -76,6 +77,7 @@ function OfApp({ app }: { app: string }) {
           </form>
         )}
       </Loaded>
+      {sets.data && <StartRun app={app} set={set} sets={sets.data.evalSetIds} place={place} />}
       {set !== undefined && <Trend app={app} set={set} />}
       <h2>Runs</h2>
       <Loaded query={runs}>

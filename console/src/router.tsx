@@ -70,6 +70,18 @@ const session = createRoute({
   component: SessionPage,
 });
 
+const newTalk = createRoute({
+  getParentRoute: at,
+  path: '/talk',
+  component: lazyRouteComponent(() => import('./chat.tsx'), 'NewTalkPage'),
+});
+
+const talk = createRoute({
+  getParentRoute: at,
+  path: '/talk/$appName/$userId/$sessionId',
+  component: lazyRouteComponent(() => import('./chat.tsx'), 'TalkPage'),
+});
+
 const invocation = createRoute({
   getParentRoute: at,
   path: '/invocations/$appName/$userId/$sessionId/$invocationId',
@@ -124,8 +136,8 @@ const operations = createRoute({
   component: lazyRouteComponent(() => import('./operations.tsx'), 'OperationsPage'),
 });
 
-const lists = [index, sessions, invocations, tasks, usage, quality, operations] as const;
-const things = [session, invocation, task, run] as const;
+const lists = [index, newTalk, sessions, invocations, tasks, usage, quality, operations] as const;
+const things = [session, talk, invocation, task, run] as const;
 
 export const router = createRouter({
   routeTree: root.addChildren([...lists, ...things]),

@@ -80,7 +80,7 @@ export function SessionPage() {
           ))}
         </TabList>
         <TabPanel id="conversation">
-          <Conversation items={shown} open={open} error={error} goTo={event} isLive={at === undefined} />
+          <Conversation items={shown} open={open} name={name} goTo={event} isLive={at === undefined} />
         </TabPanel>
         <TabPanel id="state">
           <Loaded query={query}>{({ state }) => <State state={state} items={shown} />}</Loaded>
@@ -160,6 +160,14 @@ function Head({ name, session, at }: { name: SessionName; session: Schemas['Sess
         ]}
       />
       <div className="actions">
+        <Link
+          className="button"
+          to="/talk/$appName/$userId/$sessionId"
+          params={{ appName: app, userId: user, sessionId: session.id }}
+          search={{ app, user }}
+        >
+          Talk
+        </Link>
         <Fork name={name} at={at} />
         <Erase name={name} />
       </div>

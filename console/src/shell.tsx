@@ -20,6 +20,7 @@ const always = () => true;
 const never = () => false;
 
 const PAGES = [
+  { to: '/talk', name: 'Talk', hasApp: true, hasUser: always },
   { to: '/sessions', name: 'Sessions', hasApp: true, hasUser: always },
   { to: '/invocations', name: 'Invocations', hasApp: true, hasUser: never },
   { to: '/tasks', name: 'Tasks', hasApp: false, hasUser: never },

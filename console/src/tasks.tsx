@@ -225,6 +225,50 @@ type Change = paths['/tasks/{task_id}']['patch']['requestBody']['content']['appl
 const change = (taskId: string, body: Change) =>
   ask(api.PATCH('/tasks/{task_id}', { params: { path: { task_id: taskId } }, body }));
 
+/** Answers or rejects a task. */
+export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) {
+  const queries = useQueryClient();
+  const mutation = useMutation({
+    mutationFn: (body: Change) => change(task.id, body),
+    onSuccess: () => queries.invalidateQueries(),
+  });
+  const reject = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const { text } = fieldsOf(event.currentTarget);
+    mutation.mutate({ action: 'reject', ...(text && { text }) });
+  };
+  const isYesOrNo = task.kind === 'confirmation' || task.kind === 'effect';
+  return (
+    <>
+      <SchemaForm
+        schema={task.form.schema ?? schemaOfCall(task)}
+        action={isYesOrNo ? 'Allow' : 'Answer'}
+        asksWho={asksWho}
+        onAnswer={(answer, by) => mutation.mutate({ action: 'answer', ...(answer && { answer }), ...(by && { by }) })}
+      />
+      {mutation.error && <Problem error={mutation.error} />}
+      <form className="filters" onSubmit={reject}>
+        <label>
+          Reason
+          <input name="text" maxLength={2000} />
+        </label>
+        <Button type="submit" className="danger">
+          Reject
+        </Button>
+      </form>
+    </>
+  );
+}
+
+/** A call that a person answers without a form: one of its `options`, or words. */
+function schemaOfCall({ kind, form: { args } }: Task): object | undefined {
+  if (kind !== 'call') return undefined;
+  const options = args?.['options'];
+  const title = typeof args?.['message'] === 'string' ? args['message'] : 'Answer';
+  const result = { type: 'string', title, ...(Array.isArray(options) && { enum: options as unknown[] }) };
+  return { properties: { result }, required: ['result'] };
+}
+
 function Decide({ task }: { task: Task }) {
   const { me } = useViewer();
   const queries = useQueryClient();
@@ -245,23 +289,7 @@ function Decide({ task }: { task: Task }) {
       {isForPerson && (
         <section aria-label="Decide">
           <h2>Decide</h2>
-          <SchemaForm
-            schema={task.form.schema}
-            action={task.kind === 'confirmation' ? 'Allow' : 'Answer'}
-            asksWho={me === undefined}
-            onAnswer={(answer, by) =>
-              mutation.mutate({ action: 'answer', ...(answer && { answer }), ...(by && { by }) })
-            }
-          />
-          <form className="filters" onSubmit={act('reject', ({ text }) => (text ? { text } : {}))}>
-            <label>
-              Reason
-              <input name="text" maxLength={2000} />
-            </label>
-            <Button type="submit" className="danger">
-              Reject
-            </Button>
-          </form>
+          <AnswerForm task={task} asksWho={me === undefined} />
         </section>
       )}
       <section aria-label="Other">

@@ -1,9 +1,10 @@
-import { useQuery } from '@tanstack/react-query';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
 import type { ReactNode } from 'react';
-import { api, ask } from './api.ts';
+import { api, ask, type Schemas } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
+import { SetBudget } from './create.tsx';
 import {
   COST_UNIT,
   formatCompact,
@@ -14,7 +15,7 @@ import {
   formatSeconds,
 } from './format.ts';
 import { Failed } from './invocation-list.tsx';
-import { Badge, Empty, ForUser, Loaded, Loading, Problem, Table } from './ui.tsx';
+import { Ask, Badge, Empty, ForUser, Loaded, Loading, Problem, Table } from './ui.tsx';
 
 const route = getRouteApi('/usage');
 const DAYS = [1, 7, 30, 90] as const;
@@ -100,6 +101,7 @@ function Shown({ by, unit, ...range }: Range & { by: (typeof BY)[number]; unit: 
         <>
           <h2>Budgets</h2>
           <Budgets app={range.app} />
+          <SetBudget app={range.app} />
         </>
       )}
     </>
@@ -305,34 +307,88 @@ function UsageTable(props: { name: string; rows: Row[]; nameOf: (row: Row) => st
   );
 }
 
+type UsedBudget = Schemas['UsedBudget'];
+
 function Budgets({ app }: { app: string }) {
+  const { user } = useScope();
   const query = useQuery({
-    queryKey: ['budgets', app],
-    queryFn: () => ask(api.GET('/apps/{app_name}/budgets', { params: { path: { app_name: app } } })),
+    queryKey: ['budgets', app, user],
+    queryFn: () =>
+      ask(
+        api.GET('/apps/{app_name}/budgets', {
+          params: { path: { app_name: app }, query: { ofUser: user || undefined } },
+        }),
+      ),
+    refetchInterval: 30_000,
   });
-  const limit = (value: number | null | undefined) =>
-    value === null || value === undefined ? '–' : formatCount(value);
   return (
     <Loaded query={query}>
       {(budgets) =>
         budgets.length === 0 ? (
           <Empty>No budget is set.</Empty>
         ) : (
-          <Table label="Budgets" head={['Of', 'Each', 'Max. invocations', 'Max. tokens', `Max. cost, ${COST_UNIT}`]}>
+          <Table label="Budgets" head={['Of', 'Each', 'Invocations', 'Tokens', `Cost, ${COST_UNIT}`, '']}>
             {budgets.map((budget) => (
               <tr key={`${budget.appliesTo} ${budget.forUser} ${budget.period}`}>
-                <td>{budget.forUser ?? (budget.appliesTo === 'app' ? 'the application' : 'every user')}</td>
+                <td>
+                  {budget.forUser ?? (budget.appliesTo === 'app' ? 'the application' : 'every user')}
+                  {budget.appliesTo === 'users' && budget.used && <div className="hint">used by {user}</div>}
+                </td>
                 <td>
                   <Badge>{budget.period}</Badge>
                 </td>
-                <td className="number">{limit(budget.maxInvocations)}</td>
-                <td className="number">{limit(budget.maxTokens)}</td>
-                <td className="number">{limit(budget.maxCost)}</td>
+                <Used name="invocations" used={budget.used?.invocations} most={budget.maxInvocations} />
+                <Used name="tokens" used={budget.used?.tokens} most={budget.maxTokens} />
+                <Used name="cost" used={budget.used?.cost} most={budget.maxCost} format={formatCost} />
+                <td>
+                  <RemoveBudget app={app} budget={budget} />
+                </td>
               </tr>
             ))}
           </Table>
         )
       }
     </Loaded>
+  );
+}
+
+interface UsedProps {
+  name: string;
+  used: number | undefined;
+  most: number | null | undefined;
+  format?: (value: number) => string;
+}
+
+/** What is used of a maximum, in this day or month. */
+function Used({ name, used, most, format = formatCount }: UsedProps) {
+  if (most === null || most === undefined) return <td className="number">–</td>;
+  if (used === undefined) return <td className="number">at most {format(most)}</td>;
+  return (
+    <td className="number">
+      {format(used)} of {format(most)}
+      <br />
+      <meter
+        aria-label={`${name} used`}
+        min={0}
+        max={Math.max(most, 1e-9)}
+        high={most * 0.8}
+        optimum={0}
+        value={used}
+      />
+    </td>
+  );
+}
+
+function RemoveBudget({ app, budget: { appliesTo, forUser, period } }: { app: string; budget: UsedBudget }) {
+  const queries = useQueryClient();
+  const remove = async () => {
+    const query = { appliesTo, period, ...(forUser && { forUser }) };
+    await ask(api.DELETE('/apps/{app_name}/budgets', { params: { path: { app_name: app }, query } }));
+    await queries.invalidateQueries({ queryKey: ['budgets'] });
+  };
+  return (
+    <Ask label="Remove" title="Remove this budget?" action="Remove it" run={remove} isDangerous>
+      <p>From then on nothing limits what it limited. What was used stays counted.</p>
+    </Ask>
   );
 }

@@ -34,6 +34,42 @@ async function sql(statements: string) {
   }
 }
 
+test('each caller reads its own scopes and bounds', async () => {
+  expect((await get('/caller', reader.key)).body).toEqual({
+    kind: 'key',
+    id: 'reader',
+    scopes: ['read'],
+    users: ['u1'],
+    expireTime: Date.parse('2900-01-01T00:00:00Z') / 1000,
+  });
+  expect((await get('/caller', FULL)).body).toEqual({ kind: 'key', scopes: SCOPES });
+  expect((await app.get('/caller')).status).toBe(401);
+});
+
+test('budgets are told with their use, those of every user with that of one', async () => {
+  const budgets = '/apps/harness_agent/budgets';
+  const set = (budget: object) => app.send('PUT', budgets, budget, as(FULL));
+  await set({ appliesTo: 'app', period: 'month', maxTokens: 1_000_000 });
+  await set({ appliesTo: 'users', period: 'day', maxInvocations: 100 });
+  await set({ appliesTo: 'user', forUser: 'spender', period: 'month', maxInvocations: 50 });
+  const request = { user_id: 'spender', session_id: 'spent' };
+  const asked = { prompt: 'Hello', harness_name: 'd', run_agent_request: request };
+  expect((await app.post('/harness/invoke', asked, as(FULL))).status).toBe(200);
+  const used = { invocations: 1, tokens: expect.any(Number), cost: 0 };
+  const all = (await get(budgets)).body as object[];
+  expect(all).toMatchObject([{ appliesTo: 'app', used }, { appliesTo: 'user', used }, { appliesTo: 'users' }]);
+  expect(all[2]).not.toHaveProperty('used');
+  expect((await get(`${budgets}?ofUser=spender`)).body).toMatchObject([{}, {}, { appliesTo: 'users', used }]);
+  expect((await get(`${budgets}?ofUser=nobody`)).body).toMatchObject([{}, {}, { used: { invocations: 0, tokens: 0 } }]);
+  for (const { appliesTo, period, forUser } of all as { appliesTo: string; period: string; forUser?: string }[])
+    await app.send(
+      'DELETE',
+      `${budgets}?appliesTo=${appliesTo}&period=${period}${forUser ? `&forUser=${forUser}` : ''}`,
+      undefined,
+      as(FULL),
+    );
+});
+
 test('are for the scope admin', async () => {
   for (const path of ['/service', '/audit']) {
     expect((await get(path)).status).toBe(200);

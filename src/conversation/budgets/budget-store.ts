@@ -1,4 +1,5 @@
 import { and, asc, eq, inArray, sql } from 'drizzle-orm';
+import type { z } from 'zod';
 import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -6,7 +7,7 @@ import { escapeList } from '../../platform/json-escape.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { budgetAlerts, budgetReservations, budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
-import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
+import type { Budget, ModelPrice, ModelUse, OverBudget, usedBudgetSchema } from './budget.ts';
 
 /** Charges model use that no stored event accounts for, once per `id`. @returns the exhausted budget, if any */
 export async function spend(
@@ -22,16 +23,32 @@ export async function spend(
 /**
  * Lists an application's budgets: first the application's own, then those for every user, then those of single users.
  * User ids that begin with a control character are excluded: they are those of score rules, which pay for judge models.
+ * @param ofUser - the user whose use is that of the budgets of every user
  */
-export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
+export async function listBudgets(
+  db: Database,
+  appName: string,
+  ofUser: string | undefined,
+): Promise<z.infer<typeof usedBudgetSchema>[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
   const rows = await db
-    .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId })
+    .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId, used: useOf(ofUser) })
     .from(budgets)
     .where(and(eq(budgets.appName, appName), sql`(${userId} = '' or ${userId} >= ' ')`))
     .orderBy(asc(appliesTo), asc(userId), asc(period));
-  return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
+  return rows.map(({ userId: forUser, used, ...row }) => ({
+    ...row,
+    forUser: forUser === '' ? null : forUser,
+    ...(used && { used }),
+  }));
 }
+
+/** What is used of a budget in its current period; null where it does not apply to `ofUser`. */
+const useOf = (ofUser = '') => sql<Used | null>`(
+  select json_build_object('invocations', u.invocations, 'tokens', u.tokens, 'cost', u.cost)
+  from budgets_for(budgets.app_name, coalesce(nullif(budgets.user_id, ''), ${ofUser}::text)) u
+  where u.applies_to = budgets.applies_to and u.period = budgets.period)`;
+type Used = NonNullable<z.infer<typeof usedBudgetSchema>['used']>;
 
 export async function deleteBudget(db: Database, appName: string, budget: BudgetKey): Promise<void> {
   const { appName: app, userId, appliesTo, period } = budgets;

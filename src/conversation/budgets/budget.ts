@@ -33,6 +33,20 @@ export const budgetSchema = z
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;
 
+const used = (what: string) => z.number().describe(`Number of ${what}.`);
+export const usedBudgetSchema = budgetSchema
+  .safeExtend({
+    used: z
+      .object({
+        invocations: used('invocations'),
+        tokens: used('tokens, prompts and answers'),
+        cost: z.number().describe('Cost by the prices of the models.'),
+      })
+      .optional()
+      .describe('What was used in the current period; of a budget of each user that of `ofUser`, else absent.'),
+  })
+  .describe('A budget and its use.');
+
 export const modelPriceSchema = z
   .strictObject({
     model: identifierSchema.describe(

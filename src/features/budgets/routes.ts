@@ -1,11 +1,18 @@
 import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
+import { identifierSchema } from '../../core/session.ts';
 import { runAsSystem } from '../../platform/context.ts';
 import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
-import { type Budget, budgetKey, budgetSchema, modelPriceSchema } from '../../conversation/budgets/budget.ts';
+import {
+  type Budget,
+  budgetKey,
+  budgetSchema,
+  modelPriceSchema,
+  usedBudgetSchema,
+} from '../../conversation/budgets/budget.ts';
 import {
   deleteBudget,
   listBudgets,
@@ -48,8 +55,17 @@ function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>
 const operations = [
   budget.list({
     summary: 'List the budgets of an application',
-    success: { description: 'Its own, that of each user, then those of users by name.' },
-    run: ({ database }, { path }) => listBudgets(database.reads, path.appName),
+    query: z.object({
+      ofUser: identifierSchema.optional().describe('The user whose use is told of the budgets of each user.'),
+    }),
+    success: {
+      schema: z.array(usedBudgetSchema),
+      description: 'Its own, that of each user, then those of users by name.',
+      example: [
+        { appliesTo: 'app', period: 'day', maxInvocations: 200, used: { invocations: 12, tokens: 8_000, cost: 0.5 } },
+      ],
+    },
+    run: ({ database }, { path, query }) => listBudgets(database.reads, path.appName, query.ofUser),
   }),
   budget.save({
     summary: 'Set a budget',
@@ -88,5 +104,5 @@ const operations = [
 export const budgetFeature = {
   name: 'budgets',
   operations,
-  schemas: { Budget: budgetSchema, ModelPrice: modelPriceSchema },
+  schemas: { Budget: budgetSchema, UsedBudget: usedBudgetSchema, ModelPrice: modelPriceSchema },
 } satisfies Feature<BudgetContext>;

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { UnavailableError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
+import { type Principal, SCOPES } from '../../platform/http/operation/principal.ts';
 import { type OperatorContext, operatorOperations } from './operator-routes.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
@@ -74,7 +75,47 @@ const version = operation({
   }),
 });
 
-const operations = [health, ready, version];
+const callerSchema = z.object({
+  kind: z.enum(['anonymous', 'key', 'user']).describe('`anonymous` in mode `local`, where nobody is asked.'),
+  id: z.string().optional().describe('The id of the key, or the user of the token.'),
+  scopes: z.array(z.enum(SCOPES)).describe('What the credential may do.'),
+  users: z.array(z.string()).optional().describe('The only users that it acts for; absent: all.'),
+  apps: z.array(z.string()).optional().describe('The only applications that it may name; absent: all.'),
+  expireTime: z.number().optional().describe('When it ends, Unix seconds; absent: not known, or never.'),
+});
+
+const getCaller = operation({
+  method: 'get',
+  path: '/caller',
+  operationId: 'getCaller',
+  area: 'Service and applications',
+  scope: 'read',
+  owner: 'service',
+  summary: 'Show what the credential may do',
+  description: 'Its own scopes and bounds, so that a page offers only what will be allowed.',
+  success: {
+    schema: callerSchema,
+    description: 'The caller as the service knows it, without secrets.',
+    example: { kind: 'key', id: 'batch', scopes: ['invoke', 'read'], users: ['u1'] },
+  },
+  handler: async (_context, { principal }) => ({ kind: 'value', value: toCaller(principal) }),
+});
+
+function toCaller(principal: Principal): z.infer<typeof callerSchema> {
+  const { kind, scopes, apps, expiresAt } = principal;
+  const id = kind === 'key' ? principal.id : kind === 'user' ? principal.userId : undefined;
+  const users = kind === 'key' ? principal.users : kind === 'user' ? [principal.userId] : undefined;
+  return {
+    kind,
+    ...(id !== undefined && { id }),
+    scopes: SCOPES.filter((scope) => scopes.has(scope)),
+    ...(users && { users: [...users] }),
+    ...(apps && { apps: [...apps] }),
+    ...(expiresAt !== undefined && { expireTime: expiresAt / 1000 }),
+  };
+}
+
+const operations = [health, ready, version, getCaller];
 
 export const serviceFeature = {
   name: 'service',

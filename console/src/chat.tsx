@@ -1,0 +1,529 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
+import { getRouteApi, Link, useNavigate } from '@tanstack/react-router';
+import {
+  type ClipboardEvent,
+  type FormEvent,
+  type KeyboardEvent,
+  useCallback,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+} from 'react';
+import { Button } from 'react-aria-components';
+import { api, ApiError, ask, type Event, inPath, type Schemas, type SessionName } from './api.ts';
+import { callerQuery, useScope, useViewer } from './context.tsx';
+import { Conversation } from './conversation.tsx';
+import { useDraft } from './draft.ts';
+import { type Item, partsOf, useEvents } from './events.ts';
+import { formatBytes } from './format.ts';
+import { type Invocation, isOpen } from './invocation-list.tsx';
+import { Markdown } from './markdown.tsx';
+import { AnswerForm } from './tasks.tsx';
+import { Badge, Folded, Loaded, Loading, Problem, Refusal, Time } from './ui.tsx';
+
+const route = getRouteApi('/talk/$appName/$userId/$sessionId');
+/** Invocations that are looked through for those that are open. */
+const RECENT = 20;
+/** Sessions that are offered to go on with. */
+const OFFERED = 8;
+
+type Part = Schemas['Part'];
+type Message = Schemas['Content'];
+
+/** Shows `children` to whom the service lets talk, and to all others why not. */
+function ForSpeakers({ children }: { children: React.ReactNode }) {
+  const caller = useQuery(callerQuery);
+  return (
+    <Loaded query={caller}>
+      {({ scopes }) =>
+        scopes.includes('invoke') ? (
+          children
+        ) : (
+          <Refusal>Talking needs the scope “invoke”, which your credential does not have.</Refusal>
+        )
+      }
+    </Loaded>
+  );
+}
+
+/** A new conversation with the chosen application, or one to go on with. */
+export function NewTalkPage() {
+  const { app, user, isPending, error, refetch } = useScope();
+  const { me } = useViewer();
+  const [named, setNamed] = useState('');
+  const navigate = useNavigate();
+  const key = useRef(newKey());
+  if (error) return <Problem error={error} retry={() => void refetch()} />;
+  if (isPending) return <Loading />;
+  const speaker = user || named.trim() || 'u1';
+  const begin = async (message: Message, attempt: string) => {
+    const made = await ask(
+      api.POST('/apps/{app_name}/users/{user_id}/sessions', {
+        params: { path: { app_name: app, user_id: speaker }, header: { 'idempotency-key': key.current } },
+        body: {},
+      }),
+    );
+    const name = { app, user: speaker, session: made.id };
+    await startTurn(name, { newMessage: message }, attempt);
+    await navigate({
+      to: '/talk/$appName/$userId/$sessionId',
+      params: { appName: app, userId: speaker, sessionId: made.id },
+      search: { app, user: speaker },
+    });
+  };
+  return (
+    <>
+      <h1>Talk</h1>
+      <ForSpeakers>
+        <p className="hint">
+          A new session of {user ? <strong>{user}</strong> : 'a user'} with <strong>{app}</strong>.
+        </p>
+        {user === '' && me === undefined && (
+          <p>
+            <label>
+              As user{' '}
+              <input value={named} placeholder="u1" maxLength={256} onChange={({ target }) => setNamed(target.value)} />
+            </label>
+          </p>
+        )}
+        <Composer key={`${app} ${speaker}`} draft={`${app} ${speaker}`} send={begin} />
+      </ForSpeakers>
+      {user !== '' && <Earlier key={`${app} ${user}`} app={app} user={user} />}
+    </>
+  );
+}
+
+/** The sessions that changed last. */
+function Earlier({ app, user }: { app: string; user: string }) {
+  const query = useQuery({
+    queryKey: ['earlier', app, user],
+    queryFn: () =>
+      ask(
+        api.GET('/apps/{app_name}/users/{user_id}/sessions', {
+          params: { path: { app_name: app, user_id: user }, query: { limit: OFFERED, withDetails: true } },
+        }),
+      ),
+  });
+  if (query.data?.length === 0) return null;
+  return (
+    <>
+      <h2>Go on with</h2>
+      <Loaded query={query}>
+        {(sessions) => (
+          <ul>
+            {sessions.map(({ id, firstText, lastUpdateTime }) => (
+              <li key={id}>
+                <Link
+                  to="/talk/$appName/$userId/$sessionId"
+                  params={{ appName: app, userId: user, sessionId: id }}
+                  search={{ app, user }}
+                >
+                  {firstText || id}
+                </Link>{' '}
+                <span className="hint">
+                  <Time at={lastUpdateTime} age />
+                </span>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+/** A conversation that goes on: what was said, what runs, what is asked, and a field. */
+export function TalkPage() {
+  const { appName: app, userId: user, sessionId: session } = route.useParams();
+  const name = useMemo(() => ({ app, user, session }), [app, user, session]);
+  return <Talk key={`${app} ${user} ${session}`} name={name} />;
+}
+
+function Talk({ name }: { name: SessionName }) {
+  const { app, user, session } = name;
+  const { items, open, error, isLost } = useEvents(name);
+  const turns = useTurns(name, items.at(-1)?.sequence ?? 0);
+  const caller = useQuery(callerQuery);
+  const navigate = useNavigate();
+  const queries = useQueryClient();
+  const [edited, setEdited] = useState<Item>();
+  const refresh = () => queries.invalidateQueries({ queryKey: ['turns', name] });
+  const mayTalk = caller.data?.scopes.includes('invoke') ?? false;
+  const mayFork = mayTalk && (caller.data?.scopes.includes('write') ?? false);
+  const toActions = useCallback(
+    (item: Item) =>
+      mayFork && isQuestion(item.event) ? <Button onPress={() => setEdited(item)}>Edit</Button> : undefined,
+    [mayFork],
+  );
+  const say = async (message: Message, attempt: string) => {
+    await startTurn(name, { newMessage: message }, attempt);
+    await refresh();
+  };
+  const askOtherwise = async (message: Message, attempt: string) => {
+    const { id } = await ask(
+      api.POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/fork', {
+        params: { path: inPath(name), header: { 'idempotency-key': `${attempt} fork` } },
+        body: { atSequence: (edited?.sequence ?? 1) - 1 },
+      }),
+    );
+    await startTurn({ ...name, session: id }, { newMessage: message }, attempt);
+    await navigate({
+      to: '/talk/$appName/$userId/$sessionId',
+      params: { appName: app, userId: user, sessionId: id },
+    });
+  };
+  const isOpenNow = turns.data?.some(isOpen) ?? false;
+  return (
+    <div className="talk">
+      <div className="head">
+        <h1>Talk with {app}</h1>
+        <p className="actions">
+          <Link
+            to="/sessions/$appName/$userId/$sessionId"
+            params={{ appName: app, userId: user, sessionId: session }}
+            search={{ app, user }}
+          >
+            Session {session}
+          </Link>{' '}
+          <Link to="/talk" search={{ app, user }}>
+            New talk
+          </Link>
+        </p>
+      </div>
+      {error && <Problem error={error} />}
+      {isLost && (
+        <p className="problem" role="status">
+          The connection is lost. What was asked goes on; the page connects again by itself.
+        </p>
+      )}
+      <Conversation items={items} open={open} goTo={undefined} isLive name={name} toActions={toActions} />
+      {turns.error && <Problem error={turns.error} retry={() => void turns.refetch()} />}
+      <Asked name={name} isPaused={turns.data?.some(({ status }) => status === 'paused') ?? false} mayTalk={mayTalk} />
+      <Turns name={name} turns={turns.data ?? []} mayTalk={mayTalk} onChange={refresh} />
+      <ForSpeakers>
+        {edited ? (
+          <Composer
+            key={edited.sequence}
+            draft={`${app} ${user} ${session} ${edited.sequence}`}
+            start={edited.event}
+            title={`Edit #${edited.sequence}: it is asked again in a copy of the session, which ends before it.`}
+            onBack={() => setEdited(undefined)}
+            send={askOtherwise}
+          />
+        ) : (
+          <Composer draft={`${app} ${user} ${session}`} isBusy={isOpenNow} send={say} />
+        )}
+      </ForSpeakers>
+    </div>
+  );
+}
+
+const isQuestion = (event: Event) =>
+  event.author === 'user' && partsOf(event).some(({ text, inlineData }) => text || inlineData);
+
+/** The last invocations of a session, the newest first: again with each event that comes, and while one is open. */
+function useTurns(name: SessionName, last: number) {
+  const queries = useQueryClient();
+  useEffect(() => {
+    const timer = setTimeout(() => void queries.invalidateQueries({ queryKey: ['turns', name] }), 150);
+    return () => clearTimeout(timer);
+  }, [queries, name, last]);
+  return useQuery({
+    queryKey: ['turns', name],
+    queryFn: () =>
+      ask(
+        api.GET('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
+          params: { path: inPath(name), query: { limit: RECENT } },
+        }),
+      ),
+    refetchInterval: ({ state: { data } }) => (data?.some(isOpen) ? 1_500 : 10_000),
+  });
+}
+
+interface Turn {
+  newMessage?: Message;
+  /** An ended invocation that goes on. */
+  invocationId?: string;
+}
+
+/**
+ * Starts a turn; its events come by the stream of the session, whatever becomes of this connection.
+ * @param attempt - a second request with the same one starts nothing
+ */
+async function startTurn(name: SessionName, turn: Turn, attempt: string): Promise<void> {
+  const asked = api
+    .POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
+      params: { path: inPath(name), header: { 'idempotency-key': attempt } },
+      body: { ...turn, streaming: true },
+    })
+    .then((answer) => {
+      // It has begun, and another process goes on with it: it is not to be sent again.
+      const hasBegun = answer.response.status === 503 && answer.response.headers.has('x-invocation-id');
+      return hasBegun ? { data: {}, response: Response.json({}) } : answer;
+    });
+  await ask<object>(asked);
+}
+
+/** Random, also where the page came without TLS and has no `randomUUID`. */
+const newKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join('-');
+
+interface TurnsProps {
+  name: SessionName;
+  turns: Invocation[];
+  mayTalk: boolean;
+  onChange: () => unknown;
+}
+
+/** What runs and can be stopped, or how the last turn failed, which can be tried again. */
+function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
+  const open = turns.filter(isOpen);
+  const [last] = turns;
+  const stop = useMutation({
+    mutationFn: () =>
+      Promise.all(
+        // The one that was asked last first, so that none begins meanwhile.
+        open.map(({ id }) =>
+          ask(
+            api.POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/cancel', {
+              params: { path: { ...inPath(name), invocation_id: id } },
+            }),
+          ),
+        ),
+      ),
+    onSettled: onChange,
+  });
+  const again = useMutation({
+    mutationFn: (id: string) => startTurn(name, { invocationId: id }, newKey()),
+    onSettled: onChange,
+  });
+  const waiting = open.filter(({ status }) => status === 'queued').length;
+  const now = open.find(({ status }) => status !== 'queued') ?? open[0];
+  return (
+    <div className="turn" aria-live="polite">
+      {now && (
+        <p>
+          <Badge>{now.status}</Badge> {SAYS[now.status] ?? ''}
+          {waiting > 0 && now.status !== 'queued' && ` ${waiting} more wait for their turn.`}{' '}
+          {mayTalk && (
+            <Button className="danger" isDisabled={stop.isPending} onPress={() => stop.mutate()}>
+              Stop
+            </Button>
+          )}
+        </p>
+      )}
+      {!now && last && FAILED.test(last.status) && (
+        <p>
+          <Badge>{last.status}</Badge> {last.error?.message ?? ''}{' '}
+          {mayTalk && (
+            <Button isDisabled={again.isPending} onPress={() => again.mutate(last.id)}>
+              Try again
+            </Button>
+          )}
+        </p>
+      )}
+      {stop.error && <Problem error={stop.error} />}
+      {again.error && <Problem error={again.error} />}
+    </div>
+  );
+}
+
+const FAILED = /^(failed|interrupted|cancelled)$/;
+const SAYS: Partial<Record<Invocation['status'], string>> = {
+  running: 'The agent works.',
+  paused: 'It waits for an answer; you can also say something else.',
+  queued: 'It waits for its turn.',
+};
+
+/** What the session asks and waits for, with a form for each. */
+function Asked({ name, isPaused, mayTalk }: { name: SessionName; isPaused: boolean; mayTalk: boolean }) {
+  const { me } = useViewer();
+  const query = useQuery({
+    queryKey: ['asked', name],
+    queryFn: () =>
+      ask(
+        api.GET('/tasks', {
+          params: { query: { appName: name.app, ownerId: name.user, sessionId: name.session, state: 'open' } },
+        }),
+      ),
+    enabled: isPaused,
+    refetchInterval: 3_000,
+  });
+  if (!isPaused) return null;
+  return (
+    <Loaded query={query}>
+      {({ items }) =>
+        items.map((task) => {
+          const { id, kind, form, users, groups, signal, expireTime } = task;
+          const isForOthers = users.length + groups.length > 0;
+          return (
+            <section key={id} className="card" aria-label="The agent asks">
+              <Markdown text={form.hint ?? WAITS[kind] ?? form.tool} />
+              {kind === 'signal' && <p>Waits for the signal {signal}.</p>}
+              {isForOthers && <p className="hint">For {[...users, ...groups].join(', ')}.</p>}
+              {form.args && kind !== 'question' && <Folded label={`Arguments of ${form.tool}`} value={form.args} />}
+              {expireTime !== undefined && (
+                <p className="hint">
+                  Until <Time at={expireTime} />
+                </p>
+              )}
+              {kind === 'sleep' || kind === 'signal' || !mayTalk ? null : (
+                <AnswerForm task={task} asksWho={isForOthers && me === undefined} />
+              )}
+              <p className="hint">
+                <Link to="/tasks/$taskId" params={{ taskId: id }}>
+                  Its task
+                </Link>
+              </p>
+            </section>
+          );
+        })
+      }
+    </Loaded>
+  );
+}
+
+const WAITS: Partial<Record<Schemas['Task']['kind'], string>> = {
+  sleep: 'Sleeps.',
+  signal: 'Waits for a signal.',
+  budget: 'A budget has nothing left.',
+};
+
+interface ComposerProps {
+  /** Where the text is kept until it is sent. */
+  draft: string;
+  /** What it begins with. */
+  start?: Event;
+  title?: string;
+  isBusy?: boolean;
+  onBack?: () => void;
+  /** @param attempt - the same for the same message, until it is sent */
+  send: (message: Message, attempt: string) => Promise<void>;
+}
+
+/** A field for a message and its files. What was written stays until the service has taken it. */
+function Composer({ draft, start, title, isBusy = false, onBack, send }: ComposerProps) {
+  const [text, write] = useDraft(draft, start && textOf(start));
+  const [files, setFiles] = useState<Part[]>(() =>
+    start ? partsOf(start).filter(({ inlineData }) => inlineData) : [],
+  );
+  const [error, setError] = useState<Error>();
+  const [isSending, setSending] = useState(false);
+  const attempt = useRef({ body: '', key: '' });
+  const isEmpty = text.trim() === '' && files.length === 0;
+  const submit = async () => {
+    if (isEmpty || isSending) return;
+    const message: Message = { role: 'user', parts: [...(text.trim() === '' ? [] : [{ text }]), ...files] };
+    const body = JSON.stringify(message);
+    if (attempt.current.body !== body) attempt.current = { body, key: newKey() };
+    setSending(true);
+    setError(undefined);
+    try {
+      await send(message, attempt.current.key);
+      attempt.current = { body: '', key: '' };
+      write('');
+      setFiles([]);
+    } catch (reason) {
+      setError(reason as Error);
+    } finally {
+      setSending(false);
+    }
+  };
+  const attach = (chosen: Iterable<File>) => {
+    setError(undefined);
+    Promise.all([...chosen].map(toPart)).then(
+      (parts) => setFiles((before) => [...before, ...parts]),
+      (reason: Error) => setError(reason),
+    );
+  };
+  const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    void submit();
+  };
+  const onPaste = (event: ClipboardEvent<HTMLTextAreaElement>) => {
+    if (event.clipboardData.files.length === 0) return;
+    event.preventDefault();
+    attach(event.clipboardData.files);
+  };
+  const onSubmit = (event: FormEvent) => {
+    event.preventDefault();
+    void submit();
+  };
+  return (
+    <form className="composer" onSubmit={onSubmit} aria-label="Say something">
+      {title && <p className="hint">{title}</p>}
+      <label>
+        Message
+        <textarea
+          rows={3}
+          value={text}
+          onChange={({ target }) => write(target.value)}
+          onKeyDown={onKeyDown}
+          onPaste={onPaste}
+        />
+      </label>
+      {files.length > 0 && (
+        <ul className="files" aria-label="Attached files">
+          {files.map(({ inlineData }, index) => (
+            <li key={index}>
+              {inlineData?.displayName ?? inlineData?.mimeType}{' '}
+              <span className="hint">{formatBytes(bytesOf(inlineData?.data))}</span>{' '}
+              <Button
+                aria-label={`Remove ${inlineData?.displayName ?? 'the file'}`}
+                onPress={() => setFiles(files.filter((_, place) => place !== index))}
+              >
+                Remove
+              </Button>
+            </li>
+          ))}
+        </ul>
+      )}
+      {error && <Problem error={error} />}
+      <div className="actions">
+        <Button type="submit" className="primary" isDisabled={isEmpty || isSending}>
+          {isSending ? 'Sending…' : start ? 'Ask again' : 'Send'}
+        </Button>
+        <label className="attach">
+          Attach files
+          <input
+            type="file"
+            multiple
+            onChange={({ target }) => {
+              attach(target.files ?? []);
+              target.value = '';
+            }}
+          />
+        </label>
+        {onBack && <Button onPress={onBack}>Back</Button>}
+        <span className="hint">
+          Enter sends, Shift+Enter begins a line.{isBusy && ' What you send now comes after what runs.'}
+        </span>
+      </div>
+    </form>
+  );
+}
+
+const textOf = (event: Event) =>
+  partsOf(event)
+    .flatMap(({ text }) => text ?? [])
+    .join('\n');
+
+const bytesOf = (base64: string | null | undefined) => Math.floor(((base64?.length ?? 0) * 3) / 4);
+
+/** More than any request may have is not read. */
+const MAX_FILE = 75e6;
+
+/** A file as a part of a message: its bytes go with it. */
+async function toPart(file: File): Promise<Part> {
+  if (file.size > MAX_FILE)
+    throw new ApiError(0, `${file.name} is too large: a message takes ${formatBytes(MAX_FILE)}.`);
+  const url = await new Promise<string>((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+  const mimeType = file.type || 'application/octet-stream';
+  return { inlineData: { displayName: file.name, mimeType, data: url.slice(url.indexOf(',') + 1) } };
+}

@@ -1,0 +1,24 @@
+import { useState } from 'react';
+
+/** Text that is being written, kept in this tab until it is sent: an error, a reload or a login does not lose it. */
+
+const PLACE = 'console.draft ';
+
+export function useDraft(name: string, start = ''): [text: string, write: (text: string) => void] {
+  const [text, setText] = useState(() => sessionStorage.getItem(PLACE + name) ?? start);
+  const write = (next: string) => {
+    setText(next);
+    try {
+      if (next === '') sessionStorage.removeItem(PLACE + name);
+      else sessionStorage.setItem(PLACE + name, next);
+    } catch {
+      // More than a tab may keep: it is in the page only.
+    }
+  };
+  return [text, write];
+}
+
+/** Who logs out leaves nothing behind. */
+export function forgetDrafts(): void {
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith(PLACE)) sessionStorage.removeItem(name);
+}
