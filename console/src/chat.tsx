@@ -193,9 +193,9 @@ function Talk({ name }: { name: SessionName }) {
       </div>
       {error && <Problem error={error} />}
       {isLost && (
-        <p className="problem" role="status">
+        <output className="problem">
           The connection is lost. What was asked goes on; the page connects again by itself.
-        </p>
+        </output>
       )}
       <Conversation items={items} open={open} goTo={undefined} isLive name={name} toActions={toActions} />
       {turns.error && <Problem error={turns.error} retry={() => void turns.refetch()} />}
@@ -520,8 +520,8 @@ async function toPart(file: File): Promise<Part> {
     throw new ApiError(0, `${file.name} is too large: a message takes ${formatBytes(MAX_FILE)}.`);
   const url = await new Promise<string>((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
+    reader.addEventListener('load', () => resolve(typeof reader.result === 'string' ? reader.result : ''));
+    reader.addEventListener('error', () => reject(new Error(`${file.name} cannot be read.`)));
     reader.readAsDataURL(file);
   });
   const mimeType = file.type || 'application/octet-stream';

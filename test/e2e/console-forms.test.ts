@@ -95,7 +95,8 @@ test.skipIf(!browserPath)('who may not set a budget reads what it needs, and see
   const reader = createKey({ id: 'reader', scopes: ['read'] });
   writeFileSync(file, `${reader.entry}\n`);
   const app = await startApp({ RUNTIME_API_KEYS_FILE: file, DEV_UI: 'false', CONSOLE: 'true', CRONJOBS: 'true' });
-  const { page, close } = await openConsole(browserPath ?? '', app.url);
+  const browser = await openConsole(browserPath ?? '', app.url);
+  const { page } = browser;
   try {
     await page.goto(`${app.url}/console/operations?${ofUser}`);
     await page.getByLabel('Key').fill(reader.key);
@@ -103,7 +104,7 @@ test.skipIf(!browserPath)('who may not set a budget reads what it needs, and see
     await page.getByText('“Make a cronjob” needs the scope “invoke”').waitFor();
     expect(await page.locator('.create').count()).toBe(0);
   } finally {
-    await close();
+    await browser.close();
     await app.close();
     rmSync(folder, { recursive: true });
   }

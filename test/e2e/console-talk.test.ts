@@ -38,7 +38,10 @@ async function openWay(to: string) {
   const sockets = new Set<Socket>();
   let isCut = false;
   const server = createServer((client) => {
-    if (isCut) return void client.destroy();
+    if (isCut) {
+      client.destroy();
+      return;
+    }
     const service = connect(Number(new URL(to).port), '127.0.0.1');
     for (const [socket, other] of [
       [client, service],

@@ -34,8 +34,9 @@ export const budgetSchema = z
 export type Budget = z.infer<typeof budgetSchema>;
 
 const used = (what: string) => z.number().describe(`Number of ${what}.`);
-export const usedBudgetSchema = budgetSchema
-  .safeExtend({
+export const usedBudgetSchema = z
+  .object({
+    ...budgetSchema.shape,
     used: z
       .object({
         invocations: used('invocations'),
