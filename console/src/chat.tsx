@@ -173,7 +173,7 @@ function Talk({ name }: { name: SessionName }) {
       params: { appName: app, userId: user, sessionId: id },
     });
   };
-  const isOpenNow = turns.data?.some(isOpen) ?? false;
+  const isBusy = turns.data?.some(({ status }) => status === 'running' || status === 'queued') ?? false;
   return (
     <div className="talk">
       <div className="head">
@@ -212,7 +212,7 @@ function Talk({ name }: { name: SessionName }) {
             send={askOtherwise}
           />
         ) : (
-          <Composer draft={`${app} ${user} ${session}`} isBusy={isOpenNow} send={say} />
+          <Composer draft={`${app} ${user} ${session}`} isBusy={isBusy} send={say} />
         )}
       </ForSpeakers>
     </div>

@@ -22,6 +22,8 @@ function toRows(items: Item[]): { rows: Item[]; answers: Answers } {
     }
   const isFolded = ({ event }: Item) => {
     const parts = partsOf(event);
+    // A file that was saved is shown.
+    if (Object.keys(event.actions?.artifactDelta ?? {}).length > 0) return false;
     return parts.length > 0 && parts.every(({ functionResponse }) => calls.has(functionResponse?.id ?? ''));
   };
   return { rows: items.filter((item) => !isFolded(item)), answers };

@@ -237,7 +237,7 @@ export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) 
     const { text } = fieldsOf(event.currentTarget);
     mutation.mutate({ action: 'reject', ...(text && { text }) });
   };
-  const isYesOrNo = task.kind === 'confirmation' || task.kind === 'effect';
+  const isYesOrNo = /^(confirmation|effect|budget)$/.test(task.kind);
   return (
     <>
       <SchemaForm

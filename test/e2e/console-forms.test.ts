@@ -84,7 +84,7 @@ describe.skipIf(!browserPath)('a form of the document', () => {
     await page.getByLabel('Metric (required)').selectOption('response_match_score');
     await page.getByLabel('Threshold').fill('0.8');
     await press('Start a run');
-    await page.getByText('done', { exact: true }).waitFor();
+    await page.getByText('passed', { exact: true }).first().waitFor();
     await page.getByText('1 of 1').first().waitFor();
   });
 });

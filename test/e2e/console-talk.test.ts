@@ -206,7 +206,7 @@ describe.skipIf(!browserPath)('an agent that asks', () => {
     await page.getByLabel('Answer (required)').selectOption('blue');
     await press(page, 'Answer');
     await page.getByText('answered: blue').waitFor();
-    await say(page, 'save_artifact {"filename":"plan.md","text":"Tea first."}');
+    await say(page, 'save_artifact {"name":"plan.md","text":"Tea first."}');
     await page.getByText('Saved plan.md, version 0').click();
     await page.locator('details pre', { hasText: 'Tea first.' }).first().waitFor();
     expect(browser.problems).toEqual([]);
