@@ -86,6 +86,9 @@ describe.skipIf(!browserPath)('a form of the document', () => {
     await press('Start a run');
     await page.getByText('passed', { exact: true }).first().waitFor();
     await page.getByText('1 of 1').first().waitFor();
+    expect((await app.get('/dev/apps/harness_agent/eval-runs')).body).toMatchObject([
+      { evalSetId: 'smoke', status: 'done' },
+    ]);
   });
 });
 

@@ -208,7 +208,7 @@ describe.skipIf(!browserPath)('an agent that asks', () => {
     await page.getByText('answered: blue').waitFor();
     await say(page, 'save_artifact {"name":"plan.md","text":"Tea first."}');
     await page.getByText('Saved plan.md, version 0').click();
-    await page.locator('details pre', { hasText: 'Tea first.' }).first().waitFor();
+    await page.locator('details', { hasText: 'Saved plan.md' }).locator('pre', { hasText: 'Tea first.' }).waitFor();
     expect(browser.problems).toEqual([]);
   });
 
