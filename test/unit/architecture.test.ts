@@ -88,6 +88,7 @@ test('SQL text is made of constants: only these files write raw SQL, one of them
     'src/conversation/sessions/session-list.ts',
     'src/conversation/sessions/session-text.ts',
     'src/features/users/user-tables.ts',
+    'src/invocations/list-invocations.ts',
     'src/platform/db/sql.ts',
   ]);
 });

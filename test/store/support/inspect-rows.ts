@@ -390,6 +390,8 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       is_dead: false,
       user_id: 'u',
       agent_version: null,
+      agent: null,
+      first_text: null,
       app_name: 'a',
       duration: 'past',
       end_time: null,
