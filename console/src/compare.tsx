@@ -41,27 +41,37 @@ export function Compare({ name, at }: { name: SessionName; at: number | undefine
           {({ sameEvents, differingEvents, events, differingKeys, state }) => (
             <>
               <p>
-                {formatCount(sameEvents)} events are the same, {formatCount(differingEvents)} differ;{' '}
-                {formatCount(differingKeys)} keys of the state differ.
+                The first {formatCount(sameEvents)} events are the same; {formatCount(differingEvents)} of the others
+                differ. {formatCount(differingKeys)} keys of the state differ.
               </p>
               {events.length + state.length === 0 ? (
                 <Empty>No difference.</Empty>
               ) : (
                 <Table label="Differences" head={['Where', 'Here', 'There']}>
-                  {events.map(({ sequence, path, value, other: there }) => (
+                  {events.map(({ sequence, path, further = [], ...sides }) => (
                     <tr key={`${sequence} ${path}`}>
                       <td>
-                        #{sequence} <code>{path}</code>
+                        #{sequence} <code>{path === '' ? 'the whole event' : path}</code>
+                        {further.length > 0 && (
+                          <div className="hint">
+                            Also{' '}
+                            {further.map((each) => (
+                              <div key={each}>
+                                <code>{each}</code>
+                              </div>
+                            ))}
+                          </div>
+                        )}
                       </td>
-                      <Sides here={value} there={there} />
+                      <Sides {...sides} />
                     </tr>
                   ))}
-                  {state.map(({ key, value, other: there }) => (
+                  {state.map(({ key, ...sides }) => (
                     <tr key={`state ${key}`}>
                       <td>
                         state <code>{key}</code>
                       </td>
-                      <Sides here={value} there={there} />
+                      <Sides {...sides} />
                     </tr>
                   ))}
                 </Table>
@@ -74,9 +84,16 @@ export function Compare({ name, at }: { name: SessionName; at: number | undefine
   );
 }
 
-const Sides = ({ here, there }: { here: unknown; there: unknown }) => (
+interface SidesProps {
+  value?: unknown;
+  other?: unknown;
+  missing?: 'value' | 'other' | undefined;
+}
+
+/** What is missing is a dash, what is null is `null`. */
+const Sides = ({ value, other, missing }: SidesProps) => (
   <>
-    <td>{here === undefined ? '–' : <Json value={here} />}</td>
-    <td>{there === undefined ? '–' : <Json value={there} />}</td>
+    <td>{missing === 'value' ? '–' : <Json value={value} />}</td>
+    <td>{missing === 'other' ? '–' : <Json value={other} />}</td>
   </>
 );

@@ -17,7 +17,7 @@ export const secondsOf = ({ startTime, endTime }: Invocation) =>
 const RECENT = 500;
 
 /** The prices of models; without the scope `admin` there are none to see. */
-const pricesQuery = queryOptions({
+export const pricesQuery = queryOptions({
   queryKey: ['prices'],
   queryFn: () => ask(api.GET('/model-prices')),
   retry: false,
@@ -25,7 +25,7 @@ const pricesQuery = queryOptions({
 });
 
 /** Returns what the stored answers of models in these events cost; `undefined` where no price fits one of them. */
-function costOf(events: Event[], prices: Schemas['ModelPrice'][]): number | undefined {
+export function costOf(events: Event[], prices: Schemas['ModelPrice'][]): number | undefined {
   const used = events.filter(({ usageMetadata }) => usageMetadata);
   const costs = used.map(({ modelVersion, usageMetadata }) => {
     const fits = prices.filter(({ model }) => model === '*' || modelVersion?.startsWith(model));

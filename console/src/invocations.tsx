@@ -1,13 +1,12 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { type ReactNode, useMemo } from 'react';
+import { useMemo } from 'react';
 import { Button } from 'react-aria-components';
-import { api, ask, fetchBytes, inPath, type Schemas, type SessionName } from './api.ts';
-import { useViewer } from './context.tsx';
-import { partsOf, useEvents } from './events.ts';
+import { api, ask, inPath, type Schemas, type SessionName } from './api.ts';
 import { formatCount, formatSeconds } from './format.ts';
-import { Cost, isOpen, type Invocation, secondsOf } from './invocation-list.tsx';
-import { Ask, Badge, Empty, Facts, Folded, Json, Loaded, Problem, Table, Time } from './ui.tsx';
+import { Cost, isOpen, type Invocation } from './invocation-list.tsx';
+import { Failure, InvocationTree } from './invocation-tree.tsx';
+import { Ask, Badge, Empty, Facts, Json, Loaded, Problem, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/invocations/$appName/$userId/$sessionId/$invocationId');
 
@@ -114,18 +113,27 @@ export function InvocationPage() {
         </Link>
       </p>
       <h1>Invocation {invocationId}</h1>
-      <Loaded query={query}>{(invocation) => <About name={name} invocation={invocation} />}</Loaded>
-      <h2>Timeline</h2>
-      <Timeline name={name} invocationId={invocationId} />
+      <Loaded query={query}>
+        {(invocation) => (
+          <>
+            <About name={name} invocation={invocation} />
+            <InvocationTree key={invocation.id} name={name} invocation={invocation} />
+            {!isOpen(invocation) && <Replay name={name} id={invocation.id} />}
+          </>
+        )}
+      </Loaded>
       <h2>Uncertain tool calls</h2>
       <Effects app={app} user={user} invocationId={invocationId} />
     </>
   );
 }
 
+/** From the request to the end, or to now: after a pause `startTime` is that of the last run. */
+const wholeSecondsOf = ({ createTime, endTime }: Invocation) => (endTime ?? Date.now() / 1000) - createTime;
+
 function About({ name, invocation }: { name: SessionName; invocation: Invocation }) {
   const { status, error, agentVersion } = invocation;
-  const seconds = secondsOf(invocation);
+  const seconds = wholeSecondsOf(invocation);
   return (
     <>
       <Facts
@@ -133,7 +141,7 @@ function About({ name, invocation }: { name: SessionName; invocation: Invocation
           ['Status', <Badge key="status">{status}</Badge>],
           ['User', name.user],
           ['Requested', <Time key="requested" at={invocation.createTime} />],
-          ['Took', seconds === undefined ? '–' : formatSeconds(seconds)],
+          ['Took, with waits', formatSeconds(seconds)],
           ['Model calls', formatCount(invocation.llmCalls)],
           ['Tool calls', formatCount(invocation.toolCalls)],
           ['Tokens in', formatCount(invocation.promptTokens)],
@@ -142,9 +150,8 @@ function About({ name, invocation }: { name: SessionName; invocation: Invocation
           ['Version of the agent', agentVersion ? <code key="version">{agentVersion}</code> : '–'],
         ]}
       />
-      {error && <Problem error={new Error(`${error.code}: ${error.message}`)} />}
+      {error && <Failure error={error} />}
       <div className="actions">{isOpen(invocation) && <Cancel name={name} id={invocation.id} />}</div>
-      {!isOpen(invocation) && <Replay name={name} id={invocation.id} />}
     </>
   );
 }
@@ -207,84 +214,4 @@ function Replay({ name, id }: { name: SessionName; id: string }) {
       )}
     </section>
   );
-}
-
-interface Span {
-  key: string;
-  label: ReactNode;
-  isTool: boolean;
-  start: number;
-  end: number;
-  details: unknown;
-}
-
-interface StoredSpan {
-  name: string;
-  span_id: string;
-  start_time: number;
-  end_time: number;
-  attributes: Record<string, unknown>;
-}
-
-/** Model and tool calls over time: of its spans where traces are served (`DEV_UI`), else of the times of its events. */
-function Timeline({ name, invocationId }: { name: SessionName; invocationId: string }) {
-  const { settings } = useViewer();
-  const { items, error } = useEvents(name);
-  const hasTraces = settings.features.devUi;
-  const path = `/dev/apps/${encodeURIComponent(name.app)}/debug/trace/session/${encodeURIComponent(name.session)}`;
-  const traces = useQuery({
-    queryKey: ['trace', path, items.length],
-    queryFn: async () => JSON.parse(await (await fetchBytes(path)).text()) as StoredSpan[],
-    enabled: hasTraces,
-  });
-  const events = useMemo(() => items.filter(({ event }) => event.invocationId === invocationId), [items, invocationId]);
-  const spans = useMemo(() => {
-    const ofTraces = toSpans(traces.data ?? [], invocationId);
-    return ofTraces.length > 0 ? ofTraces : eventSpans(events);
-  }, [traces.data, events, invocationId]);
-  if (error) return <Problem error={error} />;
-  if (spans.length === 0) return <Empty>No step yet.</Empty>;
-  const first = Math.min(...spans.map(({ start }) => start));
-  const whole = Math.max(0.001, Math.max(...spans.map(({ end }) => end)) - first);
-  return (
-    <div className="bars">
-      {spans.map(({ key, label, isTool, start, end, details }) => (
-        <div key={key} className={`bar ${isTool ? 'tool' : ''}`}>
-          <Folded label={label} value={details} />
-          <svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">
-            <rect
-              x={Math.min(99.5, ((start - first) / whole) * 100)}
-              width={Math.max(0.5, ((end - start) / whole) * 100)}
-              height="1"
-            />
-          </svg>
-          <span className="number">{formatSeconds(end - start)}</span>
-        </div>
-      ))}
-    </div>
-  );
-}
-
-const toSpans = (spans: StoredSpan[], invocationId: string): Span[] =>
-  spans
-    .filter(({ attributes }) => Object.values(attributes).includes(invocationId))
-    .map((span) => ({
-      key: span.span_id,
-      label: span.name,
-      isTool: span.name.startsWith('execute_tool'),
-      start: span.start_time / 1e9,
-      end: span.end_time / 1e9,
-      details: span.attributes,
-    }));
-
-/** Each event ends what began with the one before it. */
-function eventSpans(items: { sequence: number; event: Schemas['Event'] }[]): Span[] {
-  return items.slice(1).flatMap(({ sequence, event }, index) => {
-    const start = items[index]?.event.timestamp ?? 0;
-    const parts = partsOf(event);
-    const tools = parts.flatMap(({ functionResponse }) => functionResponse?.name ?? []);
-    const label = `#${sequence} ${tools.length > 0 ? tools.join(', ') : (event.author ?? '')}`;
-    const end = event.timestamp ?? start;
-    return [{ key: String(sequence), label, isTool: tools.length > 0, start, end, details: event }];
-  });
 }

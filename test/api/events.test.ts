@@ -146,6 +146,27 @@ describe('list events', () => {
     expect((await app.get(`${events('pages')}?afterSequence=250`)).body).toEqual([]);
   });
 
+  test('those of one invocation, in pages', async () => {
+    await app.post(list(), { sessionId: 'two' });
+    const of = (n: number) => (n % 3 === 0 ? 'one' : 'other');
+    for (let n = 0; n < 9; n += 1)
+      await app.post(events('two'), {
+        id: `e${n}`,
+        invocationId: of(n),
+        author: 'agent',
+        content: { parts: [{ text: 'x' }] },
+      });
+    const page = async (query: string) => {
+      const { body, headers } = await app.get(`${events('two')}?${query}`);
+      return [(body as { id: string }[]).map(({ id }) => id), headers.get('x-next-cursor')];
+    };
+    expect(await page('invocationId=one&limit=2')).toEqual([['e0', 'e3'], '4']);
+    expect(await page('invocationId=one&limit=2&afterSequence=4')).toEqual([['e6'], '7']);
+    expect(await page('invocationId=one&limit=2&afterSequence=7')).toEqual([[], null]);
+    expect(await page('invocationId=absent')).toEqual([[], null]);
+    expect((await app.get(`${events('nowhere')}?invocationId=one`)).status).toBe(404);
+  });
+
   test('a wrong parameter is 422', async () => {
     for (const query of ['limit=0', 'limit=1001', 'afterSequence=-1', 'afterSequence=x', 'afterSequence=2147483648']) {
       expect([query, (await app.get(`${events('nope')}?${query}`)).status]).toEqual([query, 422]);

@@ -44,8 +44,14 @@ test('a fork that goes another way differs from there on: the first difference, 
   await app.post(`${list(user)}/f/events`, say('three', { actions: { stateDelta: { n: 2, m: null } } }));
   await app.post(`${list(user)}/f/events`, say('four'));
   const first = { sequence: 2, path: '/content/parts/0/functionCall/args/expression', value: '1+1', other: '1+2' };
-  const last = { sequence: 4, path: '', value: null, other: say('four') };
-  const third = { sequence: 3, path: '/actions', value: null, other: { stateDelta: { n: 2, m: null } } };
+  const last = { sequence: 4, path: '', value: null, other: say('four'), missing: 'value' };
+  const third = {
+    sequence: 3,
+    path: '/actions',
+    value: null,
+    other: { stateDelta: { n: 2, m: null } },
+    missing: 'value',
+  };
   const state = [{ key: 'n', value: 1, other: 2 }];
   const expected = {
     sameEvents: 1,
@@ -53,7 +59,7 @@ test('a fork that goes another way differs from there on: the first difference, 
     events: [first, third, last],
     firstDifference: first,
     differingKeys: 2,
-    state: [{ key: 'm', value: null, other: null }, ...state],
+    state: [{ key: 'm', value: null, other: null, missing: 'value' }, ...state],
   };
   expect(await diff(user, 's', 'f')).toEqual([200, expected]);
   expect(await diff(user, 's', 'f', '&limit=1')).toEqual([
@@ -74,9 +80,34 @@ test('a long value is shown by its beginning; long sessions are compared whole',
   await app.post(list(user), { sessionId: 'b', events: many.with(1_400, say('another')) });
   const path = '/content/parts/0/text';
   const only = { sequence: 1_401, path, value: 'event 1400', other: 'another' };
-  const state = [{ key: 'long', value: `"${'x'.repeat(1_999)}…`, other: null }];
+  const state = [{ key: 'long', value: `"${'x'.repeat(1_999)}…`, other: null, missing: 'other' }];
   const expected = { sameEvents: 1_400, differingEvents: 1, events: [only], firstDifference: only };
   expect(await diff(user, 'a', 'b')).toEqual([200, { ...expected, differingKeys: 1, state }]);
+});
+
+test('all that differs in an event is named; what is null is told from what is missing', async () => {
+  const user = newUser();
+  const event = (more: object) => ({
+    author: 'harness_agent',
+    content: { role: 'model', parts: [{ text: 'hi' }] },
+    ...more,
+  });
+  const lost = { errorCode: 'internal', errorMessage: 'It failed.', interrupted: true };
+  await app.post(list(user), { sessionId: 'a', events: [event({ modelVersion: 'one', output: null })] });
+  await app.post(list(user), { sessionId: 'b', events: [event({ modelVersion: 'two', output: 7, ...lost })] });
+  const [, { events }] = (await diff(user, 'a', 'b')) as [
+    number,
+    { events: { path: string; further: string[]; missing?: string }[] },
+  ];
+  const [{ path, further, missing }] = events as [(typeof events)[number]];
+  expect([path, ...further].toSorted()).toEqual([
+    '/errorCode',
+    '/errorMessage',
+    '/interrupted',
+    '/modelVersion',
+    '/output',
+  ]);
+  expect(missing).toBe(['/modelVersion', '/output'].includes(path) ? undefined : 'value');
 });
 
 test('an absent session is 404 as the other one; what is not reached is 400', async () => {

@@ -100,10 +100,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await button('Replay with the stored answers').click();
     await page.getByText('events compared.').waitFor();
     await page.getByText('same', { exact: true }).waitFor();
-    await page
-      .getByText(/execute_tool/)
-      .first()
-      .waitFor();
+    await page.getByRole('region', { name: 'Steps' }).getByText('calculator', { exact: true }).waitFor();
     expect(await browser.look('invocation')).toEqual([]);
     await link('Invocations').click();
     await page.getByText('None: of every call it is known').waitFor();
@@ -119,7 +116,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await tab('Compare');
     await page.getByLabel('Other session of u1').fill('s1');
     await button('Compare').click();
-    await page.getByText('4 events are the same, 4 differ').waitFor();
+    await page.getByText('The first 4 events are the same; 4 of the others differ.').waitFor();
     expect(await browser.look('compare')).toEqual([]);
     await button('Erase').click();
     await page.getByText('cannot be brought back').waitFor();
@@ -156,7 +153,7 @@ describe.skipIf(!browserPath)('live', () => {
       await page.getByRole('link', { name: 'Speak.' }).click();
       await page.getByRole('button', { name: 'Cancel' }).click();
       await page.getByRole('alertdialog').getByRole('button', { name: 'Cancel it' }).click();
-      await page.getByText('cancelled', { exact: true }).waitFor();
+      await page.locator('dl').getByText('cancelled').waitFor();
       expect(problems).toEqual([]);
     } finally {
       model.calls[0]?.end();

@@ -135,7 +135,8 @@ const BY_HAND: Record<string, (usual: Sent) => Input[]> = {
     { body: lines },
   ],
   getSession: () => [{ url: `${USER}/sessions/deep0` }],
-  listEvents: () => [{ url: `${USER}/sessions/deep0/events?limit=1000` }],
+  listEvents: () =>
+    ['', '&invocationId=absent'].map((query) => ({ url: `${USER}/sessions/deep0/events?limit=1000${query}` })),
   forkSession: () => [{ url: `${USER}/sessions/deep0/fork`, body: { sessionId: FREE } }],
   addSessionToEvalSet: () => [{ body: { evalId: FREE, userId: 'mallory', sessionId: 'deep0' } }],
   diffSessions: () => [{ url: `${USER}/sessions/deep0/diff?other=deep1` }],

@@ -6,7 +6,7 @@ import { getParts, type JsonObject } from '../../core/content.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import { parseExactJson } from '../../core/exact-json.ts';
-import { jsonDifference } from '../../core/json-difference.ts';
+import { jsonDifference, listJsonDifferences } from '../../core/json-difference.ts';
 import { looseObject } from '../../core/members.ts';
 import { type SessionKey, sessionNotFound, storedIdentifierSchema } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -19,20 +19,28 @@ const MAX_SHOWN = 2_000;
 /** Maximum total length of the listed differences' JSON, in characters; the first difference may exceed it. */
 const MAX_LISTED = 524_288;
 
+/** Maximum number of further values of an event that are named. */
+const MAX_FURTHER = 20;
+
+/** Two values, null where one is missing, which `missing` tells from a value that is null. */
+interface Sides {
+  value: unknown;
+  other: unknown;
+  missing?: 'value' | 'other';
+}
+
 /** The first value that differs between the two sessions' events with the same sequence. */
-interface EventDifference {
+interface EventDifference extends Sides {
   sequence: number;
   /** JSON pointer into the event (RFC 6901); '' if only one of the sessions has the event. */
   path: string;
-  value: unknown;
-  other: unknown;
+  /** JSON pointers to the further values that differ. */
+  further?: string[];
 }
 
-/** A state key whose values differ; null stands for a missing key. */
-interface StateDifference {
+/** A state key whose values differ. */
+interface StateDifference extends Sides {
   key: string;
-  value: unknown;
-  other: unknown;
 }
 
 interface EventsDiff {
@@ -58,12 +66,23 @@ async function diffEvents(
     await pause();
     if (one.done && other.done) return diff;
     const value = one.done ? undefined : toComparable(one.value, name);
-    const difference = jsonDifference(value, other.done ? undefined : toComparable(other.value, nameOther));
+    const another = other.done ? undefined : toComparable(other.value, nameOther);
+    const all = listJsonDifferences(value, another);
+    const difference = all.next().value;
     if (!difference && diff.differing === 0) diff.same = sequence;
     if (!difference) continue;
     diff.differing += 1;
     const { path, before, after } = difference;
-    list(() => ({ sequence, path, value: toShown(before), other: toShown(after) }));
+    list(() => {
+      const further: string[] = [];
+      for (const each of all) if (further.push(each.path) === MAX_FURTHER) break;
+      return {
+        sequence,
+        path,
+        ...toSides(before, after, [isThere(value, path), isThere(another, path)]),
+        ...toFurther(further),
+      };
+    });
   }
 }
 
@@ -81,9 +100,27 @@ async function diffStates(
     const [value, another] = [getValue(state, key), getValue(other, key)];
     if (!jsonDifference(value, another)) continue;
     diff.differing += 1;
-    list(() => ({ key, value: toShown(value), other: toShown(another) }));
+    list(() => ({ key, ...toSides(value, another, [value !== undefined, another !== undefined]) }));
   }
   return diff;
+}
+
+const toFurther = (further: string[]) => (further.length > 0 ? { further } : {});
+
+function toSides(value: unknown, other: unknown, [isHere, isThereToo]: [boolean, boolean]): Sides {
+  const missing = isHere ? (isThereToo ? undefined : 'other') : 'value';
+  return { value: toShown(value), other: toShown(other), ...(missing && { missing }) };
+}
+
+/** True if a value has something at a JSON pointer, `null` included. */
+function isThere(value: unknown, path: string): boolean {
+  let place: unknown = value;
+  for (const name of path.split('/').slice(1)) {
+    const key = name.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (typeof place !== 'object' || place === null || !Object.hasOwn(place, key)) return false;
+    place = (place as JsonObject)[key];
+  }
+  return place !== undefined;
 }
 
 /** Returns a function that adds items to a list until the list has `limit` items or `MAX_LISTED` characters of JSON. */
@@ -142,11 +179,16 @@ const PAGE = 200;
 const side = (whose: string) => ({
   value: z.unknown().describe(`What ${whose} has; null for nothing.`),
   other: z.unknown().describe('What the other one has; null for nothing.'),
+  missing: z.enum(['value', 'other']).optional().describe('The one that has nothing, not even null.'),
 });
 const eventDifferenceSchema = looseObject('Where two events part first.', {
   sequence: z.int().describe('The place of the event, from 1.'),
   path: z.string().describe('JSON pointer into the event; empty where only one of them has an event there.'),
   ...side('the session'),
+  further: z
+    .array(z.string())
+    .optional()
+    .describe(`JSON pointers to what else differs in the event, ${MAX_FURTHER} at most; absent for nothing.`),
 });
 const sessionDiffSchema = looseObject('How two sessions differ.', {
   sameEvents: z.int().describe('Number of events from the start on that are the same.'),
@@ -160,7 +202,13 @@ const sessionDiffSchema = looseObject('How two sessions differ.', {
     )
     .describe('The first of them, by name.'),
 });
-const difference = { sequence: 4, path: '/content/parts/0/text', value: '17 * 23 = 391', other: 'It is 391.' };
+const difference = {
+  sequence: 4,
+  path: '/content/parts/0/text',
+  value: '17 * 23 = 391',
+  other: 'It is 391.',
+  further: ['/modelVersion'],
+};
 
 const sequence = z.int().min(0).max(INT32_MAX).optional();
 
@@ -189,7 +237,7 @@ export const diffSessions = session.action('diff')({
       events: [difference],
       firstDifference: difference,
       differingKeys: 1,
-      state: [{ key: 'topic', value: 'arithmetic', other: null }],
+      state: [{ key: 'topic', value: 'arithmetic', other: null, missing: 'other' as const }],
     },
   },
   errors: { 400: 'A session has not reached the sequence.', 404: 'One of the sessions is not there.' },

@@ -21,14 +21,22 @@ interface EventPage extends JsonStream {
   next: number | undefined;
 }
 
-/** A session's events, oldest first, fewer than `limit` if large. @returns `undefined` if the session does not exist */
+/**
+ * A session's events, or only those of an invocation, oldest first, fewer than `limit` if large.
+ * @returns `undefined` if the session does not exist
+ */
 export async function listEvents(
   db: Database,
   key: SessionKey,
   afterSequence: number,
   limit: number,
+  invocationId?: string,
 ): Promise<EventPage | undefined> {
-  const pieces = await selectPage(db, { ...key, after: afterSequence, limit });
+  const range = { ...key, after: afterSequence, limit };
+  const pieces =
+    invocationId === undefined
+      ? await selectPage(db, range)
+      : await selectPageOfInvocation(db, { ...range, invocationId });
   const last = pieces.at(-1);
   if (!last) return undefined;
   const next = last.last === null || last.last === last.final ? undefined : last.last;
@@ -38,11 +46,20 @@ export async function listEvents(
 const AFTER = sql`${value('after')}::int`;
 const LIMIT = sql`${value('limit')}::int`;
 
-const selectPage = statement<{ text: string | null; last: number | null; final: number }>(
-  () => sql`
+interface PieceRow extends Record<string, unknown> {
+  text: string | null;
+  last: number | null;
+  final: number;
+}
+
+const pageOf = (which?: SQL): SQL => sql`
     select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)} on true
-    where ${isSession(KEY, s)} order by page.place`,
+    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT, which)} on true
+    where ${isSession(KEY, s)} order by page.place`;
+
+const selectPage = statement<PieceRow>(() => pageOf());
+const selectPageOfInvocation = statement<PieceRow>(() =>
+  pageOf(sql` and ${events.invocationId} = ${value('invocationId')}`),
 );
 
 /** Maximum number of events of a read, and maximum bytes of their JSON, so that a whole response is never in memory. */
@@ -66,26 +83,34 @@ export const eventPage = (
          array_agg(sized.id order by sized.sequence) filter (where sized.is_own) as own
   from ${sizedEvents(key, after, upTo, limit)} where sized.bytes_before < ${MAX_BYTES}) page`;
 
-const sizedEvents = (key: SessionRef, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
+const sizedEvents = (
+  key: SessionRef,
+  after: SQL | number,
+  upTo: SQL | number,
+  limit: SQL | number,
+  which: SQL = sql``,
+): SQL => sql`(
   select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
   from (select ${events.payload} as payload, ${events.sequence} as sequence, ${events.id} as id,
                ${events.isFromRuntime} as is_own, ${events.bytes} as bytes from ${events}
-        where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
+        where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}${which}
         order by ${events.sequence} limit ${limit}) e) sized`;
 
 /**
  * Like {@link eventPage}, but in several rows `page` of about `PIECE_BYTES` each, with `text`, `last` sequence and
- * `place` (0 for the first row), by which the caller must sort. Without events there is no row.
+ * `place` (0 for the first row), by which the caller must sort. Without events there is no row. `which` is a further
+ * condition on the events, with its ` and`.
  */
 export const eventPieces = (
   key: SessionRef,
   after: SQL | number,
   upTo: SQL | number,
   limit: SQL | number = MAX_EVENTS,
+  which?: SQL,
 ): SQL => sql`lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
          sized.bytes_before / ${PIECE_BYTES} as place
-  from ${sizedEvents(key, after, upTo, limit)}
+  from ${sizedEvents(key, after, upTo, limit, which)}
   where sized.bytes_before < ${MAX_BYTES} group by sized.bytes_before / ${PIECE_BYTES}) page`;
 
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}

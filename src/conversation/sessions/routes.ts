@@ -43,6 +43,7 @@ import {
   afterSequence,
   eventPath,
   INT32_MAX,
+  invocationPath,
   pageSize,
   sessionPath,
 } from '../../platform/http/operation/parameters.ts';
@@ -127,14 +128,15 @@ const listEventsOperation = session.action('events')({
   summary: "List a session's events",
   description:
     'A page, oldest first; large events make it shorter than `limit`. The header ' +
-    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
+    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one, which may be empty.`,
   query: z.object({
     afterSequence: afterSequence.default(0),
+    invocationId: invocationPath.shape.invocationId.optional().describe('Only the events of this invocation [all].'),
     limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
   }),
   success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },
   handler: async ({ database }, { path, query, response, notFound }) => {
-    const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
+    const page = await listEvents(database.reads, path, query.afterSequence, query.limit, query.invocationId);
     if (!page) throw notFound();
     if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
     return { kind: 'stream', text: page };
