@@ -32,7 +32,8 @@ export async function dev(opensBrowser: boolean): Promise<void> {
   const unwatch = watchFiles(() => places, service.reload);
   console.log(`Watching ${places.join(', ')}.`);
   await new Promise<void>((resolve) => {
-    process.once('SIGINT', resolve).once('SIGTERM', resolve);
+    // Further signals, such as the one that npm hands on after Ctrl-C, must not end this process before its child.
+    process.on('SIGINT', resolve).on('SIGTERM', resolve);
     onNpxEnd(resolve);
   });
   unwatch();
