@@ -54,13 +54,14 @@ const SCRIPTS: Record<string, Part[][]> = {
 
 const model: Model = {
   provider: 'scripted',
-  async *generate({ contents, instruction, onFailedTry }: ModelRequest) {
+  async *generate(request: ModelRequest) {
+    const { contents, instruction } = request;
     const asked = contents.find(({ role }) => role === 'user')?.parts?.[0]?.text?.split(' ')[0] ?? '';
     if (asked === 'Explode') throw new AgentError('model_unavailable', 'The provider answered 503.');
     const isWriter = instruction.startsWith('Write');
     const place = isWriter ? 0 : contents.filter(({ role }) => role === 'model').length;
     if (asked === 'Refund' && place === 0 && !isWriter)
-      onFailedTry?.({ provider: 'first', model: 'first-1', error: 'model_rate_limited' });
+      request.onFailedTry?.({ provider: 'first', model: 'first-1', error: 'model_rate_limited' });
     const parts = SCRIPTS[isWriter ? 'writer' : asked]?.[place] ?? [{ text: 'Well.' }];
     const usageMetadata = {
       promptTokenCount: 1_000,
