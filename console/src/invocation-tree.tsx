@@ -63,13 +63,13 @@ function useInvocationEvents(name: SessionName, invocationId: string, status: st
         const page = await askWhole(api.GET(path, { params: { path: inPath(name), query } }));
         if (isLeft) return;
         const isLast = page.cursor === undefined || page.data.length === 0;
-        const all = [...pages, page.data as Event[]];
+        const all = [...pages, page.data];
         if (isLast || all.length >= most) {
           setState({ pages: all, hasMore: !isLast, isComplete: true, time: Date.now() / 1000, error: undefined });
           if (isRunning && isLast) timer = window.setTimeout(start, POLL_MS);
           return;
         }
-        pages.push(page.data as Event[]);
+        pages.push(page.data);
         cursor = page.cursor;
         setState({ pages: [...pages], hasMore: true, isComplete: false, time: Date.now() / 1000, error: undefined });
       }
@@ -377,7 +377,7 @@ function useTasks(name: SessionName, { id, status }: Invocation): Map<string, st
     () =>
       new Map(
         (data?.items ?? []).flatMap((task) =>
-          task.invocationId === id && task.callId !== undefined ? [[String(task.callId), task.id] as const] : [],
+          task.invocationId === id && task.callId !== undefined ? [[task.callId, task.id] as const] : [],
         ),
       ),
     [data, id],
@@ -532,7 +532,7 @@ function Numbers({ step }: { step: Step }) {
   const { input, cached, output } = useMemo(() => tokensOf(step), [step]);
   const cost = useMemo(() => {
     const used = flatten([step]).flatMap(({ use: each }) => each ?? []);
-    return used.length > 0 && prices.length > 0 ? costOf(used as Event[], prices) : undefined;
+    return used.length > 0 && prices.length > 0 ? costOf(used, prices) : undefined;
   }, [step, prices]);
   const seconds = Math.max(0, (step.end ?? last) - step.start);
   const share = input > 0 ? Math.round((cached / input) * 100) : 0;

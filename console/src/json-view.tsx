@@ -64,7 +64,7 @@ function Node({ name, value, depth }: { name: string | undefined; value: unknown
 const shorten = (text: string) => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
 
 function Scalar({ value }: { value: unknown }) {
-  if (typeof value !== 'string') return <code className="json-scalar">{String(JSON.stringify(value))}</code>;
+  if (typeof value !== 'string') return <code className="json-scalar">{JSON.stringify(value)}</code>;
   return <LongText text={value} />;
 }
 

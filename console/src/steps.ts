@@ -220,7 +220,7 @@ const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.str
 
 /** A result that is the only member of an answer is shown alone. */
 function loneResult(response: unknown): unknown {
-  const members = Object.entries((response ?? {}) as object);
+  const members = Object.entries(response ?? {});
   return members.length === 1 && members[0]?.[0] === 'result' ? members[0][1] : response;
 }
 
@@ -327,13 +327,13 @@ function refine(calls: Map<string, Step>, models: Map<string, Step>, spans: Span
 
 function agentNameOf(span: Span, spans: Map<string, Span>): string {
   for (let each: Span | undefined = span; each; each = spans.get(each.parent_span_id ?? ''))
-    if (each.attributes['gen_ai.agent.name'] !== undefined) return String(each.attributes['gen_ai.agent.name']);
+    if (each.attributes['gen_ai.agent.name'] !== undefined) return toText(each.attributes['gen_ai.agent.name']);
   return 'agent';
 }
 
 function toInnerStep({ name, span_id, attributes }: Span, start: number, stop: number): Step {
   const isModel = name === 'call_llm';
-  const title = String(attributes[isModel ? 'gen_ai.response.model' : 'gen_ai.tool.name'] ?? name);
+  const title = toText(attributes[isModel ? 'gen_ai.response.model' : 'gen_ai.tool.name'] ?? name);
   const step = newStep(span_id, isModel ? 'model' : 'tool', title, start, attributes);
   step.end = stop;
   const error = attributes['error.type'];
@@ -343,7 +343,7 @@ function toInnerStep({ name, span_id, attributes }: Span, start: number, stop: n
     step.use = { modelVersion: title, usageMetadata };
     step.input = requestOf(attributes);
     step.output = partsOf({ content }).flatMap(toTold);
-    if (error !== undefined) step.reason = errorCode ? `${errorCode}: ${errorMessage ?? ''}` : String(error);
+    if (error !== undefined) step.reason = errorCode ? `${errorCode}: ${errorMessage ?? ''}` : toText(error);
     return step;
   }
   const answer = parse(attributes['gcp.vertex.agent.tool_response']);

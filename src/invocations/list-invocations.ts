@@ -97,8 +97,23 @@ const isBefore = (one: Row, other: Row): boolean =>
   one.time === other.time ? (one.id === other.id ? one.text !== null : one.id > other.id) : one.time > other.time;
 
 const LOOKED = [
-  ...[i.appName, i.userId, i.sessionId, i.id, i.status, i.createTime, i.startTime, i.endTime, i.agentVersion, i.agent],
-  ...[i.firstText, i.llmCalls, i.toolCalls, i.promptTokens, i.outputTokens, i.errorCode, i.errorMessage],
+  i.appName,
+  i.userId,
+  i.sessionId,
+  i.id,
+  i.status,
+  i.createTime,
+  i.startTime,
+  i.endTime,
+  i.agentVersion,
+  i.agent,
+  i.firstText,
+  i.llmCalls,
+  i.toolCalls,
+  i.promptTokens,
+  i.outputTokens,
+  i.errorCode,
+  i.errorMessage,
 ];
 const list = newestFirst(i.createTime, i.id);
 const item = sql`'{' || ${invocationMembers} || coalesce(',"agent":' || to_json(${i.agent}), '')
