@@ -135,7 +135,7 @@ const isOfUser = sql`${i.userId} = ${value('userId')}::text`;
 const select = (isListed: SQL, isWhole = false) =>
   statement<Row>(
     () => sql`
-  with looked as materialized (
+  with looked as ${sql.raw(isWhole ? 'not materialized' : 'materialized')} (
     select ${sql.join(LOOKED, sql`, `)} from ${invocations} ${i}
     where ${i.appName} = ${value('appName')} and ${isListed}
       and ${i.createTime} > to_timestamp(${value('createdAfter')}::float8)

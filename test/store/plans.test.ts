@@ -225,6 +225,31 @@ test('a budget of an application reads as much whether few or many users have us
   expect(many).toEqual({ what: 'invocations', n: few.n });
 });
 
+test('the budgets of a user are found by the key, however many users have one', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  const plan = sql`explain (analyze, buffers, format json) select * from budgets_for(${appName}, 'u7')`;
+  const countBlocks = async () => {
+    let hit = 0;
+    // The first time reads the catalogue too.
+    for (let time = 0; time < 3; time += 1) {
+      const { rows } = await db.execute<{ 'QUERY PLAN': { Plan: { 'Shared Hit Blocks': number } }[] }>(plan);
+      hit = rows[0]?.['QUERY PLAN'][0]?.Plan['Shared Hit Blocks'] ?? Infinity;
+    }
+    return hit;
+  };
+  const insert = (first: number, last: number) =>
+    db.execute(sql`
+      insert into budgets (app_name, user_id, applies_to, period, max_invocations)
+      select ${appName}, 'u' || n, 'user', 'day', 5 from generate_series(${first}::int, ${last}::int) n`);
+  await insert(7, 7);
+  await db.execute(sql`analyze budgets`);
+  const few = await countBlocks();
+  await insert(8, 8_000);
+  await db.execute(sql`analyze budgets`);
+  expect(await countBlocks()).toBeLessThan(few + 20);
+});
+
 test('a search of the memory reads by the user and the words at once', async () => {
   const { db } = store.pool;
   const { appName } = newKey();
@@ -334,6 +359,10 @@ describe('among what many have', () => {
       const text = (await statementsOf(work)).find((each) => !each.startsWith('begin')) ?? '';
       expect(await explain(text)).toContain(index);
     }
+    // All invocations of a session are looked at, so what does not match is not kept.
+    const ofSession = () => listInvocationPage(db, appName, ['u7'], { sessionId: 's', text: 'x' }, 5, undefined);
+    const kept = (await statementsOf(ofSession)).find((each) => !each.startsWith('begin')) ?? '';
+    expect(await explain(kept)).not.toContain('CTE looked');
   });
 
   test('an erasure reads no table of evaluation whole', async () => {

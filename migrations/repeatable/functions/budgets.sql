@@ -56,7 +56,8 @@ begin
       union all
       select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
       where b.applies_to = 'app') used
-    where b.app_name = p_app
+    -- By the key, because an application may have a budget for each of many users.
+    where b.app_name = p_app and b.user_id in ('', p_user)
       and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
            or b.applies_to = 'users' and p_user >= ' ' and not exists (
              select from budgets mine
