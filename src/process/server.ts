@@ -162,7 +162,8 @@ class Connections {
    */
   endAll(): void {
     for (const [socket, { responses }] of this.#open) {
-      if (responses[0]?.headersSent === false) answerStopped(socket);
+      const [response] = responses;
+      if (response?.headersSent === false) answerStopped(socket, response.req);
       else socket.destroy();
     }
   }

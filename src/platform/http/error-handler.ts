@@ -1,4 +1,4 @@
-import { STATUS_CODES } from 'node:http';
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { ErrorRequestHandler, Response } from 'express';
 import {
@@ -118,12 +118,20 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   endWith(socket, status, detail);
 }
 
-/** What a request is told whose service stops before it has an answer. */
-const IS_STOPPING = 'The service is stopping. Try again.';
+/** Methods that do no more if they are sent twice. */
+const SAFE_TWICE = ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS'];
 
-/** Answers a request whose grace is over, and ends its connection. Nothing of a response may have been sent. */
-export const answerStopped = (socket: Duplex): void =>
-  endWith(socket, 503, IS_STOPPING, [`retry-after: ${RETRY_AFTER_SECONDS}`]);
+/**
+ * Answers a request whose grace is over, and ends its connection. Nothing of a response may have been sent. It may have
+ * begun an invocation, so without a key it is not told to come back: its prompt would run twice.
+ */
+export function answerStopped(socket: Duplex, { method = '', headers }: IncomingMessage): void {
+  const isRepeatable = SAFE_TWICE.includes(method) || headers['idempotency-key'] !== undefined;
+  const detail = isRepeatable
+    ? 'The service is stopping. Try again.'
+    : 'The service is stopping. What was asked may have begun: look before you send it again.';
+  endWith(socket, 503, detail, isRepeatable ? [`retry-after: ${RETRY_AFTER_SECONDS}`] : []);
+}
 
 /** Writes a response beside Node's HTTP server, and ends the connection. */
 function endWith(socket: Duplex, status: number, detail: string, headers: string[] = []): void {

@@ -91,8 +91,8 @@ export const ERROR_STATUSES = {
     meaning: 'The database is away, the process stops, or the service has no room.',
     retry: 'later',
     remedy:
-      'Wait for `Retry-After` seconds. With `X-Invocation-Id` and without `Retry-After` do not send the prompt again: ' +
-      'another process goes on with it, and `detail` says where its end can be read.',
+      'Wait for `Retry-After` seconds. Without it do not send a prompt again, because it may have begun; ' +
+      'with `X-Invocation-Id` another process goes on with it, and `detail` says where its end can be read.',
   },
 } as const satisfies Record<number, ErrorAdvice>;
 
