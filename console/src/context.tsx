@@ -41,6 +41,8 @@ export const usersQuery = (app: string, isAllowed: boolean) =>
     },
     enabled: isAllowed && app !== '',
     retry: false,
+    // A part of a page that asks again where it is shown would take the page back to "Loading", for ever.
+    retryOnMount: false,
   });
 
 /** Requests for the application that a console opens with. */
