@@ -21,8 +21,10 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
     const end = await runMessage(api, options, message, quiet);
     if (end.error !== undefined) throw new CommandError(end.error);
     if (options.json) return;
-    const waiting = end.confirmations.map(({ call }) => `Waits for a confirmation of ${call.name}: use chat.`);
-    print([end.output, ...waiting].filter((line) => line !== '').join('\n'));
+    const waiting = end.confirmations.map(({ call }) => `Waits for a confirmation of ${call.name}.`);
+    const given = toOptions(options);
+    const how = `Answer in the console, or: agent-runtime ${given}tasks answer <id> (agent-runtime ${given}tasks list)`;
+    print([end.output, ...waiting, ...(waiting.length > 0 ? [how] : [])].filter((line) => line !== '').join('\n'));
   });
 }
 

@@ -31,9 +31,16 @@ export async function dev(opensBrowser: boolean): Promise<void> {
   const service = createService(await prepare(), prepare, opensBrowser);
   const unwatch = watchFiles(() => places, service.reload);
   console.log(`Watching ${places.join(', ')}.`);
+  let isStopping = false;
   await new Promise<void>((resolve) => {
-    // Further signals, such as the one that npm hands on after Ctrl-C, must not end this process before its child.
-    process.on('SIGINT', resolve).on('SIGTERM', resolve);
+    // Without a listener a second signal would end only this process, and leave its child and its PostgreSQL behind. The
+    // child tells a signal that npm hands on after Ctrl-C from a second Ctrl-C, which ends it at once.
+    const onSignal = () => {
+      if (isStopping) service.signal();
+      isStopping = true;
+      resolve();
+    };
+    process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
     onNpxEnd(resolve);
   });
   unwatch();
@@ -95,6 +102,7 @@ function createService(first: Environment, prepare: () => Promise<Environment>, 
     child = start(env, '--changed', file);
   };
   return {
+    signal: () => child.kill('SIGTERM'),
     reload: (file: string) => void (turn = turn.then(() => replace(file))),
     stop: async () => {
       await turn;

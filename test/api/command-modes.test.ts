@@ -7,8 +7,11 @@ import type { Command } from 'commander';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createProgram, runProgram } from '../../src/cli/program.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
+import { tool } from '../support/agent-fixtures.ts';
+import { hostScript } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { close, listen } from '../support/edge.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { startProcess } from '../support/service-process.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
@@ -205,6 +208,58 @@ describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (
     expect(await list('wrong')).toBe(refused);
     if (mode === 'jwt') expect(await list(await tokenOf('-1h'))).toBe('The token in AGENT_RUNTIME_KEY has expired.\n');
   });
+});
+
+test('evaluation beside a service without the development UI, with EVALS and without', async () => {
+  const app = await startApp({ TOOLS: 'calculator', DEV_UI: 'false', EVALS: 'true' });
+  try {
+    const said = async (...args: string[]) => {
+      const { code, out, error } = await type(app.url, undefined, args);
+      expect([code, error]).toEqual([0, '']);
+      return out;
+    };
+    const turn = { user_content: { parts: [{ text: 'What is 17 * 23? Use the calculator.' }] } };
+    const tool_uses = [{ name: 'calculator', args: { expression: '17 * 23' } }];
+    const cases = [{ eval_id: 'c', conversation: [{ ...turn, intermediate_data: { tool_uses } }] }];
+    const set = file('sums.evalset.json', JSON.stringify({ eval_set_id: 'sums', eval_cases: cases }));
+    expect(await said('import', set)).toContain('sums: 1 case imported');
+    const config = file('criteria.json', JSON.stringify({ criteria: { tool_trajectory_avg_score: 1 } }));
+    const out = await said('eval', 'run', 'sums', '--config', config);
+    expect(out).toContain('1 of 1 cases passed');
+    const run = / run (\S+)\n/.exec(out)?.[1] ?? '';
+    expect(await said('eval', 'compare', run, run)).toContain('lost none');
+    expect(await said('eval', 'list')).toContain(run);
+    expect(await said('eval', 'export', 'sums')).toContain('"eval_set_id": "sums"');
+    expect(await said('eval', 'add', 'kept')).toBe('No session was chosen.\n');
+  } finally {
+    await app.close();
+  }
+  const without = await startApp({ DEV_UI: 'false' });
+  try {
+    const error = 'Not Found. It is served with EVALS=true.\n';
+    expect(await type(without.url, undefined, ['eval', 'run', 'sums'])).toEqual({ code: 2, out: '', error });
+  } finally {
+    await without.close();
+  }
+});
+
+test('invoke says how a call that waits is answered', async () => {
+  const pay = tool('pay', async () => ({ paid: true }), { needsConfirmation: true });
+  const app = await startApp({}, { agents: hostScript([[callPart('pay')], [{ text: 'Paid.' }]], [pay]) });
+  try {
+    const { out } = await type(app.url, undefined, ['invoke', '--session', 's1', 'Pay.']);
+    const given = `--user ann --url ${app.url}`;
+    expect(out).toBe(
+      `Waits for a confirmation of pay.\nAnswer in the console, or: agent-runtime ${given} tasks answer <id> ` +
+        `(agent-runtime ${given} tasks list)\n`,
+    );
+    const [id = ''] = /^[\da-f-]{36}/m.exec((await type(app.url, undefined, ['tasks', 'list'])).out) ?? [];
+    expect((await type(app.url, undefined, ['tasks', 'answer', id])).code).toBe(0);
+    const show = async () => (await type(app.url, undefined, ['sessions', 'show', 's1'])).out;
+    await expect.poll(show).toContain('harness_agent: Paid.');
+  } finally {
+    await app.close();
+  }
 });
 
 describe('what cannot be done is one sentence', () => {

@@ -85,3 +85,20 @@ test('every way of saving reloads; what is broken does not, and the one before g
   await reloaded('harness.yaml');
   expect((await ask('/harness/invoke', run)).body).toMatchObject({ error: null });
 });
+
+test('a second signal, which npm hands on after Ctrl-C, leaves no service behind', async () => {
+  const database = await createTestDatabase();
+  onTestFinished(() => database.drop());
+  const cwd = mkdtempSync(join(tmpdir(), 'agent-runtime-dev-'));
+  onTestFinished(() => rmSync(cwd, { recursive: true, force: true }));
+  const environment = { DATABASE_URL: database.url, PORT: '0' };
+  const dev = startProcess(process.execPath, [MAIN, 'dev', '--no-open'], environment, { cwd, detached: true });
+  await dev.until('Try it:');
+  const [, url = ''] = /listens on (\S+)/.exec(dev.ended.out) ?? [];
+  dev.child.kill('SIGINT');
+  await dev.until('Stopping;');
+  dev.child.kill('SIGINT');
+  // The service shares the output, so this settles when both have ended.
+  expect(await dev.end).toMatchObject({ code: 0, error: '' });
+  await expect(fetch(url)).rejects.toThrow('fetch failed');
+});
