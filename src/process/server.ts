@@ -64,7 +64,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_POLL_MS);
       await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
       connections.endAll();
-      await Promise.race([closed, sleep(FLUSH_MS)]);
+      await Promise.race([closed, sleep(FLUSH_MS, undefined, { ref: false })]);
       connections.destroyAll();
       await closed;
       clearInterval(idle);

@@ -35,3 +35,11 @@ test('an answer that has begun is cut off when the grace is over', async () => {
   await expect(rest).rejects.toThrow('terminated');
   await closed;
 });
+
+test('a server that has closed keeps no process alive', async () => {
+  const countTimers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  const listener = await listen(createServer(), config);
+  const before = countTimers();
+  await listener.close(close);
+  expect(countTimers()).toBeLessThanOrEqual(before);
+});
