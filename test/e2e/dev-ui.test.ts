@@ -198,8 +198,10 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
   test('rename the session', async () => {
     await page.getByText('What is 17 * 23? Use t').first().click();
     await page.getByLabel('Edit', { exact: true }).click();
-    await page.locator('app-inline-edit input, .inline-edit input, input.inline-edit-input').first().fill('Sums');
-    await page.keyboard.press('Enter');
+    const name = page.locator('app-inline-edit input, .inline-edit input, input.inline-edit-input').first();
+    await name.fill('Sums');
+    // To the field, because a list that is drawn anew meanwhile takes the focus.
+    await name.press('Enter');
     await page.locator('.session-item').filter({ hasText: 'Sums' }).waitFor();
     expect(await look('renamed')).toEqual([]);
     await page.getByLabel('Close session selector').click();
