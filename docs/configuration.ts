@@ -16,7 +16,7 @@ resembles one (\`AUDT\`), or was one, is named by a warning at the start and by 
 /** Sentences above the settings of a subject. */
 const NOTES: Record<string, string> = {
   'Limits of one user':
-    '[security.md](limits.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` ' +
+    '[limits.md](limits.md#what-one-user-may-take) explains them. In mode `local` without `ALLOW_ANONYMOUS` ' +
     'there is no limit that you do not set.',
 };
 

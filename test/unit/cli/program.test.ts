@@ -106,7 +106,10 @@ test('a Node that is too old is named, not a syntax error', () => {
     engines: { node: string };
   };
   const needed = engines.node.replace('>=', '');
-  expect([status, stderr]).toEqual([2, `This is Node 20.20.2; the agent runtime needs ${needed} or newer.\n`]);
+  expect([status, stderr]).toEqual([
+    2,
+    `This is Node 20.20.2; the agent runtime needs ${needed} or newer. A clone has one in its node_modules/.bin.\n`,
+  ]);
 });
 
 const hosted = (...tools: [name: string, parameters: object][]) =>
