@@ -23,7 +23,7 @@ export { callPart, recordedModel, scriptedModel, type ScriptedAnswer } from './s
 /** What `ask` returns. */
 export interface TestAnswer {
   /** How the invocation ended; `paused` if it waits for what is in `tasks`. */
-  status: Status;
+  status: 'paused' | 'succeeded' | 'failed' | 'interrupted' | 'cancelled';
   /** The events of the invocation, as `/run` answers them. */
   events: Event[];
   /** The text of the last event that has a text. */
@@ -42,10 +42,24 @@ export interface TestAnswer {
   artifacts: Record<string, unknown>;
 }
 
-type Status = 'paused' | 'succeeded' | 'failed' | 'interrupted' | 'cancelled';
-
 /** Something that an invocation waits for, as `GET /tasks` has it. */
-export type TestTask = Pick<Task, 'id' | 'kind' | 'appName' | 'requestedBy' | 'form'>;
+export interface TestTask {
+  /** Names the task. */
+  id: string;
+  /** `confirmation` of a call, `effect` of one that may have acted, `question`, `call`, `sleep`, `signal` or `budget`. */
+  kind: 'confirmation' | 'effect' | 'question' | 'call' | 'sleep' | 'signal' | 'budget';
+  /** The application. */
+  appName: string;
+  /** The user whose invocation waits. */
+  requestedBy: string;
+  /** What is asked: the tool and its arguments, a sentence for people, and the JSON Schema of the answer. */
+  form: {
+    tool: string;
+    args?: JsonObject | undefined;
+    hint?: string | undefined;
+    schema?: JsonObject | undefined;
+  };
+}
 
 /** An evaluation set in ADK's format, or the path of a file with one. */
 export type EvalSetSource = string | { eval_set_id: string; eval_cases: object[] };
@@ -192,7 +206,7 @@ async function toAnswer(send: TestRuntime['send'], place: Place, all: Event[]): 
   const texts = events.map(({ content }) => getAnswerText(content)).filter((text) => text !== '');
   const failed = events.find(({ errorCode }) => errorCode);
   return {
-    status: (await findStatus(send, place, invocationId)) as Status,
+    status: (await findStatus(send, place, invocationId)) as TestAnswer['status'],
     events,
     output: texts.at(-1) ?? '',
     value: events.findLast(({ output }) => output !== undefined)?.output,
