@@ -177,7 +177,7 @@ function Talk({ name, tree: { question, answer }, events, status }: TalkProps) {
     return [...versions];
   }, [events]);
   return (
-    <div className="talk">
+    <div className="exchange">
       <section aria-label="Question">
         <h2>Question</h2>
         {question.length === 0 && <p className="empty">Nothing was said: it began without a message.</p>}
