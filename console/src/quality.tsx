@@ -259,10 +259,13 @@ export function RunPage() {
     refetchInterval: ({ state: { data } }) => (data && /done|cancelled/.test(data.status) ? false : 2_000),
   });
   const summary = useQuery({
-    queryKey: ['eval-summary', app, runId, baseline],
+    // The counts move while the run goes on, and once more with its end.
+    queryKey: ['eval-summary', app, runId, baseline, run.data?.status, run.data?.counts],
     queryFn: () =>
       ask(api.GET(place('/dev/apps/{app_name}/eval-runs/{run_id}/summary'), { params: { path, query: { baseline } } })),
     enabled: run.data !== undefined && run.data.status !== 'queued',
+    placeholderData: (before, query) =>
+      query?.queryKey[2] === runId && query.queryKey[3] === baseline ? before : undefined,
   });
   const others = useQuery({
     queryKey: ['eval-runs', app, run.data?.evalSetId],
@@ -352,7 +355,9 @@ export function RunPage() {
           </>
         )}
       </Loaded>
-      {chosen !== undefined && run.data && <Case app={app} result={run.data.evalSetResultId} evalId={chosen} />}
+      {chosen !== undefined && run.data && (
+        <Case app={app} result={run.data.evalSetResultId} evalId={chosen} status={run.data.status} />
+      )}
     </>
   );
 }
@@ -376,10 +381,11 @@ interface Turn {
 }
 
 /** A case beside its run, turn by turn. */
-function Case({ app, result, evalId }: { app: string; result: string; evalId: string }) {
+function Case(props: { app: string; result: string; evalId: string; status: string }) {
+  const { app, result, evalId, status } = props;
   const place = usePlace();
   const query = useQuery({
-    queryKey: ['eval-result', app, result],
+    queryKey: ['eval-result', app, result, status],
     queryFn: () =>
       ask(
         api.GET(place('/dev/apps/{app_name}/eval-results/{eval_result_id}'), {
