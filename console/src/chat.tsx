@@ -173,7 +173,6 @@ function Talk({ name }: { name: SessionName }) {
       params: { appName: app, userId: user, sessionId: id },
     });
   };
-  const isBusy = turns.data?.some(({ status }) => status === 'running' || status === 'queued') ?? false;
   return (
     <div className="talk">
       <div className="head">
@@ -212,7 +211,7 @@ function Talk({ name }: { name: SessionName }) {
             send={askOtherwise}
           />
         ) : (
-          <Composer draft={`${app} ${user} ${session}`} isBusy={isBusy} send={say} />
+          <Composer draft={`${app} ${user} ${session}`} isBusy={turns.data?.some(isActive)} send={say} />
         )}
       </ForSpeakers>
     </div>
@@ -275,15 +274,16 @@ interface TurnsProps {
   onChange: () => unknown;
 }
 
-/** What runs and can be stopped, or how the last turn failed, which can be tried again. */
+/** What runs and can be stopped, what waits for an answer, or how the last turn failed, which can be tried again. */
 function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
-  const open = turns.filter(isOpen);
+  const busy = turns.filter(isActive);
+  const paused = turns.filter(({ status }) => status === 'paused');
   const [last] = turns;
   const stop = useMutation({
-    mutationFn: () =>
+    mutationFn: (which: Invocation[]) =>
       Promise.all(
         // The one that was asked last first, so that none begins meanwhile.
-        open.map(({ id }) =>
+        which.map(({ id }) =>
           ask(
             api.POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/cancel', {
               params: { path: { ...inPath(name), invocation_id: id } },
@@ -297,8 +297,8 @@ function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
     mutationFn: (id: string) => startTurn(name, { invocationId: id }, newKey()),
     onSettled: onChange,
   });
-  const waiting = open.filter(({ status }) => status === 'queued').length;
-  const now = open.find(({ status }) => status !== 'queued') ?? open[0];
+  const waiting = busy.filter(({ status }) => status === 'queued').length;
+  const now = busy.find(({ status }) => status === 'running') ?? busy[0];
   return (
     <div className="turn" aria-live="polite">
       {now && (
@@ -306,13 +306,23 @@ function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
           <Badge>{now.status}</Badge> {SAYS[now.status] ?? ''}
           {waiting > 0 && now.status !== 'queued' && ` ${waiting} more wait for their turn.`}{' '}
           {mayTalk && (
-            <Button className="danger" isDisabled={stop.isPending} onPress={() => stop.mutate()}>
+            <Button className="danger" isDisabled={stop.isPending} onPress={() => stop.mutate(busy)}>
               Stop
             </Button>
           )}
         </p>
       )}
-      {!now && last && FAILED.test(last.status) && (
+      {paused.map((turn) => (
+        <p key={turn.id}>
+          <Badge>paused</Badge> {SAYS.paused}{' '}
+          {mayTalk && (
+            <Button className="danger" isDisabled={stop.isPending} onPress={() => stop.mutate([turn])}>
+              Cancel what waits
+            </Button>
+          )}
+        </p>
+      ))}
+      {!now && paused.length === 0 && last && FAILED.test(last.status) && (
         <p>
           <Badge>{last.status}</Badge> {last.error?.message ?? ''}{' '}
           {mayTalk && (
@@ -327,6 +337,9 @@ function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
     </div>
   );
 }
+
+/** Runs, or waits for its turn. */
+const isActive = ({ status }: Invocation) => status === 'running' || status === 'queued';
 
 const FAILED = /^(failed|interrupted|cancelled)$/;
 const SAYS: Partial<Record<Invocation['status'], string>> = {
