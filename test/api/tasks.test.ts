@@ -141,10 +141,21 @@ describe('a task', () => {
   test('is rejected', async () => {
     const { task, whenEnded, responses } = await say('pay');
     const before = ran;
-    await change(task.id, { action: 'reject', text: 'Too much.' });
+    await change(task.id, { action: 'reject' });
     await whenEnded();
     expect(ran).toBe(before);
     expect((await responses()).at(-1)).toEqual({ error: 'This tool call is rejected.' });
+  });
+
+  test('is rejected with a reason, which is a comment of it and told to the model', async () => {
+    const { task, whenEnded, responses } = await say('pay');
+    const { body } = await change(task.id, { action: 'reject', text: 'Too much.' });
+    expect(body).toMatchObject({
+      comments: [{ by: 'u', text: 'Too much.' }],
+      answer: { confirmed: false, reason: 'Too much.' },
+    });
+    await whenEnded();
+    expect((await responses()).at(-1)).toEqual({ error: 'This tool call is rejected: Too much.' });
   });
 
   test('is closed by a message of its session, and then refuses other answers with who was first', async () => {

@@ -248,6 +248,11 @@ begin
     when 'postpone' then
       t.expire_time := v_now + (p_change ->> 'seconds')::integer * interval '1 second';
       t.due_time := next_due(t.create_time, t.expire_time, t.rules, t.reminders);
+    when 'reject' then
+      -- Also as the 51st, so that a full list does not prevent a rejection.
+      if p_change ? 'text' then
+        t.comments := t.comments || (v_entry || jsonb_build_object('text', p_change -> 'text'));
+      end if;
     else null;
   end case;
   if p_action in ('reject', 'settle')

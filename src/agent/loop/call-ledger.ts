@@ -11,6 +11,8 @@ export interface OpenCall {
   invalidArguments?: string;
   /** A person's reply to a confirmation that the tool itself requested. */
   confirmation?: Confirmation | undefined;
+  /** Why a person rejected the call. */
+  reason?: string | undefined;
 }
 
 /** What a tool call produced; `response` is undefined while the call waits for a person or another system. */

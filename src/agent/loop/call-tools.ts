@@ -171,8 +171,13 @@ async function answerCall(
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
   const isRejected = decision === false && !call.confirmation;
+  const reject = async () => {
+    const answer = failed(call.reason ? `This tool call is rejected: ${call.reason}` : 'This tool call is rejected.');
+    // Guardrails have not seen the reason, which a person wrote.
+    return marks && call.reason ? guardAnswer(invocation, turn, ['input'], answer, marks) : answer;
+  };
   // The tool never started, because a hook had requested the confirmation that was refused.
-  if (earlier?.state === 'settled' && !earlier.response && isRejected) return failed(REJECTED);
+  if (earlier?.state === 'settled' && !earlier.response && isRejected) return reject();
   if (earlier) {
     const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
     // Guardrails have not seen a response from a person or from the tool's `check`. The tool's own response has passed
@@ -184,7 +189,7 @@ async function answerCall(
     const more = { state: 'started' as const, attempt: earlier.attempt + 1, ...(kept && { response: { kept } }) };
     const retry = toRecord(invocation, tool, call, more);
     await invocation.input.ledger?.write([retry]);
-  } else if (isRejected) return failed(REJECTED);
+  } else if (isRejected) return reject();
   const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
@@ -197,8 +202,6 @@ async function answerCall(
   }
   return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
 }
-
-const REJECTED = 'This tool call is rejected.';
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
 

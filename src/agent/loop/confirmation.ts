@@ -33,11 +33,13 @@ export function toConfirmationRequest(
 
 export const isConfirmed = (response: FunctionResponse): boolean => toDecision(response).confirmed;
 
+type Decision = Pick<Confirmation, 'confirmed' | 'payload'> & { reason?: string };
+
 /**
  * ADK's web UI sends a person's decision as JSON text in the member `response`, other clients as the response itself.
  * Any response but a clear approval counts as a refusal.
  */
-function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Confirmation, 'confirmed' | 'payload'> {
+function toDecision({ response }: Pick<FunctionResponse, 'response'>): Decision {
   const wrapped = response?.['response'];
   try {
     const decision = (typeof wrapped === 'string' ? parseExactJson(wrapped) : response) as
@@ -46,7 +48,12 @@ function toDecision({ response }: Pick<FunctionResponse, 'response'>): Pick<Conf
       | undefined;
     const payload = decision?.['payload'];
     const isObject = typeof payload === 'object' && payload !== null && !Array.isArray(payload);
-    return { confirmed: decision?.['confirmed'] === true, ...(isObject && { payload: payload as JsonObject }) };
+    const reason = decision?.['reason'];
+    return {
+      confirmed: decision?.['confirmed'] === true,
+      ...(isObject && { payload: payload as JsonObject }),
+      ...(typeof reason === 'string' && reason !== '' && { reason }),
+    };
   } catch {
     return { confirmed: false };
   }
@@ -100,7 +107,7 @@ function toConfirmedCalls(
   history: Event[],
   event: Event,
   index: number,
-  answers: ReadonlyMap<string, ReturnType<typeof toDecision> & { invocationId: string }>,
+  answers: ReadonlyMap<string, Decision & { invocationId: string }>,
 ): ConfirmedCalls[] {
   const requests = listConfirmationRequests(event).filter(
     ({ id }) => answers.get(id ?? '')?.invocationId === event.invocationId,
@@ -112,9 +119,16 @@ function toConfirmedCalls(
   for (const { id, args } of requests) {
     const call = toOriginalCall(args);
     if (!call || done.has(call.id)) continue;
-    const { invocationId: _, ...decision } = answers.get(id ?? '') ?? { invocationId: '', confirmed: false };
+    const {
+      reason,
+      invocationId: _,
+      ...decision
+    }: Decision & { invocationId: string } = answers.get(id ?? '') ?? {
+      invocationId: '',
+      confirmed: false,
+    };
     const kept = (args?.['toolConfirmation'] as { kept?: JsonObject } | undefined)?.kept;
-    calls.push(kept ? { ...call, confirmation: { ...decision, kept } } : call);
+    calls.push({ ...call, ...(kept && { confirmation: { ...decision, kept } }), ...(reason && { reason }) });
     decisions.set(call.id, decision.confirmed);
   }
   return calls.length > 0

@@ -159,5 +159,6 @@ async function toChange(task: TaskRow, { action, answer, text, ...more }: TaskCh
   if (action !== 'answer' && action !== 'reject') return { text, users, groups, seconds };
   const isYes = action === 'answer';
   if (isYes) await checkAnswer(task, answer);
-  return { response: toCallResponse({ ...task, kind: task.shown.kind }, isYes, answer, text), via: 'tasks' };
+  const response = toCallResponse({ ...task, kind: task.shown.kind }, isYes, answer, text);
+  return { response, via: 'tasks', ...(!isYes && text && { text }) };
 }

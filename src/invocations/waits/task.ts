@@ -110,7 +110,11 @@ export const changeTaskSchema = strictObject('A change of a task.', {
     .max(256)
     .optional()
     .describe('Who answers, where a key or an anonymous caller does for a person [the user of the session].'),
-  text: z.string().max(MAX_COMMENT).optional().describe('The comment, or the reason of a rejection.'),
+  text: z
+    .string()
+    .max(MAX_COMMENT)
+    .optional()
+    .describe('The comment, or the reason of a rejection: it becomes a comment, and the model is told it.'),
   users: names('With `assign`.').optional(),
   groups: names('With `assign`.').optional(),
   seconds: z.int().min(1).max(MAX_WAIT_SECONDS).optional().describe('With `postpone`: its deadline, from now on.'),
@@ -152,10 +156,11 @@ export function toCallResponse(
   answer: JsonObject | undefined,
   reason?: string,
 ) {
-  if (callName === CONFIRMATION_CALL) return { confirmed: isYes, ...(answer && { payload: answer }) };
+  if (callName === CONFIRMATION_CALL)
+    return { confirmed: isYes, ...(answer && { payload: answer }), ...(!isYes && reason && { reason }) };
   if (kind === 'budget' && isYes) return { goesOn: true };
   if (kind === 'sleep' && isYes) return { woken: 'early', ...answer };
-  return isYes ? (answer ?? { result: 'done' }) : { error: reason ?? 'It was declined.' };
+  return isYes ? (answer ?? { result: 'done' }) : { error: reason || 'It was declined.' };
 }
 
 /**
