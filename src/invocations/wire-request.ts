@@ -2,14 +2,14 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
-import { AgentError, InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
+import { AgentError, ConflictError, InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
 import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/idempotency.ts';
 import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './request.ts';
-import { BUSY_POLICIES } from './invocation.ts';
+import { BUSY_POLICIES, type Invocation, isStopped } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from '../invocations/webhooks/address.ts';
 
@@ -109,6 +109,7 @@ export const invocationNotFound = (invocationId: string): string => `Invocation 
  * @throws {InvalidError} if the body has neither a message nor an invocation to resume
  * @throws {TooLargeError} if the body's `customMetadata` is too large
  * @throws {NotFoundError} if the invocation to resume does not exist
+ * @throws {ConflictError} if it was stopped before it began, and the body has no message
  */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
@@ -123,12 +124,21 @@ export async function toInvocation(
   if (!newMessage && !invocationId) {
     throw new InvalidError('newMessage is missing: only a request with the invocationId to go on with needs none.');
   }
-  if (invocationId && (await findInvocationText(database.reads, key, invocationId)) === undefined) {
-    throw new NotFoundError(invocationNotFound(invocationId));
+  if (invocationId) {
+    const text = await findInvocationText(database.reads, key, invocationId);
+    if (text === undefined) throw new NotFoundError(invocationNotFound(invocationId));
+    if (!newMessage && hasLostMessage(JSON.parse(text) as Invocation))
+      throw new ConflictError(
+        `Invocation ${invocationId} was stopped before it began, and its message is not kept. Send the message again.`,
+      );
   }
   const request = toRequest(key, invocationId ?? newInvocationId({ newId }), body);
   return { ...request, resumes: invocationId != null, ...headers };
 }
+
+/** True if an invocation was stopped while it waited. One that has paused and waits again has called a model. */
+const hasLostMessage = ({ status, startTime, llmCalls }: Invocation): boolean =>
+  isStopped(status) && startTime === undefined && llmCalls === 0;
 
 /** A background invocation with a webhook stores its result, because the delivery may contain it. */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
@@ -162,7 +172,9 @@ export const invocationHeaders = idempotencyHeaders.extend({
 
 /** HTTP errors of a request whose session cannot be claimed now. */
 export const BUSY_ERRORS = {
-  409: 'The session is busy and the request would not wait, or the request with this key is still running.',
+  409:
+    'The session is busy and the request would not wait, or the request with this key is still running, or the ' +
+    'invocation to go on with was stopped before it began.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
   503:
     'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +

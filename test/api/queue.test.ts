@@ -132,6 +132,28 @@ describe('background work that was accepted', () => {
     expect(await history('s')).toEqual(['one', 'answer 1']);
   });
 
+  test('that is cancelled before it began does not go on by its id alone, because its message is not kept', async () => {
+    await start();
+    const first = invoke('s', 'one');
+    await gate.entered(1);
+    const { id } = await background('s', 'two');
+    await app.post(`${user}/s/invocations/${id}/cancel`);
+    gate.open();
+    expect((await first).status).toBe(200);
+    const again = (more: object) => app.post(`${user}/s/invocations`, { invocationId: id, ...more });
+    expect(await again({})).toMatchObject({
+      status: 409,
+      body: {
+        detail: `Invocation ${id} was stopped before it began, and its message is not kept. Send the message again.`,
+      },
+    });
+    expect((await again(message('two'))).status).toBe(200);
+    await gate.entered(2);
+    gate.open();
+    await until('s', 'succeeded', 2);
+    expect(await history('s')).toEqual(['one', 'answer 1', 'two', 'answer 2']);
+  });
+
   test('keeps its state delta, its metadata and its overrides while it waits', async () => {
     await start();
     const first = invoke('s', 'one');
