@@ -1,5 +1,5 @@
 import { getRouteApi, Link } from '@tanstack/react-router';
-import type { FormEvent } from 'react';
+import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
 import { useScope, useViewer } from './context.tsx';
 import { InvocationList } from './invocation-list.tsx';
@@ -17,7 +17,7 @@ const STATUSES = [
 
 /** What an application was asked by all users, or by one, and what became of it. */
 export function InvocationsPage() {
-  const { app, user, isPending, error, refetch } = useScope();
+  const { app, apps, user, isPending, error, refetch } = useScope();
   const { me } = useViewer();
   const { of, app: _app, user: _user, ...search } = route.useSearch();
   if (error) return <Problem error={error} retry={() => void refetch()} />;
@@ -32,8 +32,12 @@ export function InvocationsPage() {
         <Link to="/invocations" search={{ app }}>
           All
         </Link>
+        <span className="hint">
+          Of the application <strong>{app}</strong>
+          {apps.length > 1 && `; the other ${apps.length - 1} are chosen above`}.
+        </span>
       </p>
-      <Filters />
+      <FoldedFilters />
       <InvocationList app={app} filter={{ ...search, user: me ?? of }} />
       {user !== '' && (
         <>
@@ -51,6 +55,17 @@ function today(): string {
   const now = new Date();
   const two = (part: number) => String(part).padStart(2, '0');
   return `${now.getFullYear()}-${two(now.getMonth() + 1)}-${two(now.getDate())}`;
+}
+
+/** Open at first where they leave room for the list. */
+function FoldedFilters() {
+  const [isOpen, setOpen] = useState(() => matchMedia('(min-width: 721px)').matches);
+  return (
+    <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Filters</summary>
+      <Filters />
+    </details>
+  );
 }
 
 function Filters() {

@@ -7,14 +7,13 @@ import {
   useCallback,
   useEffect,
   useMemo,
-  useRef,
   useState,
 } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Event, inPath, type Schemas, type SessionName } from './api.ts';
 import { callerQuery, useScope, useViewer } from './context.tsx';
 import { Conversation } from './conversation.tsx';
-import { useDraft } from './draft.ts';
+import { keepDraft, readDraft, useDraft } from './draft.ts';
 import { type Item, partsOf, useEvents } from './events.ts';
 import { formatBytes } from './format.ts';
 import { type Invocation, isOpen } from './invocation-list.tsx';
@@ -53,19 +52,23 @@ export function NewTalkPage() {
   const { me } = useViewer();
   const [named, setNamed] = useState('');
   const navigate = useNavigate();
-  const key = useRef(newKey());
   if (error) return <Problem error={error} retry={() => void refetch()} />;
   if (isPending) return <Loading />;
   const speaker = user || named.trim() || 'u1';
   const begin = async (message: Message, attempt: string) => {
+    // The session that was made for a message that was then refused is used for the next one.
+    const place = `${app} ${speaker} session`;
+    const key = readDraft(place) ?? newKey();
+    keepDraft(place, key);
     const made = await ask(
       api.POST('/apps/{app_name}/users/{user_id}/sessions', {
-        params: { path: { app_name: app, user_id: speaker }, header: { 'idempotency-key': key.current } },
+        params: { path: { app_name: app, user_id: speaker }, header: { 'idempotency-key': key } },
         body: {},
       }),
     );
     const name = { app, user: speaker, session: made.id };
     await startTurn(name, { newMessage: message }, attempt);
+    keepDraft(place, '');
     await navigate({
       to: '/talk/$appName/$userId/$sessionId',
       params: { appName: app, userId: speaker, sessionId: made.id },
@@ -156,9 +159,27 @@ function Talk({ name }: { name: SessionName }) {
       mayFork && isQuestion(item.event) ? <Button onPress={() => setEdited(item)}>Edit</Button> : undefined,
     [mayFork],
   );
+  const place = `${app} ${user} ${session}`;
+  const [said, keepSaid] = useDraft(`${place} said`);
+  const waiting = waitingOf(said).filter(({ id }) => turns.data?.some((turn) => turn.id === id && isQueued(turn)));
+  const [returned, setReturned] = useState(0);
   const say = async (message: Message, attempt: string) => {
-    await startTurn(name, { newMessage: message }, attempt);
+    const { id, startTime } = await startTurn(name, { newMessage: message }, attempt);
+    const text = message.parts?.flatMap((part) => part.text ?? []).join('\n') ?? '';
+    if (id !== undefined && startTime === undefined && text !== '')
+      keepSaid(JSON.stringify([...waiting, { id, text }]));
     await refresh();
+  };
+  /** What was said and never began is in the field again. */
+  const takeBack = (stopped: Invocation[]) => {
+    const texts = waitingOf(said).flatMap(({ id, text }) =>
+      stopped.some((turn) => turn.id === id && turn.startTime === undefined) ? [text] : [],
+    );
+    if (texts.length === 0) return;
+    const draft = readDraft(place);
+    keepDraft(place, [...texts, ...(draft === undefined ? [] : [draft])].join('\n'));
+    keepSaid('');
+    setReturned((count) => count + 1);
   };
   const askOtherwise = async (message: Message, attempt: string) => {
     const { id } = await ask(
@@ -199,24 +220,39 @@ function Talk({ name }: { name: SessionName }) {
       <Conversation items={items} open={open} goTo={undefined} isLive name={name} toActions={toActions} />
       {turns.error && <Problem error={turns.error} retry={() => void turns.refetch()} />}
       <Asked name={name} isPaused={turns.data?.some(({ status }) => status === 'paused') ?? false} mayTalk={mayTalk} />
-      <Turns name={name} turns={turns.data ?? []} mayTalk={mayTalk} onChange={refresh} />
+      {waiting.map(({ id, text }) => (
+        <article key={id} className="event user">
+          <h3>
+            user <span className="hint">waits for its turn</span>
+          </h3>
+          <p className="said">{text}</p>
+        </article>
+      ))}
+      <Turns name={name} turns={turns.data ?? []} mayTalk={mayTalk} onChange={refresh} onStopped={takeBack} />
       <ForSpeakers>
         {edited ? (
           <Composer
             key={edited.sequence}
-            draft={`${app} ${user} ${session} ${edited.sequence}`}
+            draft={`${place} ${edited.sequence}`}
             start={edited.event}
             title={`Edit #${edited.sequence}: it is asked again in a copy of the session, which ends before it.`}
             onBack={() => setEdited(undefined)}
             send={askOtherwise}
           />
         ) : (
-          <Composer draft={`${app} ${user} ${session}`} isBusy={turns.data?.some(isActive)} send={say} />
+          <Composer key={`say ${returned}`} draft={place} isBusy={turns.data?.some(isActive)} send={say} />
         )}
       </ForSpeakers>
     </div>
   );
 }
+
+interface Waiting {
+  id: string;
+  text: string;
+}
+/** The messages of this tab that waited for their turn when they were sent, the oldest first. */
+const waitingOf = (said: string) => (said === '' ? [] : (JSON.parse(said) as Waiting[]));
 
 const isQuestion = (event: Event) =>
   event.author === 'user' && partsOf(event).some(({ text, inlineData }) => text || inlineData);
@@ -250,7 +286,7 @@ interface Turn {
  * Starts a turn; its events come by the stream of the session, whatever becomes of this connection.
  * @param attempt - a second request with the same one starts nothing
  */
-async function startTurn(name: SessionName, turn: Turn, attempt: string): Promise<void> {
+async function startTurn(name: SessionName, turn: Turn, attempt: string): Promise<Partial<Invocation>> {
   const asked = api
     .POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
       params: { path: inPath(name), header: { 'idempotency-key': attempt } },
@@ -261,7 +297,7 @@ async function startTurn(name: SessionName, turn: Turn, attempt: string): Promis
       const hasBegun = answer.response.status === 503 && answer.response.headers.has('x-invocation-id');
       return hasBegun ? { data: {}, response: Response.json({}) } : answer;
     });
-  await ask<object>(asked);
+  return ask<Partial<Invocation>>(asked);
 }
 
 /** Random, also where the page came without TLS and has no `randomUUID`. */
@@ -272,10 +308,11 @@ interface TurnsProps {
   turns: Invocation[];
   mayTalk: boolean;
   onChange: () => unknown;
+  onStopped: (turns: Invocation[]) => void;
 }
 
 /** What runs and can be stopped, what waits for an answer, or how the last turn failed, which can be tried again. */
-function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
+function Turns({ name, turns, mayTalk, onChange, onStopped }: TurnsProps) {
   const busy = turns.filter(isActive);
   const paused = turns.filter(({ status }) => status === 'paused');
   const [last] = turns;
@@ -291,13 +328,14 @@ function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
           ),
         ),
       ),
+    onSuccess: onStopped,
     onSettled: onChange,
   });
   const again = useMutation({
     mutationFn: (id: string) => startTurn(name, { invocationId: id }, newKey()),
     onSettled: onChange,
   });
-  const waiting = busy.filter(({ status }) => status === 'queued').length;
+  const waiting = busy.filter(isQueued).length;
   const now = busy.find(({ status }) => status === 'running') ?? busy[0];
   return (
     <div className="turn" aria-live="polite">
@@ -338,6 +376,7 @@ function Turns({ name, turns, mayTalk, onChange }: TurnsProps) {
   );
 }
 
+const isQueued = ({ status }: Invocation) => status === 'queued';
 /** Runs, or waits for its turn. */
 const isActive = ({ status }: Invocation) => status === 'running' || status === 'queued';
 
@@ -422,18 +461,21 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
   );
   const [error, setError] = useState<Error>();
   const [isSending, setSending] = useState(false);
-  const attempt = useRef({ body: '', key: '' });
+  // Also after a reload the same message is sent with the same key.
+  const [attempt, keepAttempt] = useDraft(`${draft} attempt`);
   const isEmpty = text.trim() === '' && files.length === 0;
   const submit = async () => {
     if (isEmpty || isSending) return;
     const message: Message = { role: 'user', parts: [...(text.trim() === '' ? [] : [{ text }]), ...files] };
     const body = JSON.stringify(message);
-    if (attempt.current.body !== body) attempt.current = { body, key: newKey() };
+    const last = attempt === '' ? undefined : (JSON.parse(attempt) as { body: string; key: string });
+    const key = last?.body === body ? last.key : newKey();
+    keepAttempt(JSON.stringify({ body, key }));
     setSending(true);
     setError(undefined);
     try {
-      await send(message, attempt.current.key);
-      attempt.current = { body: '', key: '' };
+      await send(message, key);
+      keepAttempt('');
       write('');
       setFiles([]);
     } catch (reason) {

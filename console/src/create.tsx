@@ -199,7 +199,7 @@ export function StartRun({ app, set, sets, place }: StartRunProps) {
       },
       threshold: { title: 'Threshold', type: 'number', description: 'From which score on it passes.' },
     },
-    required: ['metricName'],
+    required: ['metricName', 'threshold'],
   };
   return (
     <Create

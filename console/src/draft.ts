@@ -5,17 +5,23 @@ import { useState } from 'react';
 const PLACE = 'console.draft ';
 
 export function useDraft(name: string, start = ''): [text: string, write: (text: string) => void] {
-  const [text, setText] = useState(() => sessionStorage.getItem(PLACE + name) ?? start);
+  const [text, setText] = useState(() => readDraft(name) ?? start);
   const write = (next: string) => {
     setText(next);
-    try {
-      if (next === '') sessionStorage.removeItem(PLACE + name);
-      else sessionStorage.setItem(PLACE + name, next);
-    } catch {
-      // More than a tab may keep: it is in the page only.
-    }
+    keepDraft(name, next);
   };
   return [text, write];
+}
+
+export const readDraft = (name: string) => sessionStorage.getItem(PLACE + name) ?? undefined;
+
+export function keepDraft(name: string, text: string): void {
+  try {
+    if (text === '') sessionStorage.removeItem(PLACE + name);
+    else sessionStorage.setItem(PLACE + name, text);
+  } catch {
+    // More than a tab may keep: it is in the page only.
+  }
 }
 
 /** Who logs out leaves nothing behind. */

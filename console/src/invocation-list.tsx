@@ -185,7 +185,9 @@ function Row({ invocation, isOfSession }: { invocation: Schemas['ListedInvocatio
             <Link to="/invocations" search={{ app: appName, error: error.code }}>
               {error.code}
             </Link>
-            <div className="hint">{error.message}</div>
+            <div className="hint" title={error.message}>
+              {error.message}
+            </div>
           </>
         )}
       </td>

@@ -141,7 +141,7 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
   if (!isComplete && pages.length === 0) return <Loading />;
   return (
     <>
-      <Talk name={name} tree={tree} events={events} status={status} />
+      <Talk name={name} id={id} tree={tree} events={events} status={status} />
       <h2>What it did</h2>
       {error && <Problem error={error} />}
       {tree.steps.length === 0 ? (
@@ -163,13 +163,14 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
 
 interface TalkProps {
   name: SessionName;
+  id: string;
   tree: Tree;
   events: Event[];
   status: string;
 }
 
 /** What was asked and answered. */
-function Talk({ name, tree: { question, answer }, events, status }: TalkProps) {
+function Talk({ name, id, tree: { question, answer }, events, status }: TalkProps) {
   const saved = useMemo(() => {
     const versions = new Map<string, number>();
     for (const { actions } of events)
@@ -180,7 +181,7 @@ function Talk({ name, tree: { question, answer }, events, status }: TalkProps) {
     <div className="exchange">
       <section aria-label="Question">
         <h2>Question</h2>
-        {question.length === 0 && <p className="empty">Nothing was said: it began without a message.</p>}
+        {question.length === 0 && <NoQuestion name={name} id={id} status={status} />}
         {question.map((event, index) => (
           <Said key={event.id ?? index} event={event} />
         ))}
@@ -206,6 +207,33 @@ function Talk({ name, tree: { question, answer }, events, status }: TalkProps) {
       </section>
     </div>
   );
+}
+
+/** Why there is no question: a message that was sent is stored when its invocation begins to work. */
+function NoQuestion({ name: { app, user, session }, id, status }: Pick<TalkProps, 'name' | 'id' | 'status'>) {
+  const { data, isPending } = useQuery({
+    queryKey: ['first-text', app, user, session, id, status],
+    queryFn: () =>
+      ask(
+        api.GET('/apps/{app_name}/invocations', {
+          params: { path: { app_name: app }, query: { userId: user, sessionId: session, text: id, limit: 1 } },
+        }),
+      ),
+    retry: false,
+  });
+  if (isPending) return <Loading />;
+  const found = data?.items.find((each) => each.id === id);
+  if (found?.firstText)
+    return (
+      <>
+        <p className="empty">Its message is not stored in the session. It began:</p>
+        <p className="said" dir="auto">
+          {found.firstText}
+        </p>
+      </>
+    );
+  if (status === 'queued') return <p className="empty">Its message is stored when its turn comes.</p>;
+  return <p className="empty">No message of it is stored: it began without one, or before one could be stored.</p>;
 }
 
 const NO_ANSWER: Record<string, string> = {
@@ -404,13 +432,20 @@ const LEGEND = { agent: 'agent, all below it', model: 'model call', tool: 'tool'
 
 const at = (place: number): CSSProperties => ({ insetInlineStart: `${place}%` });
 
+/** The label of a tick beyond it, in percent, is written before it: after it there is no room. */
+const LAST_PLACE = 85;
+
 function Axis({ scale }: { scale: Scale }) {
   return (
     <div className="step-row axis" aria-hidden="true">
       <span>Step</span>
       <span className="track">
         {scale.ticks.map(({ place, seconds }) => (
-          <span key={seconds} className="tick" style={at(place)}>
+          <span
+            key={seconds}
+            className={`tick ${place > LAST_PLACE ? 'last' : ''}`}
+            style={place > LAST_PLACE ? { insetInlineEnd: `${100 - place}%` } : at(place)}
+          >
             {seconds === 0 ? '0' : formatSeconds(seconds)}
           </span>
         ))}
@@ -481,8 +516,7 @@ function Row({ step, depth }: { step: Step; depth: number }) {
           <span className="step-row">
             <span className="step-name">
               <Badge tone={reason === undefined ? `kind-${kind}` : 'bad'}>{KINDS[kind]}</Badge>
-              <bdi>{cut(name, 120)}</bdi>
-              {reason !== undefined && <strong className="bad"> failed</strong>}
+              <bdi>{cut(name, 120)}</bdi> {reason !== undefined && <strong className="bad">failed </strong>}
               {step.end === undefined && <Badge tone="busy">goes on</Badge>}
               {failures > 0 && <span className="bad"> {formatCount(failures)} failed</span>}
             </span>

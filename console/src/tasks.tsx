@@ -241,7 +241,7 @@ export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) 
   return (
     <>
       <SchemaForm
-        schema={task.form.schema ?? schemaOfCall(task)}
+        schema={schemaOf(task)}
         action={isYesOrNo ? 'Allow' : 'Answer'}
         asksWho={asksWho}
         onAnswer={(answer, by) => mutation.mutate({ action: 'answer', ...(answer && { answer }), ...(by && { by }) })}
@@ -260,14 +260,21 @@ export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) 
   );
 }
 
-/** A call that a person answers without a form: one of its `options`, or words. */
-function schemaOfCall({ kind, form: { args } }: Task): object | undefined {
-  if (kind !== 'call') return undefined;
+/** The schema of an answer: without one of its own, a question or a call takes one of its `options`, or words. */
+function schemaOf({ kind, form: { args, schema } }: Task): object | undefined {
+  const isFree = kind === 'question' && schema !== undefined && takesAnything(schema);
+  if (!isFree && (schema !== undefined || kind !== 'call')) return schema;
   const options = args?.['options'];
   const title = typeof args?.['message'] === 'string' ? args['message'] : 'Answer';
   const result = { type: 'string', title, ...(Array.isArray(options) && { enum: options as unknown[] }) };
   return { properties: { result }, required: ['result'] };
 }
+
+/** `ask_person` without a schema takes any object. */
+const takesAnything = (schema: object) => {
+  const [name, ...more] = Object.keys(schema);
+  return more.length === 0 && (name === undefined || name === 'type');
+};
 
 function Decide({ task }: { task: Task }) {
   const { me } = useViewer();

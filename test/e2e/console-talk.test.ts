@@ -142,6 +142,22 @@ describe.skipIf(!browserPath)('an agent that speaks', () => {
     expect(questions.length).toBe(1);
   });
 
+  test('what waits for its turn is shown, also after a reload, and is in the field again when it is stopped', async () => {
+    const { page } = talk;
+    await page.goto(`${talk.app.url}/console/talk`);
+    await say(page, 'Count to a million.');
+    await (await model.called(1)).say('One, ');
+    await page.getByText('The agent works.').waitFor();
+    await say(page, 'And then to two.');
+    await page.getByText('waits for its turn', { exact: true }).waitFor();
+    await page.reload();
+    await page.locator('article', { hasText: 'waits for its turn' }).getByText('And then to two.').waitFor();
+    expect(await field(page).inputValue()).toBe('');
+    await press(page, 'Stop');
+    await expect.poll(() => field(page).inputValue()).toBe('And then to two.');
+    await page.getByText('waits for its turn', { exact: true }).waitFor({ state: 'detached' });
+  });
+
   test('a connection that is lost is said, and what was spoken meanwhile is there when it is back', async () => {
     const { app, page } = talk;
     const way = await openWay(app.url);
@@ -202,6 +218,10 @@ describe.skipIf(!browserPath)('an agent that asks', () => {
     await page.getByLabel('cups (required)').fill('3');
     await press(page, 'Answer');
     await page.getByText('answered: {"cups":3}').waitFor();
+    await say(page, 'Use ask_person {"question":"Which city?"}');
+    await page.getByLabel('Answer (required)').fill('Rome');
+    await press(page, 'Answer');
+    await page.getByText('answered: Rome').waitFor();
     await say(page, 'get_user_choice {"options":["red","blue"]}');
     await page.getByLabel('Answer (required)').selectOption('blue');
     await press(page, 'Answer');
