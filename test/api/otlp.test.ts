@@ -346,6 +346,7 @@ describe('a collector that never answers', () => {
         sessionId: 'dead 3',
         invocationId: expect.stringMatching(/^e-/) as unknown,
         appName: 'harness_agent',
+        userId: 'u',
         outcome: 'succeeded',
         ms: expect.any(Number) as unknown,
         modelCalls: 2,
