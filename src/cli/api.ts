@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { processEnvironment } from '../config/environment.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './output.ts';
@@ -6,7 +9,11 @@ import { parseExactJson } from '../core/exact-json.ts';
 
 /** Time-out of the request that checks whether a service runs on this machine, in milliseconds. */
 const PROBE_MS = 1_000;
+/** How long a command waits for a service that reloads, in milliseconds. */
+const RELOAD_MS = 10_000;
+const POLL_MS = 200;
 const DEFAULT_PORT = '8000';
+const DEFAULT_DATA_DIR = '.data';
 /** The user if a command has no `--user`. */
 export const DEFAULT_USER = 'user';
 const DEFAULTS: Record<string, string> = { app: HARNESS_APP, user: DEFAULT_USER };
@@ -55,8 +62,8 @@ export async function withApi<Result>(
   needs: { running: boolean } = { running: false },
 ): Promise<Result> {
   const environment = processEnvironment();
-  const url = options.url ?? (await findLocal(environment['PORT'] ?? DEFAULT_PORT));
-  if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
+  const url = options.url ?? (await awaitLocal(environment));
+  if (url !== undefined) return named(url, work(createApi(url, environment['AGENT_RUNTIME_KEY'])));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
   // The random API key keeps other users of this machine out. No cronjobs, because the service stops with the command.
@@ -70,10 +77,33 @@ export async function withApi<Result>(
   const config = readConfig({ ...environment, LOG_LEVEL: 'warn', ...own, CRONJOBS: 'false', DRAIN_DELAY_MS: '0' });
   const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL) });
   try {
-    return await work(createApi(runtime.url, key));
+    return await named(runtime.url, work(createApi(runtime.url, key)));
   } finally {
     await runtime.close();
   }
+}
+
+/** @throws {CommandError} in place of the error of `fetch` for a connection that was lost within a response */
+const named = <Result>(url: string, work: Promise<Result>): Promise<Result> =>
+  work.catch((error: unknown) => {
+    if (!(error instanceof TypeError) || error.message !== 'terminated') throw error;
+    throw new CommandError(`The connection to ${url} was lost: ${toReason(error)}. The service may go on with it.`);
+  });
+
+/**
+ * Finds the service of this machine. While a process holds the embedded database, as `agent-runtime dev` does while its
+ * service reloads, its service is waited for, because no other one can use that database.
+ */
+async function awaitLocal(environment: Record<string, string | undefined>): Promise<string | undefined> {
+  const { PORT = DEFAULT_PORT, DATA_DIR = DEFAULT_DATA_DIR, DATABASE_URL } = environment;
+  const lock = join(DATA_DIR, 'data', 'postmaster.pid');
+  const until = performance.now() + RELOAD_MS;
+  let url = await findLocal(PORT);
+  while (url === undefined && DATABASE_URL === undefined && existsSync(lock) && performance.now() < until) {
+    await sleep(POLL_MS);
+    url = await findLocal(PORT);
+  }
+  return url;
 }
 
 async function findLocal(port: string): Promise<string | undefined> {

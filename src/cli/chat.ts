@@ -63,7 +63,8 @@ async function talk(api: Api, options: GlobalOptions, message: Message, lines: L
     if (end.error !== undefined) console.log(style('red', end.error));
     const parts = [];
     for (const each of end.confirmations) parts.push(toAnswer(each, await confirm(each, lines)));
-    next = parts.length > 0 ? { sessionId: message.sessionId, parts } : undefined;
+    const { sessionId } = message;
+    next = parts.length > 0 ? { sessionId, invocationId: end.invocationId, parts } : undefined;
   }
 }
 

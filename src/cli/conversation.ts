@@ -24,10 +24,13 @@ export interface RunEnd {
   output: string;
   error?: string;
   confirmations: Confirmation[];
+  invocationId?: string | undefined;
 }
 
 export interface Message {
   sessionId: string;
+  /** The paused invocation that the message answers, which then goes on. Default: the message starts a new one. */
+  invocationId?: string | undefined;
   parts: Part[];
 }
 
@@ -42,17 +45,17 @@ export async function runMessage(
   show: { onFrame?: (frame: Frame) => void; onText: (text: string) => void; onLine: (line: string) => void },
   signal?: AbortSignal,
 ): Promise<RunEnd> {
-  const { sessionId, parts } = message;
+  const { sessionId, invocationId: answeredId, parts } = message;
   const body = {
     appName: options.app,
     userId: options.user,
     sessionId,
     newMessage: { role: 'user', parts },
     streaming: true,
+    ...(answeredId !== undefined && { invocationId: answeredId }),
   };
-  const end: RunEnd = { output: '', confirmations: [] };
-  let invocationId: string | undefined;
-  const cancel = () => void cancelRun(api, options, sessionId, invocationId);
+  const end: RunEnd = { output: '', confirmations: [], invocationId: answeredId };
+  const cancel = () => void cancelRun(api, options, sessionId, end.invocationId);
   signal?.addEventListener('abort', cancel, { once: true });
   let hasPieces = false;
   try {
@@ -60,7 +63,7 @@ export async function runMessage(
       show.onFrame?.(frame);
       if (isError(frame)) end.error = frame.error;
       else {
-        invocationId ??= frame.invocationId ?? undefined;
+        end.invocationId ??= frame.invocationId ?? undefined;
         hasPieces = showEvent(frame, hasPieces, end, show);
       }
     }

@@ -110,8 +110,14 @@ async function importEvalSet(file: string, options: ImportOptions): Promise<numb
   >;
   const app = options.as ?? options.app;
   return withApi(options, async (api) => {
-    if (!options.dryRun) await api.send('POST', `/dev/apps/${encodeURIComponent(app)}/eval-sets`, { evalSet: set });
     const name = set.eval_set_id ?? set.evalSetId;
+    const sets = `/dev/apps/${encodeURIComponent(app)}/eval-sets`;
+    if (!options.dryRun)
+      await api.send('POST', sets, { evalSet: set }).catch((error: unknown) => {
+        if (!(error instanceof CommandError) || error.status !== 409) throw error;
+        const how = `To replace it with its cases, delete it first: DELETE ${sets}/${name} (deleteEvalSet).`;
+        throw new CommandError(`${error.message} ${how}`, error.exitCode, error.status);
+      });
     const cases = (set.eval_cases ?? set.evalCases ?? []).length;
     const count = `${cases} ${cases === 1 ? 'case' : 'cases'} ${options.dryRun ? 'would be imported' : 'imported'}`;
     const next = `agent-runtime eval run ${name}${app === HARNESS_APP ? '' : ` --app ${app}`}`;

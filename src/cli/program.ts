@@ -65,6 +65,7 @@ export function createProgram(end: (code: number) => void, rows = COMMANDS): Com
     .option('--json', 'print JSON, one document, or one a line where it streams')
     .addHelpText('after', SETTINGS)
     .showHelpAfterError('--help says what there is.')
+    .configureHelp({ showGlobalOptions: true })
     // Commands below inherit this: an error is thrown instead of ending the process.
     .exitOverride()
     .configureOutput({

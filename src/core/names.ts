@@ -7,6 +7,11 @@ export const HARNESS_APP = 'harness_agent';
 /** Name of the function call that asks a person to confirm a call of a tool, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
+const RUNTIME_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
+
+/** True for function calls that the runtime makes to ask a person. The model has not made them and does not see them. */
+export const isRuntimeCall = (name: string | null | undefined): boolean => RUNTIME_CALLS.has(name ?? '');
+
 /** Notification topic of a session's new events: a digest, so that its length does not depend on the names. */
 export const sessionTopic = ({ appName, userId, sessionId }: SessionKey): string =>
   hash('sha256', JSON.stringify([appName, userId, sessionId]), 'base64url').slice(0, 22);

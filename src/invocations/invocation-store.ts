@@ -259,7 +259,7 @@ export function requestStopOfUser(
     .returning(stoppingFields);
 }
 
-/** Cancels the active invocations that are steps of these jobs, as {@link requestStop} does. @returns their ids */
+/** Cancels active and paused invocations that are steps of these jobs, as {@link requestStop} does. @returns their ids */
 export async function requestStopOfSteps(
   db: Database,
   kind: string,
@@ -276,7 +276,7 @@ export async function requestStopOfSteps(
     .update(invocations)
     .set(toStopped('cancelled'))
     .from(NOW)
-    .where(and(isStep, sql`${job} ->> 'kind' = ${kind}`, isActive))
+    .where(and(isStep, sql`${job} ->> 'kind' = ${kind}`, sql`(${isActive} or ${invocations.status} = 'paused')`))
     .returning({ id: invocations.id });
   return rows.map(({ id }) => id);
 }

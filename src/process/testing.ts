@@ -9,7 +9,7 @@ import { getConfirmedId } from '../agent/loop/script.ts';
 import { readConfig } from './config.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses, type JsonObject, type Part } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
-import { CONFIRMATION_CALL, HARNESS_APP } from '../core/names.ts';
+import { CONFIRMATION_CALL, HARNESS_APP, isRuntimeCall } from '../core/names.ts';
 import type { Task } from '../invocations/waits/task.ts';
 import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
@@ -214,7 +214,7 @@ async function toAnswer(send: TestRuntime['send'], place: Place, all: Event[]): 
     tasks: await listOpen(send, place, invocationId),
     // The request for a confirmation is a function call on ADK's wire; here it is a task.
     calls: calls
-      .filter(({ name }) => name !== CONFIRMATION_CALL)
+      .filter(({ name }) => !isRuntimeCall(name))
       .map(({ id, name = '', args }) => ({
         name: name ?? '',
         args: args ?? {},

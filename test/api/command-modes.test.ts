@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -259,6 +259,62 @@ test('invoke says how a call that waits is answered', async () => {
     await expect.poll(show).toContain('harness_agent: Paid.');
   } finally {
     await app.close();
+  }
+});
+
+test('chat shows the hint of a tool, and its answer lets the same invocation go on', async () => {
+  const wait = { hint: 'Does the reader have a card?' };
+  const lend = tool('lend', async () => ({ lent: true }), { needsConfirmation: true, wait });
+  const app = await startApp({}, { agents: hostScript([[callPart('lend')], [{ text: 'Lent.' }]], [lend]) });
+  try {
+    const chat = startProcess(process.execPath, [MAIN, '--url', app.url, '--user', 'ann', 'chat'], {});
+    chat.child.stdin?.end('Lend.\ny\n');
+    const { out } = await chat.end;
+    expect(out).toContain('Lent.');
+    const listed = await type(app.url, undefined, ['--json', 'invocations', 'list']);
+    expect(listed.out.match(/"status": ?"\w+"/g)).toEqual([expect.stringContaining('succeeded')]);
+    const history = JSON.stringify((await app.get('/apps/harness_agent/users/ann/sessions')).body);
+    const [session = ''] = /(?<="id":")[^"]+/.exec(history) ?? [];
+    const { text } = await app.get(`/apps/harness_agent/users/ann/sessions/${session}`);
+    expect(text.match(/Does the reader have a card\?/g)).toHaveLength(2);
+  } finally {
+    await app.close();
+  }
+});
+
+test('an import of a set that exists says how to replace it', async () => {
+  const app = await startApp({});
+  try {
+    const set = file('stock.evalset.json', JSON.stringify({ eval_set_id: 'stock', eval_cases: [] }));
+    expect((await type(app.url, undefined, ['import', set])).code).toBe(0);
+    expect(await type(app.url, undefined, ['import', set])).toEqual({
+      code: 1,
+      out: '',
+      error:
+        'EvalSet stock already exists for app harness_agent. To replace it with its cases, delete it first: ' +
+        'DELETE /dev/apps/harness_agent/eval-sets/stock (deleteEvalSet).\n',
+    });
+  } finally {
+    await app.close();
+  }
+});
+
+test('a service that reloads is waited for, and a connection that it ends is one sentence', async () => {
+  let probes = 0;
+  const server = createServer(({ url }, response) => {
+    if (url === '/version') return ++probes === 1 ? response.destroy() : response.end('{"language":"typescript"}');
+    response.writeHead(200, { 'x-request-id': 'r', 'content-length': '9' }).write('[', () => response.destroy());
+  });
+  const port = await listen(server);
+  mkdirSync(join(folder, 'held', 'data'), { recursive: true });
+  file('held/data/postmaster.pid', '1');
+  try {
+    const held = { PORT: String(port), DATA_DIR: join(folder, 'held') };
+    const { code, error } = await startProcess(process.execPath, [MAIN, 'sessions', 'list'], held).end;
+    expect([code, error]).toEqual([1, expect.stringMatching(/^The connection to http:\S+ was lost: .*\n$/)]);
+    expect(probes).toBe(2);
+  } finally {
+    await close(server);
   }
 });
 

@@ -1,11 +1,14 @@
 import { SignJWT } from 'jose';
 import { Client } from 'pg';
 import { afterAll, describe, expect, test, vi } from 'vitest';
+import { tool } from '../support/agent-fixtures.ts';
+import { hostScript } from '../support/agents.ts';
 import { startApp, startOn, client, type TestApp } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type FakeAnswer, startFakeProvider } from '../support/fake-provider.ts';
 import { startHeldProvider } from '../support/held-provider.ts';
 import { signingKey, startIssuer } from '../support/issuer.ts';
+import { callPart } from '../support/scripted-model.ts';
 
 /** How runs end that do not go well, and whose they are. */
 
@@ -330,4 +333,23 @@ describe('users of tokens', () => {
     expect((await app.get(`${D}/eval_results`, bob)).body).toHaveLength(1);
     expect((await app.get(`${D}/eval-runs`, bob)).body).toHaveLength(1);
   });
+});
+
+test('a request for a confirmation is no call of the trajectory, and leaves no open task', async () => {
+  const lend = tool('lend', async () => ({ lent: true }), { needsConfirmation: true });
+  const app = await startApp({}, { agents: hostScript([[callPart('lend')]], [lend]), sweepIntervalMs: 50 });
+  closing.push(() => app.close());
+  const expected = { userContent: text('Lend.'), intermediateData: { toolUses: [{ name: 'lend', args: {} }] } };
+  await set(app, 'lending', [{ evalId: 'a', conversation: [expected] }]);
+  const metrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
+  const { body } = await app.post(`${D}/eval-sets/lending/run`, { evalMetrics: metrics });
+  const [result] = (body as { runEvalResults: { sessionId: string; finalEvalStatus: number }[] }).runEvalResults;
+  expect(result?.finalEvalStatus).toBe(1);
+  const [run] = (await app.get(`${D}/eval-runs?evalSetId=lending`)).body as { runId: string }[];
+  const summary = await app.get(`${D}/eval-runs/${run?.runId}/summary`);
+  expect(summary.body).toMatchObject({ cases: [{ scores: { tool_trajectory_avg_score: 1 } }] });
+  expect(summary.text).not.toContain('"reason"');
+  await expect.poll(async () => (await app.get('/tasks')).body).toMatchObject({ items: [] });
+  const invocations = async () => (await app.get('/apps/harness_agent/invocations')).text;
+  await expect.poll(invocations).toContain('"cancelled"');
 });

@@ -9,14 +9,8 @@ import {
 import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
-import { CONFIRMATION_CALL } from '../../core/names.ts';
+import { isRuntimeCall } from '../../core/names.ts';
 import { findProblem, toCorrection, toOriginal } from './structured-output.ts';
-
-/** Names of function calls that the runtime makes to ask a person. No model makes or sees such a call. */
-const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
-
-/** True if models see neither the calls of this name nor their responses. */
-export const isHiddenCall = (name: string): boolean => HIDDEN_CALLS.has(name);
 
 /**
  * The agent whose model reads the history. It sees events of other agents as context, and none of other branches (of
@@ -274,7 +268,7 @@ function isInBranch(event: Event, branch: string | undefined): boolean {
 }
 
 const isVisible = (part: Part) =>
-  !isHiddenCall(part.functionCall?.name ?? part.functionResponse?.name ?? '') && !isSavedAudio(part) && isUsed(part);
+  !isRuntimeCall(part.functionCall?.name ?? part.functionResponse?.name) && !isSavedAudio(part) && isUsed(part);
 
 /**
  * True for audio that a live session saved. It is not sent to models, because they cannot read its URI, and the

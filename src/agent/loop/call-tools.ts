@@ -7,7 +7,7 @@ import { type EventActions, type NewEvent, emptyActions } from '../../core/event
 import { type AgentNode, getEffect, type Tool } from '../definition/tool.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { CallRecord, Decisions, EarlierCall, LedgerAnswer, OpenCall, Transact } from './call-ledger.ts';
-import { findActingTool, findTool, lookUp, toRecord, settleEarlier } from './record-calls.ts';
+import { findActingTool, findTool, getWait, lookUp, toRecord, settleEarlier } from './record-calls.ts';
 import {
   type Answer,
   errorText,
@@ -192,7 +192,8 @@ async function answerCall(
   } else if (isRejected) return reject();
   const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
-  if (!earlier && tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
+  if (!earlier && tool.needsConfirmation && decision === undefined) 
+    return requestConfirmation(call, getWait(tool, call.args).hint);
   if (marks && call.confirmation?.payload) {
     const { payload } = call.confirmation;
     const guarded = await guardAnswer(invocation, turn, ['input'], { ...failed(''), response: { payload } }, marks);

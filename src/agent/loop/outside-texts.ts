@@ -1,7 +1,7 @@
 import { type Content, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { BLOCKED, checkValue, REDACTED } from '../definition/guardrail.ts';
-import { isHiddenCall } from './build-contents.ts';
+import { isRuntimeCall } from '../../core/names.ts';
 
 /** Texts that the model reads one directly after the other. A match may be in one of them or span several. */
 type Run = string[];
@@ -40,7 +40,7 @@ const listContents = ({ content, actions, inputTranscription, outputTranscriptio
 
 /** False for the runtime's own questions to a person and for the replies, because no model reads them. */
 const isRead = ({ functionCall, functionResponse }: Part) =>
-  !isHiddenCall(functionCall?.name ?? functionResponse?.name ?? '');
+  !isRuntimeCall(functionCall?.name ?? functionResponse?.name);
 
 function listFileTexts({ inlineData, fileData, functionResponse }: Part): string[] {
   const inside = (functionResponse?.parts ?? []).flatMap((part) => listFileTexts(part));

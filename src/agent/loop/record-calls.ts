@@ -6,7 +6,7 @@ import {
   type JsonObject,
 } from '../../core/content.ts';
 import { type Event, type NewEvent, emptyActions } from '../../core/event.ts';
-import { getEffect, type Tool, type OperationOutcome } from '../definition/tool.ts';
+import { getEffect, type Tool, type OperationOutcome, type Wait } from '../definition/tool.ts';
 import type { CallRecord, Decisions, EarlierCalls, OpenCall, EarlierCall } from './call-ledger.ts';
 import { type AgentTurn, type InvocationState, deriveId } from './invocation-state.ts';
 import { orAborted } from '../../core/abort.ts';
@@ -80,6 +80,10 @@ export async function lookUp(
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
 
+/** How a call of the tool waits. */
+export const getWait = (tool: Tool | undefined, args: JsonObject): Wait =>
+  typeof tool?.wait === 'function' ? tool.wait(args) : (tool?.wait ?? {});
+
 /** Registers the tool calls and confirmation requests that wait for a person or another system. */
 export function noteWaits(
   { input: { ledger } }: InvocationState,
@@ -93,7 +97,7 @@ export function noteWaits(
   for (const call of calls) {
     const tool = findTool(turn, call);
     const { id: about, name, args } = call;
-    const wait = typeof tool?.wait === 'function' ? tool.wait(args) : (tool?.wait ?? {});
+    const wait = getWait(tool, args);
     const open = { about, tool: name, args, wait };
     for (const { id = '', name: callName = '', args: members } of requests) {
       if (getConfirmedId({ args: members }) !== about) continue;

@@ -51,6 +51,11 @@ test('the help of every command ends with an example of it, whose options there 
   }
 });
 
+test('the help of a command shows the options that all have', async () => {
+  const { said } = await run('eval', 'run', '--help');
+  expect(said).toMatch(/Global Options:\n +--url [^]*--app [^]*--user [^]*--json /);
+});
+
 test('no command takes an option that it does not have', async () => {
   const commands = list(createProgram(() => undefined)).filter(({ commands: below }) => below.length === 0);
   const wrong: string[] = [];

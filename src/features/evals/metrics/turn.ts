@@ -8,6 +8,7 @@ import {
   type Part,
   getParts,
 } from '../../../core/content.ts';
+import { isRuntimeCall } from '../../../core/names.ts';
 import type { UsageMetadata } from '../../../core/model-metadata.ts';
 
 /** An event between the user's message and the final response. Only answers of a model have the last two properties. */
@@ -55,9 +56,13 @@ export interface TurnPair {
   rubrics?: Rubric[] | undefined;
 }
 
-/** Returns a turn's function calls in order: `toolUses` if present, otherwise the calls in `invocationEvents`. */
+/**
+ * Returns a turn's function calls in order: `toolUses` if present, otherwise the calls in `invocationEvents`. Requests
+ * for a confirmation or a credential are omitted, because the runtime makes them, with a random id.
+ */
 export function getCalls(data: IntermediateData | null | undefined): FunctionCall[] {
-  return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
+  const calls = data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
+  return calls.filter(({ name }) => !isRuntimeCall(name));
 }
 
 export function getResponses(data: IntermediateData | null | undefined): FunctionResponse[] {

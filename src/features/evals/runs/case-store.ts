@@ -1,5 +1,6 @@
 import { EVALUATION_JOB } from '../../../core/names.ts';
 import { type SQL, and, eq, sql } from 'drizzle-orm';
+import type { SessionKey } from '../../../core/session.ts';
 import type { InvocationStatus } from '../../../invocations/invocation.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
@@ -77,12 +78,17 @@ export interface CaseOutcome {
 /**
  * Ends a case. A trigger ends its job and starts the next waiting case of the run, whose job is due then. The run is
  * locked first, as by a cancellation.
+ * @returns the case's session, and whether the run goes on
  * @throws {LeaseLostError} if another process has the job, or the case was cancelled or deleted
  */
-export async function endCase(db: Database, job: Job, { lastSequence, scored, error }: CaseOutcome): Promise<RunEnd> {
+export async function endCase(
+  db: Database,
+  job: Job,
+  { lastSequence, scored, error }: CaseOutcome,
+): Promise<{ key: SessionKey; runEnd: RunEnd }> {
   const [runId] = job.id.split('.');
   // The cases that wait are read as they were before the lock. None is missed, because all of a run wait from its start.
-  const { rows } = await db.execute<{ startsNext: boolean }>(sql`
+  const { rows } = await db.execute<{ startsNext: boolean; userId: string; sessionId: string }>(sql`
     with run as materialized (
       select ${evalRuns.id} from ${evalRuns}
       where ${evalRuns.appName} = ${job.appName} and ${evalRuns.id} = ${runId}::uuid for no key update),
@@ -92,12 +98,13 @@ export async function endCase(db: Database, job: Job, { lastSequence, scored, er
       error = ${sql.param(error?.message ?? null, c.error)}, end_time = clock_timestamp(),
       result = ${sql.param(scored ? withShortTexts(scored, MAX_SCORES) : null, c.result)}
     from held where held.is_held and ${toCaseKey(job)} and ${c.status} = 'running'
-    returning exists (
+    returning ${c.sessionUserId} as "userId", ${c.sessionId} as "sessionId", exists (
       select from ${c} next
       where next.app_name = ${job.appName} and next.run_id = ${runId}::uuid and next.status = 'waiting') as "startsNext"`);
   const [row] = rows;
   if (!row) throw jobLost();
-  return row.startsNext ? 'waits' : 'over';
+  const { startsNext, ...session } = row;
+  return { key: { appName: job.appName, ...session }, runEnd: startsNext ? 'waits' : 'over' };
 }
 
 /** Gives a case a new session. @returns the session; `undefined` if the case has a newer one already */

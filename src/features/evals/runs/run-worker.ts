@@ -1,5 +1,7 @@
 import { EVALUATION_JOB } from '../../../core/names.ts';
 import { AppError } from '../../../core/errors.ts';
+import { publishStops } from '../../../invocations/cancel.ts';
+import { requestStopOfSteps } from '../../../invocations/invocation-store.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { mayBeginLater } from '../../../invocations/retry.ts';
 import type { Job } from '../../../platform/jobs/job-store.ts';
@@ -45,8 +47,20 @@ async function runJob(context: EvalContext, running: RunningCase, signal: AbortS
   return outcome ? end(context, running.job, outcome) : 'done';
 }
 
-const end = ({ database }: EvalContext, job: Job, outcome: CaseOutcome): Promise<RunEnd> =>
-  persist(() => endCase(database.db, job, outcome), PATIENCE_MS);
+/**
+ * Ends a case, then its turns that wait for a person, because nobody answers in an evaluation. Not before, because a
+ * cancelled turn would begin the case again in a new session.
+ */
+async function end({ database: { db }, notifications }: EvalContext, job: Job, outcome: CaseOutcome): Promise<RunEnd> {
+  const { key, runEnd } = await persist(() => endCase(db, job, outcome), PATIENCE_MS);
+  const stop = () => requestStopOfSteps(db, EVALUATION_JOB, [{ key, jobId: job.id }]);
+  const stopped = await persist(stop, PATIENCE_MS);
+  publishStops(
+    notifications,
+    stopped.map((invocationId) => ({ ...key, invocationId })),
+  );
+  return runEnd;
+}
 
 /** A case's outcome from an error. @throws the error if another process has the case, or a retry may succeed */
 function toOutcome({ log, draining }: EvalContext, error: unknown, signal: AbortSignal): CaseOutcome {

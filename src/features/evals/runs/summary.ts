@@ -80,7 +80,7 @@ function toReason({ error, scored }: CaseOutcome): string | undefined {
   const unevaluated = scored?.overall.find(({ status }) => status === 'NOT_EVALUATED');
   if (unevaluated)
     return `${unevaluated.metricName} was not evaluated: ${unevaluated.explanation ?? 'there is nothing to score'}`;
-  const partial = scored?.overall.find(({ explanation }) => explanation !== undefined);
+  const partial = scored?.overall.find(({ explanation }) => explanation != null);
   return partial && `A part of ${partial.metricName} was not evaluated: ${partial.explanation}`;
 }
 

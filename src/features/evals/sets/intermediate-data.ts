@@ -39,7 +39,7 @@ function withArguments<EventOfTurn extends { content?: Content | null | undefine
 ): EventOfTurn {
   if (getFunctionCalls(event.content).length === 0) return event;
   const parts = getParts(event.content).map((part) => {
-    if (!part.functionCall) return part;
+    if (!part.functionCall || !editedArgs.has(part.functionCall)) return part;
     const { args: _before, ...call } = part.functionCall;
     const args = editedArgs.get(part.functionCall);
     return { ...part, functionCall: args == null ? call : { ...call, args } };
