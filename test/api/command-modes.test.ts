@@ -302,8 +302,9 @@ test('an import of a set that exists says how to replace it', async () => {
 test('a service that reloads is waited for, and a connection that it ends is one sentence', async () => {
   let probes = 0;
   const server = createServer(({ url }, response) => {
-    if (url === '/version') return ++probes === 1 ? response.destroy() : response.end('{"language":"typescript"}');
-    response.writeHead(200, { 'x-request-id': 'r', 'content-length': '9' }).write('[', () => response.destroy());
+    if (url === '/version' && ++probes === 1) response.destroy();
+    else if (url === '/version') response.end('{"language":"typescript"}');
+    else response.writeHead(200, { 'x-request-id': 'r', 'content-length': '9' }).write('[', () => response.destroy());
   });
   const port = await listen(server);
   mkdirSync(join(folder, 'held', 'data'), { recursive: true });

@@ -77,10 +77,12 @@ const claimSteps = async (appName: string, slots = 100, leaseMs = HOUR_MS) =>
 const places = (jobs: Job[]) => jobs.map(({ id }) => id.split('.').slice(1).join('.')).toSorted();
 const outcome = { lastSequence: 2, error: { message: 'no', failedTurn: 1 } };
 const end = (job: Job | undefined) =>
-  endCase(store.pool.db, job as Job, outcome).then(({ runEnd }) => runEnd).catch((error: unknown) => {
-    if (error instanceof LeaseLostError) return 'lost';
-    throw error;
-  });
+  endCase(store.pool.db, job as Job, outcome)
+    .then(({ runEnd }) => runEnd)
+    .catch((error: unknown) => {
+      if (error instanceof LeaseLostError) return 'lost';
+      throw error;
+    });
 /** Reads the case of a job anew. */
 async function find(claimed: Job | undefined): Promise<RunningCase> {
   const job = claimed as Job;

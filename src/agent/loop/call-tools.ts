@@ -192,7 +192,7 @@ async function answerCall(
   } else if (isRejected) return reject();
   const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
-  if (!earlier && tool.needsConfirmation && decision === undefined) 
+  if (!earlier && tool.needsConfirmation && decision === undefined)
     return requestConfirmation(call, getWait(tool, call.args).hint);
   if (marks && call.confirmation?.payload) {
     const { payload } = call.confirmation;
