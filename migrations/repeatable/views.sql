@@ -388,7 +388,7 @@ comment on column inspect.invocations.duration is 'Time from start to end, or un
 comment on column inspect.invocations.end_time is 'When it ended.';
 comment on column inspect.invocations.error_code is 'Stable error code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
-comment on column inspect.invocations.first_text is 'Start of the text of its prompt; null if there is none, and while a request waits with it.';
+comment on column inspect.invocations.first_text is 'Start of the text of its prompt; null if there is none.';
 comment on column inspect.invocations.invocation_id is 'Invocation id; its events refer to it.';
 comment on column inspect.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';

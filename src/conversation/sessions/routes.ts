@@ -43,7 +43,6 @@ import {
   afterSequence,
   eventPath,
   INT32_MAX,
-  invocationPath,
   pageSize,
   sessionPath,
 } from '../../platform/http/operation/parameters.ts';
@@ -131,7 +130,7 @@ const listEventsOperation = session.action('events')({
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one, which may be empty.`,
   query: z.object({
     afterSequence: afterSequence.default(0),
-    invocationId: invocationPath.shape.invocationId.optional().describe('Only the events of this invocation [all].'),
+    invocationId: z.string().min(1).max(256).optional().describe('Only the events of this invocation [all].'),
     limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
   }),
   success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },

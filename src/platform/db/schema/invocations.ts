@@ -53,9 +53,7 @@ export const invocations = table(
       .comment(
         'Agent that made its last event: that which answered, or was at work when it failed. Null until it ends.',
       ),
-    firstText: anyText('first_text').comment(
-      'Start of the text of its prompt; null if there is none, and while a request waits with it.',
-    ),
+    firstText: anyText('first_text').comment('Start of the text of its prompt; null if there is none.'),
     attempt: c
       .smallint('attempt')
       .notNull()
