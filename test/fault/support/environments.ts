@@ -219,7 +219,7 @@ const NEIGHBOURS: Environment[] = [
   {
     name: 'a table of ours gone, all migrations noted',
     isMigrated: true,
-    sql: () => 'drop table memories',
+    sql: () => 'drop table memories cascade',
     refused: () => 'it lacks memories, although all migrations were applied to it.',
     isShort: true,
   },
