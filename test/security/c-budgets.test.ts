@@ -150,6 +150,7 @@ describe('C: budgets of users and applications, over all replicas', () => {
       maxTokens: null,
       maxCost: null,
       webhookId: null,
+      used: { invocations: 3, tokens: expect.any(Number) as unknown, cost: 0 },
     });
   });
 
