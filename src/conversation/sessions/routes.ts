@@ -42,6 +42,7 @@ import type { Answer } from '../../platform/http/operation/operation.ts';
 import {
   afterSequence,
   eventPath,
+  filterText,
   INT32_MAX,
   pageSize,
   sessionPath,
@@ -130,7 +131,7 @@ const listEventsOperation = session.action('events')({
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one, which may be empty.`,
   query: z.object({
     afterSequence: afterSequence.default(0),
-    invocationId: z.string().min(1).max(256).optional().describe('Only the events of this invocation [all].'),
+    invocationId: filterText('Only the events of this invocation [all].'),
     limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
   }),
   success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },

@@ -4,14 +4,13 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { readableUsers, requireScope } from '../../platform/http/access/authorize.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, toCursor, toPlace } from '../../platform/http/operation/cursor.ts';
-import { appPath } from '../../platform/http/operation/parameters.ts';
+import { appPath, filterText } from '../../platform/http/operation/parameters.ts';
 import { invocationSchema, STATUSES } from '../invocation.ts';
 import { listInvocationPage, MAX_LOOKED_AT } from '../list-invocations.ts';
 
 /** A statement is sent for each user. */
 const MAX_USERS = 20;
 
-const filterText = (meaning: string) => z.string().min(1).max(256).optional().describe(meaning);
 const seconds = (which: string) => z.number().optional().describe(`Only those requested ${which} this Unix time.`);
 
 export const listedInvocationSchema = invocationSchema

@@ -5,7 +5,7 @@ import { ifMatch, toVersions } from '../../conversation/sessions/precondition.ts
 import { mayActFor, requireScope } from '../../platform/http/access/authorize.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
-import { taskPath } from '../../platform/http/operation/parameters.ts';
+import { filterText, taskPath } from '../../platform/http/operation/parameters.ts';
 import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
@@ -28,7 +28,6 @@ export interface TaskContext {
   notifications: Notifications;
 }
 
-const filterText = (meaning: string) => z.string().min(1).max(256).optional().describe(meaning);
 const room = area<TaskContext & { config: Pick<Config, 'PUBLIC_URL'> }>('Agent execution', {
   read: 'read',
   write: 'invoke',

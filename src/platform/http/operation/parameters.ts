@@ -96,6 +96,9 @@ export const ownerQuery = z.object({
   ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
 });
 
+/** A filter of a list: a text that rows have. */
+export const filterText = (meaning: string) => z.string().min(1).max(256).optional().describe(meaning);
+
 export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZE).describe(description);
 /** A frame's id in an event stream: a sequence; for a delta also a dot and its time in microseconds since 1970. */
 export const streamPosition = textFormat(
