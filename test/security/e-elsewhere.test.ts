@@ -15,15 +15,20 @@ const APP = '/apps/harness_agent';
 let app: TestApp;
 let s3: S3Server;
 let client: Client;
+/** Looks outside the transactions of `client`, because these see `pg_stat_activity` as it was at their first look. */
+let observer: Client;
 beforeAll(async () => {
   s3 = await startS3();
   app = await startApp(s3Environment(s3));
   client = new Client({ connectionString: app.databaseUrl });
   await client.connect();
   await client.query(`set agent_runtime.all_users = 'on'`);
+  observer = new Client({ connectionString: app.databaseUrl });
+  await observer.connect();
 });
 afterAll(async () => {
   await client.end();
+  await observer.end();
   await app.close();
   await s3.close();
 });
@@ -46,7 +51,7 @@ async function startHold(name: string) {
   });
   await expect
     .poll(async () => {
-      const { rows } = await client.query(
+      const { rows } = await observer.query(
         `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
       );
       return hold.isAnswered || rows.length > 0;
