@@ -132,20 +132,39 @@ const KEYS = {
   reader: createKey({ id: 'reader', scopes: ['read'] }),
   ofOwner: createKey({ id: 'of-owner', scopes: ['read', 'invoke'], users: ['owner'] }),
   ofAnn: createKey({ id: 'of-ann', scopes: ['read', 'invoke'], users: ['ann'] }),
+  ofBoth: createKey({ id: 'of-both', scopes: ['read', 'invoke'], users: ['owner', 'ann'] }),
+  ofOther: createKey({ id: 'of-other', scopes: ['read', 'invoke', 'admin'], users: ['other'] }),
   ofApp: createKey({ id: 'of-app', scopes: ['read', 'invoke'], apps: ['harness_agent'] }),
+  ofOtherApp: createKey({ id: 'of-other-app', scopes: ['read', 'invoke', 'admin'], apps: ['another'] }),
+  ofAnnElsewhere: createKey({ id: 'of-ann-elsewhere', scopes: ['read', 'invoke'], users: ['ann'], apps: ['another'] }),
 };
-const BOUND = [403, 403, 403, 403];
-/** The statuses of a list, of a read, of an answer for `ann` and of one for the one who asked. */
-const BY_KEY: Record<keyof typeof KEYS, { fourEyes: number[]; others: number[] }> = {
-  whole: { fourEyes: [200, 200, 200, 403], others: [200, 200, 200, 200] },
-  reader: { fourEyes: [200, 200, 403, 403], others: [200, 200, 403, 403] },
-  // Tasks are of many users and applications: what is bound to some is let at none.
-  ofOwner: { fourEyes: BOUND, others: BOUND },
-  ofAnn: { fourEyes: BOUND, others: BOUND },
-  ofApp: { fourEyes: BOUND, others: BOUND },
+/** The statuses of a read, of an answer for `ann` and of one for the one who asked. */
+type ByTask = Record<keyof typeof TASKS, number[]>;
+const each = (statuses: number[], more: Partial<ByTask> = {}): ByTask => ({
+  plain: statuses,
+  toAnn: statuses,
+  toFinance: statuses,
+  toBoth: statuses,
+  fourEyes: statuses,
+  ...more,
+});
+const NOT_SEEN = [404, 404, 404];
+const BY_KEY: Record<keyof typeof KEYS, ByTask> = {
+  whole: each([200, 200, 200], { fourEyes: [200, 200, 403] }),
+  reader: each([200, 403, 403]),
+  // It answers as its user alone, and vouches for nobody: who is not assigned does not answer.
+  ofOwner: each([200, 403, 403], { plain: [200, 403, 200] }),
+  ofAnn: each(NOT_SEEN, { toAnn: [200, 200, 403], toBoth: [200, 200, 403] }),
+  ofBoth: each([200, 403, 403], { plain: [200, 403, 200], toAnn: [200, 200, 403], toBoth: [200, 200, 403] }),
+  ofOther: each(NOT_SEEN),
+  ofApp: each([200, 403, 403], { plain: [200, 403, 200] }),
+  ofOtherApp: each(NOT_SEEN),
+  ofAnnElsewhere: each(NOT_SEEN),
 };
+/** Those that may read the sessions of `owner` are told them. */
+const OF_OWNER = new Set(['whole', 'reader', 'ofOwner', 'ofBoth', 'ofApp']);
 
-test('keys: one without bounds sees all and answers for whom it names, a bound one nothing', async () => {
+test('keys: one without bounds answers for whom it names, a bound one sees and answers what its users are asked', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'agent-runtime-task-keys-')), 'keys');
   writeFileSync(
     file,
@@ -159,20 +178,50 @@ test('keys: one without bounds sees all and answers for whom it names, a bound o
     const headers = { authorization: `Bearer ${key}` };
     const asAnn = await makeTasks(`key-ann-${name}`);
     const list = await get('/tasks', headers);
-    const { items = [] } = list.body as { items?: { sessionId?: string }[] };
-    expect(items.filter(({ sessionId }) => sessionId !== undefined)).toHaveLength(list.status === 200 ? 5 : 0);
+    expect(list.status).toBe(200);
+    const { items } = list.body as { items: { id: string; sessionId?: string }[] };
+    const expected = BY_KEY[name as keyof typeof KEYS];
+    const seen = Object.keys(TASKS).filter((task) => expected[task as keyof typeof TASKS][0] === 200);
+    expect([name, items.map(({ id }) => id.split('-')[0] ?? '').toSorted()]).toEqual([name, seen.toSorted()]);
+    expect(items.every(({ sessionId }) => (sessionId !== undefined) === OF_OWNER.has(name))).toBe(true);
+    for (const filter of ['ownerId=owner', 'assignee=ann', 'group=finance', 'appName=harness_agent', 'text=ask']) {
+      const narrowed = (await get(`/tasks?${filter}`, headers)).body as { items: { id: string }[] };
+      expect(narrowed.items.filter(({ id }) => !seen.includes(id.split('-')[0] ?? ''))).toEqual([]);
+    }
     const found: Record<string, number[]> = {};
     const answer = async (id: string, by: string) =>
       (await send('PATCH', `/tasks/${id}`, { action: 'answer', answer: {}, by }, headers)).status;
     for (const [task, id] of Object.entries(asAnn))
-      found[task] = [list.status, (await get(`/tasks/${id}`, headers)).status, await answer(id, 'ann')];
+      found[task] = [(await get(`/tasks/${id}`, headers)).status, await answer(id, 'ann')];
     const asOwner = await makeTasks(`key-owner-${name}`);
     for (const [task, id] of Object.entries(asOwner)) found[task]?.push(await answer(id, 'owner'));
-    const { fourEyes, others } = BY_KEY[name as keyof typeof KEYS];
-    expect([name, found]).toEqual([
-      name,
-      { plain: others, toAnn: others, toFinance: others, toBoth: others, fourEyes },
-    ]);
+    expect([name, found]).toEqual([name, expected]);
   }
   await keyed.close();
 });
+
+test.each(['answer', 'reject', 'assign', 'postpone', 'comment'] as const)(
+  'a key that is bound to others changes nothing of a task: %s',
+  async (action) => {
+    const file = join(mkdtempSync(join(tmpdir(), 'agent-runtime-task-keys-')), 'keys');
+    writeFileSync(
+      file,
+      ['ofAnn', 'ofOther', 'ofOtherApp'].map((name) => `${KEYS[name as keyof typeof KEYS].entry}\n`).join(''),
+    );
+    const keyed = await startOn(app.databaseUrl, { RUNTIME_API_KEYS_FILE: file });
+    const { send, post } = client(keyed.url);
+    const ids = await makeTasks(`foreign-${action}`);
+    const rows = async () => (await sql.query('select * from tasks order by id')).rows;
+    const before = await rows();
+    const body = { action, answer: {}, text: 'x', users: ['other'], seconds: 60 };
+    for (const name of ['ofAnn', 'ofOther', 'ofOtherApp'] as const)
+      for (const by of [undefined, 'owner', 'ann', 'other']) {
+        const headers = { authorization: `Bearer ${KEYS[name].key}` };
+        const sent = { ...body, ...(by && { by }) };
+        expect((await send('PATCH', `/tasks/${ids.plain}`, sent, headers)).status).toBe(404);
+        expect((await post(`/tasks/${ids.plain}/address`, {}, headers)).status).toBe(404);
+      }
+    expect(await rows()).toEqual(before);
+    await keyed.close();
+  },
+);

@@ -136,7 +136,8 @@ function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   return 'served';
 }
 
-const isStranger = ({ users }: Caller) => users !== undefined && !users.includes('alice');
+const isStranger = ({ users, apps }: Caller) =>
+  (users !== undefined && !users.includes('alice')) || (apps !== undefined && !apps.includes('harness_agent'));
 /** False for what only makes or lists things: there a stranger is served, with the own ones. */
 function namesThingOfAlice(operation: AnyOperation, path: string): boolean {
   const [own, absent] = [names, { ...ABSENT, userId: 'somebody' }].map((of) => toRequest(operation, path, of, false));
@@ -144,8 +145,9 @@ function namesThingOfAlice(operation: AnyOperation, path: string): boolean {
 }
 
 /** A key with limits does nothing that is about all users; what describes applications is for all who may read. */
-function spansUsers({ owner, scope }: AnyOperation, path: string, { users, apps }: Caller): boolean {
-  if (!users && !apps) return false;
+function spansUsers(operation: AnyOperation, path: string, { users, apps }: Caller): boolean {
+  const { owner, scope, servesBoundKeys } = operation;
+  if ((!users && !apps) || servesBoundKeys) return false;
   if (owner !== 'caller' && (owner !== 'service' || scope === 'read')) return false;
   return users !== undefined || !path.includes('{app_name}');
 }

@@ -337,13 +337,13 @@ describe('among what many have', () => {
 
   test("what is one user's, or one page, is found by an index", async () => {
     const { db } = store.pool;
-    const viewer = { userId: 'u7', groups: ['g'] };
+    const viewer = { users: ['u7'], groups: ['g'] };
     const ways: [string, () => Promise<unknown>][] = [
       ['eval_sets_owner_idx', () => listEvalSetIds(db, appName, { ownerId: 'u7', limit: 5 })],
       ['eval_runs_list_idx', () => listResultMoments(db, { appName, requestedBy: 'u7', after: undefined, limit: 5 })],
       ['eval_runs_set_idx', () => listEvalRuns(db, { appName, requestedBy: undefined, evalSetId: 's7', limit: 5 })],
       ['eval_session_scores_list_idx', () => listSessionScores(db, appName, { limit: 5 })],
-      ['tasks_list_idx', () => listTasks(db, { userId: undefined, groups: [] }, { state: 'open' }, 5, undefined)],
+      ['tasks_list_idx', () => listTasks(db, { groups: [] }, { state: 'open' }, 5, undefined)],
       ['invocations_app_time_idx', () => listInvocationPage(db, appName, undefined, {}, 5, undefined)],
       ['invocations_app_time_idx', () => listInvocationPage(db, appName, undefined, { text: 'x' }, 5, undefined)],
       [

@@ -6,7 +6,7 @@ import { mayActFor, requireScope } from '../../platform/http/access/authorize.ts
 import { area } from '../../platform/http/operation/area.ts';
 import { pageQuery, readPage } from '../../platform/http/operation/cursor.ts';
 import { filterText, taskPath } from '../../platform/http/operation/parameters.ts';
-import { type Principal, visibleTo } from '../../platform/http/operation/principal.ts';
+import { boundsOf, type Principal } from '../../platform/http/operation/principal.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import {
@@ -32,6 +32,7 @@ const room = area<TaskContext & { config: Pick<Config, 'PUBLIC_URL'> }>('Agent e
   read: 'read',
   write: 'invoke',
   owner: 'caller',
+  servesBoundKeys: true,
 });
 
 export const tasks = room.resource({
@@ -49,7 +50,8 @@ export const taskOperations = [
   tasks.list({
     description:
       'What waits for a person, a time or a signal, the next deadline first. A user sees the tasks of its own sessions ' +
-      'and those that it, or a group of its token, is assigned to.',
+      'and those that it, or a group of its token, is assigned to; a key that is bound to users or applications those of ' +
+      'its users in its applications.',
     query: pageQuery('tasks').extend({
       state: z.enum(TASK_STATES).default('open').describe('Their state.'),
       kind: z
@@ -125,7 +127,7 @@ export const taskOperations = [
 const toEtag = ({ version }: TaskRow) => `"${version}"`;
 
 const toViewer = (principal: Principal): Viewer => ({
-  userId: visibleTo(principal),
+  ...boundsOf(principal),
   groups: (principal.kind === 'user' && principal.groups) || [],
 });
 
@@ -135,17 +137,23 @@ const toWire = (principal: Principal, { userId, sessionId, invocationId, callId,
 
 /**
  * Returns the person who answers a task. A user answers for itself. An API key or an anonymous caller answers for the
- * person whom the request names. A key that is bound to users or applications answers as the user of the session.
+ * person whom the request names. A key that is bound answers as one of its users, by default as the one of the session
+ * or the only one that is assigned; without users of its own, as the user of the session. It vouches for nobody.
  */
 export function toPerson(
   principal: Principal,
   by: string | undefined,
-  { userId }: Pick<TaskRow, 'userId'>,
+  { userId, shown }: Pick<TaskRow, 'userId'> & Partial<Pick<TaskRow, 'shown'>>,
 ): Person & { by: string } {
-  const isBound = principal.kind === 'key' && (principal.users ?? principal.apps) !== undefined;
-  const own = isBound ? userId : visibleTo(principal);
-  if (own !== undefined && by !== undefined && by !== own) throw new ForbiddenError('`by` is another user.');
-  return { by: own ?? by ?? userId, groups: toViewer(principal).groups, isVouchedFor: own === undefined };
+  const { groups, users, apps } = toViewer(principal);
+  if (!users && !apps) return { by: by ?? userId, groups, isVouchedFor: true };
+  const own = users ?? [userId];
+  if (by !== undefined && !own.includes(by)) throw new ForbiddenError('`by` is another user.');
+  const [only, ...others] = own.length === 1 ? own : own.filter((each) => shown?.users.includes(each));
+  const person = by ?? (own.includes(userId) ? userId : others.length === 0 ? only : undefined);
+  if (person === undefined)
+    throw new InvalidError('The key is bound to several users: `by` says which of them answers.');
+  return { by: person, groups, isVouchedFor: false };
 }
 
 /** Column values of a change to a task. @throws {InvalidError} if a member is missing or does not match the task */

@@ -12,14 +12,14 @@ import { invocations, tasks } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage } from '../../platform/db/sql.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { Bounds } from '../../platform/http/operation/principal.ts';
 import type { Task, TaskChange } from './task.ts';
 
 /** Channel that is notified when a task is due. The database function that stores tasks uses the same name. */
 export const TASKS_TOPIC = 'tasks';
 
-/** The user and groups for whom tasks are listed. Without a user all tasks are visible. */
-export interface Viewer {
-  userId: string | undefined;
+/** For whom tasks are listed: users with the groups of a token, in some applications. Without users, of all users. */
+export interface Viewer extends Bounds {
   groups: readonly string[];
 }
 
@@ -58,11 +58,13 @@ export const TASK_COLUMNS = {
 };
 
 /** SQL condition: the viewer may see the task. Row-level security applies in addition. */
-const isVisibleTo = ({ userId, groups }: Viewer): SQL | undefined =>
-  userId === undefined
-    ? undefined
-    : sql`(${tasks.userId} = ${userId} or ${tasks.assignedUsers} @> ${sql.param([userId])}::text[]
-          or ${tasks.assignedGroups} && ${sql.param(groups)}::text[])`;
+const isVisibleTo = ({ users, apps, groups }: Viewer): SQL | undefined =>
+  and(
+    apps && sql`${tasks.appName} = any(${sql.param(apps)}::text[])`,
+    users &&
+      sql`(${tasks.userId} = any(${sql.param(users)}::text[]) or ${tasks.assignedUsers} && ${sql.param(users)}::text[]
+          or ${tasks.assignedGroups} && ${sql.param(groups)}::text[])`,
+  );
 
 export interface TaskFilter {
   appName?: string | undefined;
@@ -88,7 +90,7 @@ export async function listTasks(
   const { appName, ownerId, sessionId, kind, state, assignee, group, olderThan, text } = filter;
   const pattern = text && `%${escapeText(text).replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
   // The interval makes the planner use a filter's index if it matches few tasks, instead of reading all by deadline.
-  const isFew = [viewer.userId, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
+  const isFew = [viewer.users, ownerId, sessionId, assignee, group].some((each) => each !== undefined);
   const order = sql`${deadline} ${isFew ? sql`+ interval '0'` : sql``}, ${tasks.id}`;
   return db
     .select({

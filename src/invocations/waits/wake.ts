@@ -87,7 +87,7 @@ export async function signal(db: Database, task: TaskRow, sender: Person, payloa
  */
 const deliverKept = (database: DatabasePool, id: string): Promise<void> =>
   database.transaction(async (tx) => {
-    const task = await findTask(tx, { userId: undefined, groups: [] }, id);
+    const task = await findTask(tx, { groups: [] }, id);
     const name = task?.shown.signal;
     if (!task || name === undefined || task.shown.state !== 'open') return;
     for (;;) {

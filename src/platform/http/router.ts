@@ -254,7 +254,8 @@ function whileValid(principal: Principal, response: Response) {
 /** The user to whose rows row-level security restricts statements; `undefined` for a caller who acts for all. */
 function rowsFor(principal: Principal, named: string | undefined): string | undefined {
   if (principal.kind === 'user') return principal.userId;
-  return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
+  if (principal.kind !== 'key' || principal.users === undefined) return undefined;
+  return named ?? (principal.users.size === 1 ? [...principal.users][0] : undefined);
 }
 
 type Sendable = Exclude<Answer, { kind: 'stream' }>;

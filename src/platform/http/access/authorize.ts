@@ -24,11 +24,11 @@ const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 type Authorize = (principal: Principal, resource: Resource) => void;
 
 /** Authorises by scope, by user and application, and by content. Nothing else authorises. */
-export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
+export function createAuthorize({ scope, isForKeys, servesBoundKeys, owner }: Operation): Authorize {
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
   // Every caller with the scope `read` may see descriptions of applications. Other operations without an owner concern
   // all users.
-  const spansUsers = owner === 'caller' || (owner === 'service' && scope !== 'read');
+  const spansUsers = !servesBoundKeys && (owner === 'caller' || (owner === 'service' && scope !== 'read'));
   return (principal, { appName, userId, demands = [], absent }) => {
     if (own) requireScope(principal, own);
     if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);

@@ -10,6 +10,7 @@ export interface Access {
   write: Scope;
   owner: 'service' | 'caller' | 'path';
   isForKeys?: true;
+  servesBoundKeys?: true;
   load?: Load;
   wire?: Wire;
   isIdempotent?: true;

@@ -181,6 +181,11 @@ export interface OperationBase {
   scope: Scope | 'none';
   /** True: tokens of users are refused whatever their scopes; the operation is for the operator's API keys. */
   isForKeys?: true;
+  /**
+   * True: although the path names no user, the handler keeps to the users and applications that a key is bound to
+   * ({@link boundsOf}). Without it such a key is refused where the operation is about the data of more than one user.
+   */
+  servesBoundKeys?: true;
   /** True: absent in mode `jwt`, in which users log in with tokens of a shared server. */
   isAbsentInJwt?: true;
   /** Rate limit class. Default: derived from method and scope, see {@link loadFor}. */

@@ -55,6 +55,18 @@ export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
 export const visibleTo = (principal: Principal): string | undefined =>
   principal.kind === 'user' ? principal.userId : undefined;
 
+/** The only users and applications whose data a caller sees where the path names none; `undefined`: all. */
+export interface Bounds {
+  users?: readonly string[] | undefined;
+  apps?: readonly string[] | undefined;
+}
+
+export function boundsOf(principal: Principal): Bounds {
+  const { apps } = principal;
+  const users = principal.kind === 'user' ? [principal.userId] : principal.kind === 'key' ? principal.users : undefined;
+  return { users: users && [...users], apps: apps && [...apps] };
+}
+
 /**
  * Returns the user whom a request concerns: the logged-in user, or the user named in the request.
  * @throws {ValidationFailedError} if the request must name a user and does not
