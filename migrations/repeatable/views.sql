@@ -137,17 +137,36 @@ comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all mod
 comment on column inspect.budget_uses.user_id is 'User.';
 --> statement-breakpoint
 create or replace view inspect.budgets as
-select app_name, nullif(user_id, '') as user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id,
-       update_time
-from budgets;
-comment on view inspect.budgets is 'Limits on use per day or month; see inspect.budget_uses for the use.';
+select b.app_name, nullif(b.user_id, '') as user_id, b.applies_to, b.period, b.max_invocations, b.max_tokens, b.max_cost,
+       b.webhook_id, b.update_time, used.invocations as used_invocations, used.tokens as used_tokens, used.cost as used_cost,
+       case when b.applies_to <> 'users' then coalesce(
+         used.invocations >= b.max_invocations or used.tokens >= b.max_tokens or used.cost >= b.max_cost, false) end as is_used_up
+from budgets b
+left join lateral (
+  select coalesce(sum(u.invocations), 0)::bigint as invocations,
+         coalesce(sum(u.prompt_tokens + u.output_tokens), 0)::bigint as tokens, coalesce(sum(u.cost), 0) as cost
+  from budget_uses u
+  where u.app_name = b.app_name and u.user_id = b.user_id
+    and u.day >= date_trunc(b.period, clock_timestamp() at time zone 'utc')::date
+  having b.applies_to = 'user'
+  union all
+  select coalesce(sum(u.invocations), 0)::bigint, coalesce(sum(u.prompt_tokens + u.output_tokens), 0)::bigint,
+         coalesce(sum(u.cost), 0)
+  from budget_uses u
+  where u.app_name = b.app_name and u.day >= date_trunc(b.period, clock_timestamp() at time zone 'utc')::date
+  having b.applies_to = 'app') used on true;
+comment on view inspect.budgets is 'Limits on use per day or month, with what is used; see inspect.budget_uses for the use of each user.';
 comment on column inspect.budgets.app_name is 'Application.';
 comment on column inspect.budgets.applies_to is 'app: all users together; users: each user without a budget of their own; user: the user in user_id.';
+comment on column inspect.budgets.is_used_up is 'Whether a maximum is reached in this period; null where the use is of each user.';
 comment on column inspect.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
 comment on column inspect.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
 comment on column inspect.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
 comment on column inspect.budgets.period is 'day or month of UTC.';
 comment on column inspect.budgets.update_time is 'Last change.';
+comment on column inspect.budgets.used_cost is 'Cost in this period; null where the use is of each user.';
+comment on column inspect.budgets.used_invocations is 'Invocations in this period; null where the use is of each user.';
+comment on column inspect.budgets.used_tokens is 'Tokens in this period; null where the use is of each user.';
 comment on column inspect.budgets.user_id is 'The user if it applies to one.';
 comment on column inspect.budgets.webhook_id is 'Webhook to notify at 50, 80 and 100 percent.';
 --> statement-breakpoint

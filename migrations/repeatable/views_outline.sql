@@ -70,16 +70,21 @@ comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of
 comment on column inspect_outline.budget_uses.user_id is 'User.';
 --> statement-breakpoint
 create or replace view inspect_outline.budgets as
-select app_name, user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id, update_time
+select app_name, user_id, applies_to, period, max_invocations, max_tokens, max_cost, webhook_id, update_time,
+       used_invocations, used_tokens, used_cost, is_used_up
 from inspect.budgets;
 comment on view inspect_outline.budgets is 'inspect.budgets.';
 comment on column inspect_outline.budgets.app_name is 'Application.';
 comment on column inspect_outline.budgets.applies_to is 'app: all users together; users: each user without a budget of their own; user: the user in user_id.';
+comment on column inspect_outline.budgets.is_used_up is 'Whether a maximum is reached in this period; null where the use is of each user.';
 comment on column inspect_outline.budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
 comment on column inspect_outline.budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
 comment on column inspect_outline.budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
 comment on column inspect_outline.budgets.period is 'day or month of UTC.';
 comment on column inspect_outline.budgets.update_time is 'Last change.';
+comment on column inspect_outline.budgets.used_cost is 'Cost in this period; null where the use is of each user.';
+comment on column inspect_outline.budgets.used_invocations is 'Invocations in this period; null where the use is of each user.';
+comment on column inspect_outline.budgets.used_tokens is 'Tokens in this period; null where the use is of each user.';
 comment on column inspect_outline.budgets.user_id is 'The user if it applies to one.';
 comment on column inspect_outline.budgets.webhook_id is 'Webhook to notify at 50, 80 and 100 percent.';
 --> statement-breakpoint

@@ -101,6 +101,16 @@ const ROWS: Row[] = [
     () => ['invocations', 'list', '--text', '17'],
     /^requested .*\n(?:.*\n)*\S+ \S+ +succeeded +– +harness_agent +ann +s1 +\S+ +What is 17.*\n$/,
   ],
+  [
+    'invocations cancel',
+    ({ invocation = '' }) => ['invocations', 'cancel', 'halted', invocation],
+    /^invocation \S+: cancelled\n$/,
+  ],
+  [
+    'budgets list',
+    () => ['budgets', 'list', '--of', 'ann'],
+    /^applies to .*\nusers +– +month +– +\d+ +– +\d+ +1000 +0 +no\n$/,
+  ],
   ['tasks list', () => ['tasks', 'list'], /^task .*\n\S+ +question +ann .* Which size\?\n$/],
   [
     'tasks answer',
@@ -146,12 +156,18 @@ describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (
     const job = { ownerId: 'ann', name: 'Sums', prompt: 'hello', schedule };
     const { body } = await app.post('/harness/cronjobs', job, headers);
     told['job'] = (body as { jobId: string }).jobId;
-    const asks = { prompt: 'ask_person {"question":"Which size?"}', user_id: 'ann', session_id: 'asked' };
-    const key = { appName: 'harness_agent', userId: 'ann', sessionId: asks.session_id };
-    await app.post('/apps/harness_agent/users/ann/sessions', { sessionId: key.sessionId }, headers);
-    await app.post('/run', { ...key, newMessage: { role: 'user', parts: [{ text: asks.prompt }] } }, headers);
-    const tasks = (await app.get('/tasks', headers)).body as { items: { id: string }[] };
-    told['task'] = tasks.items[0]?.id ?? '';
+    const ask = async (sessionId: string, question: string) => {
+      await app.post('/apps/harness_agent/users/ann/sessions', { sessionId }, headers);
+      const newMessage = { role: 'user', parts: [{ text: `ask_person ${JSON.stringify({ question })}` }] };
+      const request = { appName: 'harness_agent', userId: 'ann', sessionId, newMessage };
+      return (await app.post('/run', request, headers)).body as { invocationId: string }[];
+    };
+    await ask('asked', 'Which size?');
+    told['invocation'] = (await ask('halted', 'Which colour?'))[0]?.invocationId ?? '';
+    const budget = { appliesTo: 'users', period: 'month', maxCost: 1000 };
+    await app.send('PUT', '/apps/harness_agent/budgets', budget, headers);
+    const { items } = (await app.get('/tasks', headers)).body as { items: { id: string; sessionId: string }[] };
+    told['task'] = items.find(({ sessionId }) => sessionId === 'asked')?.id ?? '';
   });
   afterAll(() => app.close());
 

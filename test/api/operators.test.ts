@@ -5,7 +5,7 @@ import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
-import { startApp, startOn, testApp } from '../support/app.ts';
+import { type Answer, startApp, startOn, testApp } from '../support/app.ts';
 
 /** What operators see of the service: replicas, queues, sweeps, the audit, keys without secrets. */
 
@@ -57,10 +57,23 @@ test('budgets are told with their use, those of every user with that of one', as
   expect((await app.post('/harness/invoke', asked, as(FULL))).status).toBe(200);
   const used = { invocations: 1, tokens: expect.any(Number), cost: 0 };
   const all = (await get(budgets)).body as object[];
-  expect(all).toMatchObject([{ appliesTo: 'app', used }, { appliesTo: 'user', used }, { appliesTo: 'users' }]);
-  expect(all[2]).not.toHaveProperty('used');
-  expect((await get(`${budgets}?ofUser=spender`)).body).toMatchObject([{}, {}, { appliesTo: 'users', used }]);
-  expect((await get(`${budgets}?ofUser=nobody`)).body).toMatchObject([{}, {}, { used: { invocations: 0, tokens: 0 } }]);
+  expect(all).toMatchObject([{ appliesTo: 'app', used }, { appliesTo: 'users' }, { appliesTo: 'user', used }]);
+  expect(all[1]).not.toHaveProperty('used');
+  expect(all[1]).not.toHaveProperty('isUsedUp');
+  expect((await get(`${budgets}?ofUser=spender`)).body).toMatchObject([{}, { appliesTo: 'users', used }, {}]);
+  expect((await get(`${budgets}?ofUser=nobody`)).body).toMatchObject([{}, { used: { invocations: 0, tokens: 0 } }, {}]);
+  for (const limit of [1, 2, 3]) {
+    const pages: object[][] = [];
+    for (let cursor: string | undefined; pages.length === 0 || cursor !== undefined; ) {
+      const page: Answer = await get(`${budgets}?limit=${limit}${cursor === undefined ? '' : `&cursor=${cursor}`}`);
+      pages.push(page.body as object[]);
+      cursor = page.headers.get('x-next-cursor') ?? undefined;
+    }
+    expect(pages.map(({ length }) => length)).toEqual({ 1: [1, 1, 1], 2: [2, 1], 3: [3] }[limit]);
+    expect(pages.flat()).toEqual(all);
+  }
+  for (const cursor of ['x', Buffer.from('["a","b"]').toString('base64url'), Buffer.from('{}').toString('base64url')])
+    expect((await get(`${budgets}?cursor=${cursor}`)).status).toBe(422);
   for (const { appliesTo, period, forUser } of all as { appliesTo: string; period: string; forUser?: string }[])
     await app.send(
       'DELETE',

@@ -106,8 +106,6 @@ describe('usage over HTTP', () => {
     'from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z',
     'from=2020-01-01T00:00:00Z',
     'by=day,hour',
-    'cursor=x',
-    `cursor=${Buffer.from('["\\u0000","","",""]').toString('base64url')}`,
     'from=0000-01-01T00:00:00Z&to=0000-01-02T00:00:00Z',
     'to=0000-01-01T00:00:00Z',
     'from=9999-12-31T00:00:00Z&to=9999-12-31T23:59:59-14:00',
@@ -116,6 +114,8 @@ describe('usage over HTTP', () => {
   });
 
   test('one of what is not known is refused by its name', async () => {
-    expect((await app.get(`${APP}/usage?by=colour`)).status).toBe(422);
+    const nothing = Buffer.from('["\\u0000","","",""]').toString('base64url');
+    for (const search of ['by=colour', 'cursor=x', `cursor=${nothing}`])
+      expect((await app.get(`${APP}/usage?${search}`)).status).toBe(422);
   });
 });

@@ -1,5 +1,6 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { UsedBudget } from '../../src/conversation/budgets/budget.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 
@@ -151,7 +152,36 @@ describe('C: budgets of users and applications, over all replicas', () => {
       maxCost: null,
       webhookId: null,
       used: { invocations: 3, tokens: expect.any(Number) as unknown, cost: 0 },
+      isUsedUp: true,
     });
+    await setBudget({ appliesTo: 'user', forUser: 'bob', period: 'day', maxInvocations: 4, maxTokens: 1_000_000 });
+    await setBudget({ appliesTo: 'app', period: 'day', maxInvocations: 1 });
+    await setBudget({ appliesTo: 'users', period: 'day', maxInvocations: 1_000 });
+    const told = ((await app.get('/apps/harness_agent/budgets?ofUser=nobody')).body as UsedBudget[]).map(
+      ({ forUser, appliesTo, period, isUsedUp }) => [forUser ?? appliesTo, period, isUsedUp],
+    );
+    expect(told).toEqual(
+      expect.arrayContaining([
+        ['app', 'day', true],
+        ['users', 'day', false],
+        ['bob', 'day', false],
+      ]),
+    );
+    const seen = await rows<{ of: string; period: string; is_used_up: boolean | null; used: string | null }>(
+      `select coalesce(user_id, applies_to) as of, period, is_used_up, used_invocations as used
+       from inspect.budgets`,
+    );
+    expect(seen).toEqual(
+      expect.arrayContaining([
+        { of: 'carol', period: 'month', is_used_up: true, used: '3' },
+        { of: 'bob', period: 'day', is_used_up: false, used: '3' },
+        { of: 'app', period: 'day', is_used_up: true, used: expect.stringMatching(/^\d+$/) },
+        { of: 'users', period: 'day', is_used_up: null, used: null },
+      ]),
+    );
+    await setBudget({ appliesTo: 'user', forUser: 'bob', period: 'day' });
+    await setBudget({ appliesTo: 'app', period: 'day' });
+    await setBudget({ appliesTo: 'users', period: 'day' });
   });
 
   test('cost of all users, by the price of the model', async () => {

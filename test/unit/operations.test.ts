@@ -100,7 +100,7 @@ test('only operations of the protocols of others serve what they do not know', (
 /** How the bytes of each answer are bounded; a new read says how its are. */
 const BOUNDS = {
   'what the operator has set up, or a count':
-    'health ready version getCaller getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
+    'health ready version getCaller getTelemetry listApps getAppInfo listModelPrices countUnretained ' +
     'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser ' +
     'getUserStorage getMcpMetadata getVersion diffVersions finishConsent listOpenAiModels getOpenAiModel ' +
     'getA2aCard getFirstA2aCard getExtendedA2aCard getServiceState',
@@ -112,7 +112,7 @@ const BOUNDS = {
     'getUsage getUserUsage ' +
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
     'listA2aPushConfigs ' +
-    'listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
+    'listBudgets listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
     'sampleInvocations listAudit listAppInvocations',
   'a page that ends where its bytes do':
     'diffSessions listTasks listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries ' +

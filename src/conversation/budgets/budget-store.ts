@@ -1,5 +1,4 @@
 import { and, asc, eq, inArray, sql } from 'drizzle-orm';
-import type { z } from 'zod';
 import type { SessionKey } from '../../core/session.ts';
 import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -7,7 +6,7 @@ import { escapeList } from '../../platform/json-escape.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { budgetAlerts, budgetReservations, budgets, budgetUses, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
-import type { Budget, ModelPrice, ModelUse, OverBudget, usedBudgetSchema } from './budget.ts';
+import type { Budget, ModelPrice, ModelUse, OverBudget, UsedBudget } from './budget.ts';
 
 /** Charges model use that no stored event accounts for, once per `id`. @returns the exhausted budget, if any */
 export async function spend(
@@ -21,34 +20,56 @@ export async function spend(
 }
 
 /**
- * Lists an application's budgets: first the application's own, then those for every user, then those of single users.
+ * Lists an application's budgets by their key: the application's own, those of every user, then those of single users.
  * User ids that begin with a control character are excluded: they are those of score rules, which pay for judge models.
- * @param ofUser - the user whose use is that of the budgets of every user
  */
 export async function listBudgets(
   db: Database,
   appName: string,
-  ofUser: string | undefined,
-): Promise<z.infer<typeof usedBudgetSchema>[]> {
+  { ofUser, limit, after }: BudgetPage,
+): Promise<UsedBudget[]> {
   const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId } = budgets;
+  const isAfter =
+    after &&
+    sql`(${userId}, ${appliesTo}, ${period}) > (${sql.join(
+      after.map((text) => sql`${text}`),
+      sql`, `,
+    )})`;
   const rows = await db
     .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost, webhookId, used: useOf(ofUser) })
     .from(budgets)
-    .where(and(eq(budgets.appName, appName), sql`(${userId} = '' or ${userId} >= ' ')`))
-    .orderBy(asc(appliesTo), asc(userId), asc(period));
+    .where(and(eq(budgets.appName, appName), sql`(${userId} = '' or ${userId} >= ' ')`, isAfter))
+    .orderBy(asc(userId), asc(appliesTo), asc(period))
+    .limit(limit);
   return rows.map(({ userId: forUser, used, ...row }) => ({
     ...row,
     forUser: forUser === '' ? null : forUser,
-    ...(used && { used }),
+    ...(used && { used, isUsedUp: isUsedUp(row, used) }),
   }));
 }
+
+interface BudgetPage {
+  /** The user whose use is that of the budgets of every user. */
+  ofUser: string | undefined;
+  limit: number;
+  /** {@link toBudgetPlace} of the last budget of the page before. */
+  after: string[] | undefined;
+}
+
+/** The key of a budget within its application, in the order of a list. */
+export const toBudgetPlace = ({ forUser, appliesTo, period }: BudgetKey) => [forUser ?? '', appliesTo, period];
+
+const isUsedUp = (most: Pick<Budget, 'maxInvocations' | 'maxTokens' | 'maxCost'>, used: Used): boolean =>
+  used.invocations >= (most.maxInvocations ?? Infinity) ||
+  used.tokens >= (most.maxTokens ?? Infinity) ||
+  used.cost >= (most.maxCost ?? Infinity);
 
 /** What is used of a budget in its current period; null where it does not apply to `ofUser`. */
 const useOf = (ofUser = '') => sql<Used | null>`(
   select json_build_object('invocations', u.invocations, 'tokens', u.tokens, 'cost', u.cost)
   from budgets_for(budgets.app_name, coalesce(nullif(budgets.user_id, ''), ${ofUser}::text)) u
   where u.applies_to = budgets.applies_to and u.period = budgets.period)`;
-type Used = NonNullable<z.infer<typeof usedBudgetSchema>['used']>;
+type Used = NonNullable<UsedBudget['used']>;
 
 export async function deleteBudget(db: Database, appName: string, budget: BudgetKey): Promise<void> {
   const { appName: app, userId, appliesTo, period } = budgets;

@@ -45,8 +45,13 @@ export const usedBudgetSchema = z
       })
       .optional()
       .describe('What was used in the current period; of a budget of each user that of `ofUser`, else absent.'),
+    isUsedUp: z
+      .boolean()
+      .optional()
+      .describe('Whether a maximum is reached, so that nothing begins before the next period; absent where `used` is.'),
   })
   .describe('A budget and its use.');
+export type UsedBudget = z.infer<typeof usedBudgetSchema>;
 
 export const modelPriceSchema = z
   .strictObject({

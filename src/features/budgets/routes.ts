@@ -5,7 +5,14 @@ import { runAsSystem } from '../../platform/context.ts';
 import { REFUSED_ON_CLUSTER } from '../../platform/db/cluster.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
-import { appPath } from '../../platform/http/operation/parameters.ts';
+import {
+  NEXT_CURSOR_HEADER,
+  nextCursorHeader,
+  pageQuery,
+  readTextCursor,
+  toTextCursor,
+} from '../../platform/http/operation/cursor.ts';
+import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import {
   type Budget,
   budgetKey,
@@ -19,6 +26,7 @@ import {
   listModelPrices,
   saveBudget,
   saveModelPrice,
+  toBudgetPlace,
 } from '../../conversation/budgets/budget-store.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
@@ -55,17 +63,32 @@ function checkUser({ appliesTo, forUser }: Pick<Budget, 'appliesTo' | 'forUser'>
 const operations = [
   budget.list({
     summary: 'List the budgets of an application',
-    query: z.object({
+    query: pageQuery('budgets').extend({
+      limit: pageSize('Maximum number of budgets.').default(300),
       ofUser: identifierSchema.optional().describe('The user whose use is told of the budgets of each user.'),
     }),
     success: {
       schema: z.array(usedBudgetSchema),
       description: 'Its own, that of each user, then those of users by name.',
       example: [
-        { appliesTo: 'app', period: 'day', maxInvocations: 200, used: { invocations: 12, tokens: 8_000, cost: 0.5 } },
+        {
+          appliesTo: 'app',
+          period: 'day',
+          maxInvocations: 200,
+          used: { invocations: 12, tokens: 8_000, cost: 0.5 },
+          isUsedUp: false,
+        },
       ],
+      headers: nextCursorHeader,
     },
-    run: ({ database }, { path, query }) => listBudgets(database.reads, path.appName, query.ofUser),
+    run: async ({ database }, { path, query: { ofUser, limit, cursor }, response }) => {
+      const after = readTextCursor(cursor, 3);
+      const found = await listBudgets(database.reads, path.appName, { ofUser, limit: limit + 1, after });
+      const items = found.slice(0, limit);
+      const last = found.length > limit ? items.at(-1) : undefined;
+      if (last) response.setHeader(NEXT_CURSOR_HEADER, toTextCursor(toBudgetPlace(last)));
+      return items;
+    },
   }),
   budget.save({
     summary: 'Set a budget',

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { callFunction } from '../../platform/db/statement.ts';
-import { NEXT_CURSOR_HEADER, pageQuery } from '../../platform/http/operation/cursor.ts';
+import { NEXT_CURSOR_HEADER, pageQuery, readTextCursor, toTextCursor } from '../../platform/http/operation/cursor.ts';
 import { type Answer, type Operation, operation } from '../../platform/http/operation/operation.ts';
 import { appPath, userPath } from '../../platform/http/operation/parameters.ts';
 
@@ -146,12 +146,12 @@ async function report(
     p_from: new Date(from).toISOString(),
     p_to: new Date(to).toISOString(),
     p_by: by,
-    p_after: query.cursor === undefined ? null : toPlace(query.cursor),
+    p_after: readTextCursor(query.cursor, 4) ?? null,
     p_limit: query.limit + 1,
   });
   const items = rows.slice(0, query.limit);
   const last = rows.length > items.length ? items.at(-1) : undefined;
-  const nextCursor = last && Buffer.from(JSON.stringify(getPlace(last))).toString('base64url');
+  const nextCursor = last && toTextCursor(getPlace(last));
   if (query.format === 'json') return { kind: 'value', value: { items, nextCursor } };
   if (nextCursor) response.setHeader(NEXT_CURSOR_HEADER, nextCursor);
   response.type('text/csv').send([COLUMNS, ...items.map(toCells)].map((cells) => `${cells.join(',')}\r\n`).join(''));
@@ -162,18 +162,6 @@ const findUsage = async (db: Database, parameters: Record<string, unknown>): Pro
   (await callFunction<{ rows: UsageRow[] }>(db, 'usage_report', parameters)).rows;
 
 const getPlace = ({ period = '', userId = '', model = '', version = '' }: UsageRow) => [period, userId, model, version];
-
-/** @throws {InvalidError} if the cursor is not one of a usage report */
-function toPlace(cursor: string): string[] {
-  try {
-    return z
-      .array(z.string().regex(/^[^\0]*$/))
-      .length(4)
-      .parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()));
-  } catch {
-    throw new InvalidError('This is no cursor of a report.');
-  }
-}
 
 /** Converts a row to CSV cells. Adds a prefix to text that a spreadsheet program would run as a formula. */
 const toCells = (row: UsageRow): string[] =>

@@ -59,6 +59,23 @@ export function toPlace(cursor: string | undefined, sort?: string): ListPlace | 
   return place;
 }
 
+/** A cursor of a list that is sorted by several texts. */
+export const toTextCursor = (texts: readonly string[]): string =>
+  Buffer.from(JSON.stringify(texts)).toString('base64url');
+
+/** @returns the texts of {@link toTextCursor}. @throws {ValidationFailedError} if these are not `count` texts */
+export function readTextCursor(cursor: string | undefined, count: number): string[] | undefined {
+  if (cursor === undefined) return undefined;
+  try {
+    const texts = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[];
+    if (texts.length === count && texts.every((text) => typeof text === 'string' && !text.includes('\0')))
+      return texts as string[];
+  } catch {
+    // It is refused below.
+  }
+  throw invalidCursor('this is no cursor of a list', cursor);
+}
+
 /** A constant time, because every cursor has a time. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
 
