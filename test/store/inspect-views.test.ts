@@ -86,6 +86,7 @@ test('the statements of docs/admin-sql.md find what there is', async () => {
   await client.query(`update invocations set create_time = now(), end_time = now() where end_time is not null;
     update eval_session_scores set create_time = now();
     update budget_uses set day = (now() at time zone 'utc')::date;
+    update budgets set max_invocations = 0;
     update budget_reservations set expire_time = now() + interval '1 minute'`);
   const empty: string[] = [];
   const found = statements.filter((each) => each.trim() !== '');

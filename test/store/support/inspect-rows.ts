@@ -74,8 +74,12 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
   budgets: [
     {
       period: 'day',
+      used_cost: 0,
+      used_invocations: 0,
+      used_tokens: 0,
       user_id: 'u',
       app_name: 'a',
+      is_used_up: false,
       max_cost: null,
       applies_to: 'user',
       max_tokens: null,
@@ -85,8 +89,12 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
     },
     {
       period: 'month',
+      used_cost: 0,
+      used_invocations: 0,
+      used_tokens: 0,
       user_id: null,
       app_name: 'a',
+      is_used_up: false,
       max_cost: 2.5,
       applies_to: 'app',
       max_tokens: null,
