@@ -392,7 +392,7 @@ comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create or replace view inspect.invocations as
 select app_name, user_id, session_id, id as invocation_id, agent_version, status,
-       status in ('queued', 'running') and lease_expire_time < clock_timestamp() as is_dead,
+       (status = 'running' or status = 'queued' and request is null) and lease_expire_time < clock_timestamp() as is_dead,
        create_time, start_time, end_time,
        coalesce(end_time, clock_timestamp()) - start_time as duration,
        error_code, error_message, stop_requested_as,
@@ -409,7 +409,7 @@ comment on column inspect.invocations.error_code is 'Stable error code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
 comment on column inspect.invocations.first_text is 'Start of the text of its prompt; null if there is none.';
 comment on column inspect.invocations.invocation_id is 'Invocation id; its events refer to it.';
-comment on column inspect.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect.invocations.is_dead is 'True if the process that has it is gone: another one will take it over, or end it. Never of one that waits in the background, which no process has.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';
 comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -439,22 +439,28 @@ comment on column inspect.memories.user_id is 'Owner.';
 create or replace view inspect.open_invocations as
 select i.app_name, i.user_id, i.session_id, i.id as invocation_id, i.status, clock_timestamp() - i.create_time as age,
        case when i.status <> 'paused' then clock_timestamp() - i.start_time end as running_for,
-       i.status <> 'paused' and i.lease_expire_time < clock_timestamp() as is_dead,
+       (i.status = 'running' or i.status = 'queued' and i.request is null) and i.lease_expire_time < clock_timestamp()
+         as is_dead,
        i.stop_requested_as, i.llm_calls, i.tool_calls, i.not_before as earliest_start_time,
-       case i.status when 'paused' then t.since when 'queued' then i.create_time end as waiting_since, t.kinds as waits_for
+       case when i.status = 'paused' then t.since
+            when i.status = 'queued' and i.start_time is null and i.end_time is null then i.create_time
+            when i.status = 'queued' then i.lease_expire_time end as waiting_since, t.kinds as waits_for,
+       i.status = 'paused' and i.waits_for_tasks is true and t.kinds is null and t.due = 0 as is_stranded
 from invocations i
 left join lateral (
-  select min(t.create_time) as since, string_agg(distinct t.kind, ', ' order by t.kind) as kinds
+  select min(t.create_time) filter (where t.state = 'open') as since,
+         string_agg(distinct t.kind, ', ' order by t.kind) filter (where t.state = 'open') as kinds,
+         count(*) filter (where t.due_time is not null) as due
   from tasks t
-  where t.app_name = i.app_name and t.user_id = i.user_id and t.session_id = i.session_id and t.invocation_id = i.id
-    and t.state = 'open') t on true
+  where t.app_name = i.app_name and t.user_id = i.user_id and t.session_id = i.session_id and t.invocation_id = i.id) t on true
 where i.status in ('queued', 'running', 'paused');
 comment on view inspect.open_invocations is 'Running, queued and paused invocations, to find slow or stuck ones and what waits since when.';
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
 comment on column inspect.open_invocations.earliest_start_time is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect.open_invocations.is_dead is 'True if the process that has it is gone: another one will take it over, or end it. Never of one that waits in the background, which no process has.';
+comment on column inspect.open_invocations.is_stranded is 'True if it is paused and nothing will resume it: it waits for tasks, and none is open or due.';
 comment on column inspect.open_invocations.llm_calls is 'Model calls with stored answers.';
 comment on column inspect.open_invocations.running_for is 'Time since the start; null if it is queued or paused.';
 comment on column inspect.open_invocations.session_id is 'The session.';
@@ -467,23 +473,27 @@ comment on column inspect.open_invocations.waits_for is 'Kinds of its open tasks
 --> statement-breakpoint
 create or replace view inspect.queue as
 select q.app_name, q.user_id, q.session_id,
-       row_number() over (partition by q.app_name, q.user_id, q.session_id order by q.create_time, q.id) as place,
-       q.id as invocation_id, q.create_time as waiting_since, clock_timestamp() - q.create_time as waited,
+       row_number() over (partition by q.app_name, q.user_id, q.session_id
+         order by q.start_time is null, q.create_time, q.id) as place,
+       q.id as invocation_id, w.since as waiting_since, clock_timestamp() - w.since as waited,
        r.id as running_invocation, r.start_time as running_since
 from invocations q
+cross join lateral (
+  select case when q.start_time is null and q.end_time is null then q.create_time else q.lease_expire_time end) w(since)
 left join invocations r
   on r.app_name = q.app_name and r.user_id = q.user_id and r.session_id = q.session_id and r.status = 'running'
-where q.status = 'queued' and q.lease_expire_time > clock_timestamp();
-comment on view inspect.queue is 'Queued invocations, and the running one that each waits for.';
+where q.status = 'queued' and (q.request is not null or q.lease_expire_time > clock_timestamp())
+  and (q.not_before is null or q.not_before <= clock_timestamp());
+comment on view inspect.queue is 'Queued invocations that may begin when their session is free, and the running one that each waits for.';
 comment on column inspect.queue.app_name is 'Application.';
 comment on column inspect.queue.invocation_id is 'Queued invocation.';
 comment on column inspect.queue.place is 'Position in the session''s queue, from 1.';
-comment on column inspect.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect.queue.running_invocation is 'Invocation that runs in the session now; null if the session is free.';
 comment on column inspect.queue.running_since is 'Start of the running invocation.';
-comment on column inspect.queue.session_id is 'Busy session.';
+comment on column inspect.queue.session_id is 'Session.';
 comment on column inspect.queue.user_id is 'Owner of the session.';
 comment on column inspect.queue.waited is 'Waiting time.';
-comment on column inspect.queue.waiting_since is 'When it was requested.';
+comment on column inspect.queue.waiting_since is 'When it was requested, woken after a pause, or put back; later than now while it backs off.';
 --> statement-breakpoint
 create or replace view inspect.score_rules as
 select app_name, id as rule_id, share, quiet_minutes,
@@ -554,6 +564,20 @@ comment on column inspect.sessions.session_id is 'Session.';
 comment on column inspect.sessions.state is 'State of this session only.';
 comment on column inspect.sessions.update_time is 'Last change.';
 comment on column inspect.sessions.user_id is 'Owner.';
+--> statement-breakpoint
+create or replace view inspect.signals as
+select app_name, user_id, session_id, id as signal_id, name, create_time as waiting_since,
+       octet_length(payload::text)::bigint as bytes, payload
+from signals;
+comment on view inspect.signals is 'Signals that came before an invocation waited for them; order by waiting_since. A task that waits for a signal is in inspect.tasks.';
+comment on column inspect.signals.app_name is 'Application.';
+comment on column inspect.signals.bytes is 'Bytes of the payload as JSON.';
+comment on column inspect.signals.name is 'Name of the signal.';
+comment on column inspect.signals.payload is 'Payload of the signal.';
+comment on column inspect.signals.session_id is 'Session.';
+comment on column inspect.signals.signal_id is 'Row id.';
+comment on column inspect.signals.user_id is 'Owner of the session.';
+comment on column inspect.signals.waiting_since is 'When it was received.';
 --> statement-breakpoint
 create or replace view inspect.storage as
 select coalesce(s.app_name, a.app_name) as app_name, coalesce(s.user_id, a.user_id) as user_id,

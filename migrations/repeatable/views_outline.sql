@@ -256,7 +256,7 @@ comment on column inspect_outline.invocations.duration is 'Time from start to en
 comment on column inspect_outline.invocations.end_time is 'When it ended.';
 comment on column inspect_outline.invocations.error_code is 'Stable error code.';
 comment on column inspect_outline.invocations.invocation_id is 'Invocation id; its events refer to it.';
-comment on column inspect_outline.invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect_outline.invocations.is_dead is 'True if the process that has it is gone: another one will take it over, or end it. Never of one that waits in the background, which no process has.';
 comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
 comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -283,14 +283,15 @@ comment on column inspect_outline.memories.user_id is 'Owner.';
 --> statement-breakpoint
 create or replace view inspect_outline.open_invocations as
 select app_name, user_id, session_id, invocation_id, status, age, running_for, is_dead, stop_requested_as,
-       llm_calls, tool_calls, earliest_start_time, waiting_since, waits_for
+       llm_calls, tool_calls, earliest_start_time, waiting_since, waits_for, is_stranded
 from inspect.open_invocations;
 comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
 comment on column inspect_outline.open_invocations.app_name is 'The application.';
 comment on column inspect_outline.open_invocations.earliest_start_time is 'Of a run of a cronjob that has not begun: it begins at this time at the earliest. Null for all others.';
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect_outline.open_invocations.is_dead is 'True if its lease has expired; another process will take it over.';
+comment on column inspect_outline.open_invocations.is_dead is 'True if the process that has it is gone: another one will take it over, or end it. Never of one that waits in the background, which no process has.';
+comment on column inspect_outline.open_invocations.is_stranded is 'True if it is paused and nothing will resume it: it waits for tasks, and none is open or due.';
 comment on column inspect_outline.open_invocations.llm_calls is 'Model calls with stored answers.';
 comment on column inspect_outline.open_invocations.running_for is 'Time since the start; null if it is queued or paused.';
 comment on column inspect_outline.open_invocations.session_id is 'The session.';
@@ -308,12 +309,12 @@ comment on view inspect_outline.queue is 'inspect.queue.';
 comment on column inspect_outline.queue.app_name is 'Application.';
 comment on column inspect_outline.queue.invocation_id is 'Queued invocation.';
 comment on column inspect_outline.queue.place is 'Position in the session''s queue, from 1.';
-comment on column inspect_outline.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect_outline.queue.running_invocation is 'Invocation that runs in the session now; null if the session is free.';
 comment on column inspect_outline.queue.running_since is 'Start of the running invocation.';
-comment on column inspect_outline.queue.session_id is 'Busy session.';
+comment on column inspect_outline.queue.session_id is 'Session.';
 comment on column inspect_outline.queue.user_id is 'Owner of the session.';
 comment on column inspect_outline.queue.waited is 'Waiting time.';
-comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+comment on column inspect_outline.queue.waiting_since is 'When it was requested, woken after a pause, or put back; later than now while it backs off.';
 --> statement-breakpoint
 create or replace view inspect_outline.score_rules as
 select app_name, rule_id, share, quiet_minutes, scored_today, skipped, update_time
@@ -372,6 +373,17 @@ comment on column inspect_outline.sessions.running_invocation is 'Running invoca
 comment on column inspect_outline.sessions.session_id is 'Session.';
 comment on column inspect_outline.sessions.update_time is 'Last change.';
 comment on column inspect_outline.sessions.user_id is 'Owner.';
+--> statement-breakpoint
+create or replace view inspect_outline.signals as
+select app_name, user_id, session_id, signal_id, waiting_since, bytes
+from inspect.signals;
+comment on view inspect_outline.signals is 'inspect.signals without name, payload.';
+comment on column inspect_outline.signals.app_name is 'Application.';
+comment on column inspect_outline.signals.bytes is 'Bytes of the payload as JSON.';
+comment on column inspect_outline.signals.session_id is 'Session.';
+comment on column inspect_outline.signals.signal_id is 'Row id.';
+comment on column inspect_outline.signals.user_id is 'Owner of the session.';
+comment on column inspect_outline.signals.waiting_since is 'When it was received.';
 --> statement-breakpoint
 create or replace view inspect_outline.storage as
 select app_name, user_id, sessions, events, event_bytes, artifact_versions, artifact_bytes

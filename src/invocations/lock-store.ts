@@ -239,7 +239,7 @@ export async function putBack(
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
   const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
-  const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()` } as const);
+  const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()`, waitsForTasks: true } as const);
   const { rowCount } = await tx
     .update(invocations)
     .set({ status: 'queued', leaseToken, leaseExpireTime, attempt, request, ...paused })

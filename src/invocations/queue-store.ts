@@ -303,7 +303,7 @@ export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> 
   const isRead = eq(invocations.leaseToken, lease.readToken ?? lease.token);
   const { rowCount } = await tx
     .update(invocations)
-    .set({ status: 'paused' })
+    .set({ status: 'paused', waitsForTasks: true })
     .where(and(isInvocation(lease), isWaiting, isRead));
   return rowCount === 1;
 }

@@ -41,6 +41,16 @@ const histogram = <const Known extends Metric['labels']>(
 const MODEL = { 'gen_ai.operation.name': ANY, 'gen_ai.provider.name': ANY, 'gen_ai.request.model': ANY };
 const USED_TOKENS = { ...MODEL, 'gen_ai.token.modality': ANY };
 const POOLS = ['main', 'reads'] as const;
+/** Queues of the service, by the names of `service_state` in the database. */
+const QUEUES = [
+  'cronjob runs',
+  'evaluation cases',
+  'invocations',
+  'memories',
+  'scores',
+  'tasks',
+  'webhook deliveries',
+] as const;
 const ERROR = { 'error.type': ANY };
 
 /**
@@ -66,6 +76,19 @@ export const METRICS = {
     { reason: ['budget', 'room', 'request', 'unserved', 'failure'] },
     'Turns of waiting invocations that were refused: by a budget, for room in the process, for their request, as no ' +
       'process serves their application, or by a failure.',
+  ),
+  agent_runtime_queue_waiting: gauge(
+    { queue: QUEUES },
+    'What waits in each queue of the service, the same in every process: 1000 stands for more, too.',
+  ),
+  agent_runtime_queue_oldest_seconds: gauge(
+    { queue: QUEUES },
+    'How long what was due first in each queue has waited, the same in every process; 0 if nothing waits.',
+    's',
+  ),
+  agent_runtime_invocations_stranded: gauge(
+    {},
+    'Paused invocations that nothing will resume, as their tasks are gone, the same in every process: 0 where all is well.',
   ),
   agent_runtime_tasks_forgotten_total: counter(
     {},

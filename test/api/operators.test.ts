@@ -106,10 +106,12 @@ test('the state: replicas with their versions, queues with the oldest wait, jobs
           { name: 'cronjob runs', waiting: 0, more: false, running: 0, oldestSeconds: null },
           { name: 'evaluation cases', waiting: 0, more: false, running: 0, oldestSeconds: null },
           { name: 'invocations', waiting: 0, more: false, running: 0, oldestSeconds: null },
+          { name: 'memories', waiting: 0, more: false, running: 0, oldestSeconds: null },
           { name: 'scores', waiting: 0, more: false, running: 0, oldestSeconds: null },
           { name: 'tasks', waiting: 1, more: false, running: 0, oldestSeconds: expect.any(Number) },
           { name: 'webhook deliveries', waiting: 0, more: false, running: 0, oldestSeconds: null },
         ],
+        stranded: 0,
         sweeps: expect.arrayContaining([{ job: 'deleting old prompts', secondsAgo: expect.any(Number) }]),
       });
     const { replicas } = (await get('/service')).body as { replicas: { host: string }[] };

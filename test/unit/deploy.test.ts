@@ -180,6 +180,8 @@ const FIRING: Record<string, Record<string, string>> = {
   AgentRuntimeTakeovers: { agent_runtime_lease_takeovers_total: '0x20 1x40' },
   AgentRuntimeUnknownToolCalls: { agent_runtime_tool_calls_unknown_total: '0x20 1x40' },
   AgentRuntimeTasksForgotten: { agent_runtime_tasks_forgotten_total: '0x20 1x40' },
+  AgentRuntimeQueueOld: { 'agent_runtime_queue_oldest_seconds{queue="webhook deliveries"}': '0+120x60' },
+  AgentRuntimeStranded: { agent_runtime_invocations_stranded: '0x10 1x50' },
   AgentRuntimeDatabaseWaits: {
     'agent_runtime_db_wait_seconds_bucket{pool="main",le="0.5"}': '0+1x60',
     'agent_runtime_db_wait_seconds_bucket{pool="main",le="1"}': '0+9x60',
@@ -202,6 +204,11 @@ const HEALTHY = {
   process_resident_memory_bytes: '240000000x60',
   agent_runtime_invocations_active: '20x60',
   agent_runtime_lease_takeovers_total: '3x60',
+  agent_runtime_invocations_stranded: '0x60',
+  'agent_runtime_queue_oldest_seconds{queue="invocations"}': '300x60',
+  // People, and long evaluations, may take their time.
+  'agent_runtime_queue_oldest_seconds{queue="tasks"}': '900000x60',
+  'agent_runtime_queue_oldest_seconds{queue="evaluation cases"}': '90000x60',
   'agent_runtime_http_request_duration_seconds_count{status="200",operation="run"}': '0+100x60',
   'agent_runtime_http_request_duration_seconds_count{status="503",operation="ready"}': '0+100x60',
   'agent_runtime_event_loop_delay_seconds{percentile="99"}': '0.02x60',

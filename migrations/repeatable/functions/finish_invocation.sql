@@ -54,6 +54,7 @@ begin
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
     tapes = with_tape(i.tapes, p_tape), count_time = coalesce(i.count_time, v_now),
     request = case when p_status = 'paused' then i.request end,
+    waits_for_tasks = case when p_status = 'paused' then p_tasks is not null end,
     error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),
     first_text = coalesce(i.first_text, p_first_text),
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,

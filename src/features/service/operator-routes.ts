@@ -8,6 +8,7 @@ import { listKeys } from '../../platform/http/access/key-ring.ts';
 import { pageQuery } from '../../platform/http/operation/cursor.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { SCOPES } from '../../platform/http/operation/principal.ts';
+import { readServiceState } from './service-state.ts';
 
 export interface OperatorContext {
   config: Pick<Config, 'auth'>;
@@ -42,6 +43,9 @@ const stateSchema = z.looseObject({
       'Wait of the one that was due first, of tasks among those counted; null where none waits.',
     ).nullable(),
   }),
+  stranded: number(
+    'Paused invocations that nothing will resume, because their tasks are gone; the 2,000 that paused last are looked at.',
+  ),
   sweeps: list('Jobs of the sweep that the replica which answers has done.', {
     job: text('Its purpose.'),
     secondsAgo: number('Time since it last succeeded.'),
@@ -66,12 +70,13 @@ const getState = room.operation({
     example: {
       replicas: [{ version: '0.1.0', host: 'runtime-1', startTime: 1_767_225_600 }],
       queues: [{ name: 'invocations', waiting: 2, more: false, running: 1, oldestSeconds: 3.5 }],
+      stranded: 0,
       sweeps: [{ job: 'going on with erasures', secondsAgo: 12 }],
       keys: [{ id: 'batch', scopes: ['invoke', 'read'] }],
     },
   },
   handler: async ({ config: { auth }, database, sweeps }: OperatorContext) => {
-    const state = await runAsSystem(() => callFunction<object>(database.db, 'service_state', {}));
+    const state = await readServiceState(database.db);
     const done = [...sweeps].map(([job, at]) => ({ job, secondsAgo: Math.round((performance.now() - at) / 1000) }));
     const [plain, file] = auth.mode === 'key' ? [auth.keys, auth.file] : [[]];
     const ofFile = (await listKeys(file)).map((key) => ({ ...key, digest: undefined }));

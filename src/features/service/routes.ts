@@ -5,6 +5,7 @@ import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { type Principal, SCOPES } from '../../platform/http/operation/principal.ts';
 import { type OperatorContext, operatorOperations } from './operator-routes.ts';
+import { measureQueues, type StateContext } from './service-state.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
 const open = { area: 'Service and applications', scope: 'none', owner: 'open' } as const;
@@ -122,4 +123,5 @@ export const serviceFeature = {
   operations: [...operations, ...operatorOperations],
   // The AgentKit command line requests this path first.
   aliases: { '/ping': ['health'] },
-} satisfies Feature<ServiceContext & OperatorContext>;
+  workers: [measureQueues],
+} satisfies Feature<ServiceContext & OperatorContext & StateContext>;

@@ -84,6 +84,7 @@ export const invocationFeature = {
         tapes: `case when jsonb_typeof(r.tapes) = 'array' then r.tapes end`,
         count_time: 'coalesce(r.count_time, clock_timestamp())',
         not_before: 'null',
+        waits_for_tasks: 'null',
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
         end_time: end('end_time', 'clock_timestamp()'),

@@ -90,6 +90,14 @@ insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, ca
                    create_time)
 values ('a', 'u', 's2', 't1', 'i6', 'c1', 'adk_request_confirmation', 'confirmation',
         '{"tool": "pay", "args": {"to": "SECRET"}, "hint": "SECRET?"}', '{finance}', '2026-01-05Z', '2026-01-02 00:07Z');
+-- i7 waits in the background for longer than a lease lasts, and i8, a run of a cronjob, for its time; i9 lost its task.
+insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, request, create_time,
+                         not_before, waits_for_tasks)
+values ('a', 'u', 's1', 'i7', 'queued', gen_random_uuid(), '2026-01-01Z', '{}', '2026-01-01 00:06Z', null, null),
+       ('a', 'u', 's2', 'i8', 'queued', gen_random_uuid(), '2026-01-01Z', '{}', '2026-01-01 00:06Z', '2999-01-01Z', null),
+       ('a', 'u', 's2', 'i9', 'paused', gen_random_uuid(), '2026-01-01Z', '{}', '2026-01-02 00:08Z', null, true);
+insert into signals (app_name, user_id, session_id, id, name, payload, create_time)
+values ('a', 'u', 's2', 'g1', 'SECRET paid', '{"text": "SECRET"}', '2026-01-02 00:09Z');
 insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, search_vector)
 values ('a', 'u', 's1', 'e1', 'user', '{"parts": [{"text": "SECRET hi"}]}', '2026-01-01 00:01Z', '');
 insert into score_rules (app_name, id, share, definition, update_time)

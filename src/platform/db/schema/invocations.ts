@@ -102,6 +102,11 @@ export const invocations = table(
       .comment(
         'Number of the try of the run, from 1: a try that failed for a transient reason is followed by another.',
       ),
+    waitsForTasks: c
+      .boolean('waits_for_tasks')
+      .comment(
+        'Of a paused one: whether its last pause opened tasks, whose answers resume it. Otherwise the client alone answers.',
+      ),
     isRetried: c
       .boolean('is_retried')
       .notNull()
@@ -143,6 +148,10 @@ export const invocations = table(
     index('invocations_left_idx')
       .on(t.leaseExpireTime)
       .where(sql`status = 'queued' and request is not null and start_time is not null`),
+    // Index of paused invocations that their tasks resume, the last pause last: to find those that nothing will resume.
+    index('invocations_paused_idx')
+      .on(sql`coalesce(end_time, create_time)`)
+      .where(sql`status = 'paused' and waits_for_tasks`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     check(
       'invocations_run_check',
