@@ -81,7 +81,11 @@ test('a variable that resembles a setting is named', async () => {
 
 test('nothing is wrong where nothing is', async () => {
   const MCP_SERVERS = JSON.stringify([{ name: 'far', url: mcp.url }]);
-  expect(await examine({ DATABASE_URL: database.url, PORT: '0', MCP_SERVERS, ...compatible() })).toEqual([
+  // The machine's PostgreSQL may have older time zones; test/unit/cli/doctor-zones.test.ts is about that.
+  const findings = (await examine({ DATABASE_URL: database.url, PORT: '0', MCP_SERVERS, ...compatible() })).filter(
+    ({ detail }) => !detail.startsWith('The clocks of'),
+  );
+  expect(findings).toEqual([
     { check: 'settings', status: 'ok', detail: 'no contradiction' },
     { check: 'database', status: 'ok', detail: 'reachable, up to date, with the rights it needs' },
     { check: 'model', status: 'ok', detail: 'openai-compatible knows known' },

@@ -6,6 +6,7 @@ import { hostAgent } from '../support/agents.ts';
 import { startApp } from '../support/app.ts';
 import { staged, stagedSql } from '../support/staged.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
+import { getNextTime } from '../../src/features/cronjobs/schedule.ts';
 
 /** The state of a task whose answer may have come to its invocation already. */
 const DECIDED = expect.stringMatching(/^(?:answered|done)$/) as string;
@@ -421,6 +422,18 @@ describe('the tools of waits', () => {
     expect(items).toMatchObject([{ kind: 'sleep' }]);
     const [{ expireTime = 0 } = {}] = items;
     expect(Math.abs(expireTime - Date.now() / 1000 - seconds)).toBeLessThan(600);
+    await one.close();
+  });
+
+  test('sleep_until and a schedule go by the same clock, also in an hour that comes twice', async () => {
+    // The last Sunday of October: 02:30 comes twice in Berlin, and PostgreSQL would take the second one.
+    const year = new Date(Date.now() - 300 * 86_400_000).getUTCFullYear() + 1;
+    const end = new Date(Date.UTC(year, 9, 31));
+    const time = `${year}-10-${31 - end.getUTCDay()}T02:30`;
+    const { one, items } = await call('sleep_until', { time, timeZone: 'Europe/Berlin' });
+    expect(new Date((items[0]?.expireTime ?? 0) * 1000).toISOString()).toBe(`${time.slice(0, 11)}00:30:00.000Z`);
+    const due = getNextTime({ type: 'once', onceAt: time, timezone: 'Europe/Berlin' }, new Date(0));
+    expect(due?.getTime()).toBe((items[0]?.expireTime ?? 0) * 1000);
     await one.close();
   });
 

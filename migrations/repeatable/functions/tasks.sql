@@ -1,7 +1,7 @@
 -- open_tasks: inserts a task for each tool call that a pausing invocation leaves open. Internal: called by
 -- finish_invocation.
 -- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
--- seconds or "expiresAt" as local time of "timeZone"}].
+-- seconds or "expiresAt" as a moment with its offset}].
 -- Locks: the new rows. Errors: AR418: the user would have more than the maximum number of open tasks.
 create or replace function open_tasks(
   p_app text, p_user text, p_session text, p_invocation text, p_tasks jsonb, p_max integer) returns void
@@ -26,8 +26,7 @@ begin
          array(select jsonb_array_elements_text(w.task -> 'users')), array(select jsonb_array_elements_text(w.task -> 'groups')),
          w.task ->> 'signal',
          case when w.task ? 'expiresAt'
-              then least((w.task ->> 'expiresAt')::timestamp at time zone coalesce(w.task ->> 'timeZone', 'UTC'),
-                         v_now + interval '366 days')
+              then least((w.task ->> 'expiresAt')::timestamptz, v_now + interval '366 days')
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);

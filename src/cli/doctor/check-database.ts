@@ -3,7 +3,8 @@ import type { Config } from '../../process/config.ts';
 import type { DatabaseAddress } from '../../platform/db/connection.ts';
 import { connect, type ServerClient } from '../../platform/db/client.ts';
 import { findDatabase, migrate } from '../../process/open-database.ts';
-import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason } from './finding.ts';
+import { offsetAt } from '../../core/time-zones.ts';
+import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason, warning } from './finding.ts';
 
 const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
 /** Minimum `server_version_num` of the server: PostgreSQL 14, the oldest version with which the runtime is tested. */
@@ -28,10 +29,71 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
     // A pooler without DATABASE_DIRECT_URL is valid: the service then polls every second instead of using LISTEN.
     const isPolled = direct.isPooled === true;
     const faults = [...(await checkServer(config, serving)), ...(isPolled ? [] : await checkListen(direct))];
-    return toFindings('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
+    const zones = describeZones(await readOffsets(serving));
+    return [
+      ...toFindings('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE),
+      ...(zones === undefined ? [] : [warning('database', zones)]),
+    ];
   } catch (error) {
     return [fault('database', toReason(error))];
   }
+}
+
+/** Zones whose law has changed in the last years, and some that many use. */
+const ZONES = [
+  'Africa/Cairo',
+  'Africa/Casablanca',
+  'America/Asuncion',
+  'America/Mexico_City',
+  'America/New_York',
+  'America/Vancouver',
+  'Asia/Almaty',
+  'Asia/Amman',
+  'Asia/Tehran',
+  'Asia/Tokyo',
+  'Australia/Sydney',
+  'Europe/Berlin',
+];
+const HALF_YEAR_SECONDS = 15_778_800;
+
+/** Offset of a zone from UTC at a moment, in seconds; `offset` is null if the database does not know the zone. */
+interface ZoneOffset {
+  zone: string;
+  at: number;
+  offset: number | null;
+}
+
+/** Reads the database's offsets of some zones, now and in the next half-years. */
+async function readOffsets(address: DatabaseAddress): Promise<ZoneOffset[]> {
+  const client = await connect(address, CHECKING, { acceptsReadOnly: true });
+  try {
+    const { rows } = await client.query<ZoneOffset>(
+      `select w.zone, m.at::float8 as at, case when n.name is not null then
+           extract(epoch from (to_timestamp(m.at) at time zone n.name) - (to_timestamp(m.at) at time zone 'UTC'))::float8
+         end as offset
+       from unnest($1::text[]) w(zone) left join pg_timezone_names n on n.name = w.zone
+       cross join (select floor(extract(epoch from now())) + h * $2::int from generate_series(0, 4) h) m(at)
+       order by w.zone, m.at`,
+      [ZONES, HALF_YEAR_SECONDS],
+    );
+    return rows;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+/** A sentence about zones in which the database's clocks and Node's differ; `undefined` if they agree. */
+export function describeZones(offsets: ZoneOffset[]): string | undefined {
+  const differing = offsets.filter(
+    ({ zone, at, offset }) => offset === null || offsetAt(at * 1000, zone) !== offset * 1000,
+  );
+  const zones = [...new Set(differing.map(({ zone }) => zone))];
+  if (zones.length === 0) return undefined;
+  const since = new Date(Math.min(...differing.map(({ at }) => at * 1000))).toISOString().slice(0, 10);
+  return (
+    `The clocks of ${zones.join(', ')} in the database differ from those of this Node (${process.versions.tz}), ` +
+    `first on ${since}. Schedules and sleep_until go by Node's, SQL of your own by the database's: update the older one.`
+  );
 }
 
 async function checkServer(config: Config, address: DatabaseAddress): Promise<string[]> {

@@ -2,7 +2,7 @@ import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
-import { toInstant } from './clock-times.ts';
+import { toInstant } from '../../core/time-zones.ts';
 import { type CreateCronjob, cronjobSettingsSchema, type UpdateCronjob } from './cronjob.ts';
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
 import { toCronjobWire, toSchedule } from './cronjob-view.ts';

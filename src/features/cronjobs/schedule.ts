@@ -1,14 +1,7 @@
 import { z } from 'zod';
 import { textFormat } from '../../core/text-format.ts';
-import {
-  toInstant,
-  MAX_CRON_LENGTH,
-  cronTimesAfter,
-  cronTimesBefore,
-  cronError,
-  dateTimeError,
-  timezoneError,
-} from './clock-times.ts';
+import { dateTimeError, timezoneError, toInstant } from '../../core/time-zones.ts';
+import { MAX_CRON_LENGTH, cronTimesAfter, cronTimesBefore, cronError } from './clock-times.ts';
 
 /** Minimum and maximum length of an interval in seconds. The maximum is 366 days. */
 const MIN_INTERVAL_SECONDS = 30;

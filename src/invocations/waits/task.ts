@@ -5,6 +5,7 @@ import { CONFIRMATION_CALL } from '../../core/names.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { InvalidError, TooLargeError } from '../../core/errors.ts';
 import { strictObject } from '../../core/members.ts';
+import { toInstant } from '../../core/time-zones.ts';
 import { escapeList } from '../../platform/json-escape.ts';
 
 export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
@@ -145,8 +146,8 @@ function toTask({ callId, callName, about, tool, args, request, wait }: OpenWait
     groups,
     signal,
     expiresAfter: expiresAfter && Math.min(expiresAfter, MAX_WAIT_SECONDS),
-    expiresAt,
-    timeZone,
+    // A moment, because the database's time zones may be older than Node's, by which schedules go.
+    expiresAt: expiresAt && toInstant(expiresAt, timeZone ?? 'UTC').toISOString(),
   };
 }
 
