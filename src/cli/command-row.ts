@@ -22,6 +22,8 @@ export interface CommandRow {
   ][];
   /** Text after the example. */
   more?: string;
+  /** Options of all commands that it takes; it refuses the others. Default: all. */
+  globals?: readonly (keyof GlobalOptions)[];
   /**
    * Imports its code on demand, so that `start` loads only the service. The arguments follow the command.
    * @returns the exit code; nothing: 0

@@ -40,6 +40,7 @@ const MODES = ['stored', 'live'];
 export const ALONE: readonly CommandRow[] = [
   {
     usage: 'start',
+    globals: [],
     about: 'start the service, also without a command',
     example: 'PORT=8080 agent-runtime start',
     // The command `dev` sets this option, so that a reload prints the changed file.
@@ -48,6 +49,7 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'dev',
+    globals: [],
     about: 'start the service with the development UI; restart it when an agent or a setting changes',
     example: 'agent-runtime dev --no-open',
     options: [['--no-open', 'do not open the browser']],
@@ -55,6 +57,7 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'migrate',
+    globals: [],
     about: 'apply the migrations to DATABASE_URL and end',
     example: 'DATABASE_URL=postgres://agents@db/agents agent-runtime migrate --check',
     options: [['--check', 'change nothing; end with 1 and what is missing where DATABASE_URL is not up to date']],
@@ -63,30 +66,35 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'check',
+    globals: [],
     about: 'print the effective configuration of the agent and end',
     example: 'HARNESS_FILE=harness.yaml agent-runtime check',
     run: async () => (await import('./start.ts')).check(),
   },
   {
     usage: 'doctor',
+    globals: ['json'],
     about: 'say what is wrong with the settings, the database, the model and this machine; exit code 1 if anything',
     example: 'agent-runtime doctor --json',
     run: async (command) => (await import('./doctor/doctor.ts')).doctor(command.optsWithGlobals()),
   },
   {
     usage: 'openapi',
+    globals: [],
     about: 'print the OpenAPI document with every operation and end',
     example: 'agent-runtime openapi > openapi.json',
     run: async () => (await import('./start.ts')).printOpenApi(),
   },
   {
     usage: 'mcp',
+    globals: ['url'],
     about: 'hand MCP messages on standard input to the service, for clients that speak nothing else',
     example: 'agent-runtime --url http://127.0.0.1:8000 mcp',
     run: async (command) => (await import('./mcp.ts')).bridgeMcp(command.optsWithGlobals(), command),
   },
   {
     usage: 'init [directory]',
+    globals: [],
     about: 'make a new project: an agent with a tool, a test, a compose file',
     example: 'agent-runtime init my-agent',
     args: [{ about: 'where', default: '.' }],
@@ -94,6 +102,7 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'completion <shell>',
+    globals: [],
     about: 'print a script that completes commands and options',
     example: 'source <(agent-runtime completion bash)',
     args: [{ choices: ['bash', 'zsh', 'fish'] }],
@@ -102,6 +111,7 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'keys create',
+    globals: ['json'],
     about: 'print a new runtime key and its line for RUNTIME_API_KEYS_FILE',
     example: 'agent-runtime keys create --scopes invoke,read --users ann --expires 2030-01-01T00:00:00Z',
     options: [
@@ -204,7 +214,7 @@ const SESSIONS: (CommandRow | OperationRow)[] = [
 const ARTIFACTS: OperationRow[] = [
   {
     usage: 'artifacts list <session>',
-    about: '',
+    about: 'their names',
     example: 'agent-runtime artifacts list s1',
     operation: 'listArtifacts',
     fills: { session: 'session_id' },
@@ -452,7 +462,7 @@ const WORK: (CommandRow | OperationRow)[] = [
   },
   {
     usage: 'import <source>',
-    about: 'bring sessions in from elsewhere; what is there already stays as it is, so it can be run again',
+    about: 'bring sessions or an evaluation set in from elsewhere; what is there already stays as it is, so it can be run again',
     example: 'agent-runtime import sessions.sqlite --as weather --dry-run',
     args: [
       {
@@ -465,6 +475,7 @@ const WORK: (CommandRow | OperationRow)[] = [
       ['--as <app>', 'the application that they become sessions of [that of the same name]'],
       ['--users <list>', 'with commas: whose sessions to read from a server, which lists no users [--user]'],
       ['--artifacts <directory>', "the directory of ADK's file artifact service"],
+      ['--replace', 'an evaluation set takes the place of the one with its id and of all its cases'],
       ['--dry-run', 'say what would be imported'],
     ],
     more: 'The key for an ADK server stands in IMPORT_KEY.',

@@ -1,5 +1,5 @@
 import { toJunitXml } from './junit.ts';
-import { toColumns } from './output.ts';
+import { toColumns, toLine } from './output.ts';
 
 /** A case in the summary of a run, as far as a report needs it. */
 export interface CaseSummary {
@@ -67,8 +67,69 @@ export function toExitCode(cases: CaseSummary[], gate: Gate, comparison?: Compar
 
 const percent = (share: number | null) => (share === null ? '–' : `${Math.round(share * 100)} %`);
 
-/** A run as text: a table of the cases, the reasons of those that did not pass, and the changes from the baseline. */
-export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared): string {
+/** One trial of a case in the result of a run, as far as a report needs it. */
+export interface CaseResult {
+  evalId: string;
+  evalMetricResultPerInvocation: {
+    actualInvocation: ShownTurn;
+    /** Absent for a simulated conversation. */
+    expectedInvocation?: ShownTurn;
+    evalMetricResults: { evalStatus: number }[];
+  }[];
+}
+
+interface ShownTurn {
+  finalResponse: { parts?: { text?: string }[] };
+  intermediateData: { toolUses: { name?: string; args?: unknown }[] };
+}
+
+/** `evalStatus` of a metric that failed. */
+const FAILED = 2;
+/** Maximum number of characters of a call or an answer that a report prints. */
+const SHOWN = 300;
+
+/** Returns, by case, what was expected and what came in the first turn that a metric failed. */
+export function toMismatches(results: CaseResult[]): Map<string, string[]> {
+  const mismatches = new Map<string, string[]>();
+  for (const { evalId, evalMetricResultPerInvocation: turns } of results) {
+    const place = turns.findIndex(({ evalMetricResults }) =>
+      evalMetricResults.some((one) => one.evalStatus === FAILED),
+    );
+    const { actualInvocation: actual, expectedInvocation: expected } = turns[place] ?? {};
+    if (!actual || !expected || mismatches.has(evalId)) continue;
+    const lines = [...toDifference('calls', toCalls(expected), toCalls(actual)), ...toAnswers(expected, actual)];
+    if (lines.length > 0) mismatches.set(evalId, [`  turn ${place + 1}`, ...lines.map((line) => `    ${line}`)]);
+  }
+  return mismatches;
+}
+
+function toDifference(what: string, expected: string[], actual: string[]): string[] {
+  const isSame = expected.length === actual.length && expected.every((text, index) => text === actual[index]);
+  const list = (texts: string[]) => texts.join(', ') || 'none';
+  return isSame ? [] : [`expected ${what}: ${list(expected)}`, `actual ${what}:   ${list(actual)}`];
+}
+
+const toCalls = ({ intermediateData: { toolUses } }: ShownTurn): string[] =>
+  toolUses.map(({ name = '', args = {} }) => toLine(`${name} ${JSON.stringify(args)}`, SHOWN));
+
+/** Nothing where the case expects no answer. */
+function toAnswers(expected: ShownTurn, actual: ShownTurn): string[] {
+  const [wanted = '', came = ''] = [expected, actual].map(({ finalResponse: { parts = [] } }) =>
+    toLine(parts.map(({ text = '' }) => text).join(' '), SHOWN),
+  );
+  return wanted === '' ? [] : toDifference('answer', [wanted], [came]);
+}
+
+/**
+ * A run as text: a table of the cases, the reasons of those that did not pass, and the changes from the baseline.
+ * @param mismatches lines below the reason of a case, by its id
+ */
+export function toTable(
+  cases: CaseSummary[],
+  gate: Gate,
+  comparison?: Compared,
+  mismatches = new Map<string, string[]>(),
+): string {
   const metrics = [...new Set(cases.flatMap(({ scores }) => Object.keys(scores)))];
   const head = ['', 'case', 'passed', '95 %', ...metrics];
   const rows = cases.map((one) => [
@@ -79,7 +140,9 @@ export function toTable(cases: CaseSummary[], gate: Gate, comparison?: Compared)
     ...metrics.map((name) => one.scores[name]?.toFixed(2) ?? '–'),
   ]);
   const reasons = cases.flatMap((one) =>
-    one.reason !== undefined && !isThrough(one, gate) ? [`${one.evalId}: ${one.reason}`] : [],
+    one.reason !== undefined && !isThrough(one, gate)
+      ? [`${one.evalId}: ${one.reason}`, ...(mismatches.get(one.evalId) ?? [])]
+      : [],
   );
   const costs = cases.flatMap((one) => one.cost ?? []);
   const through = cases.filter((one) => isThrough(one, gate)).length;

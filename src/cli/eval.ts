@@ -1,12 +1,15 @@
 import { writeFileSync } from 'node:fs';
 import {
+  type CaseResult,
   type CaseSummary,
   type Gate,
+  isThrough,
   NOT_COMPARED,
   type RunComparison,
   toComparisonCode,
   toExitCode,
   toJunit,
+  toMismatches,
   toTable,
 } from './eval-report.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from './test-config.ts';
@@ -28,6 +31,7 @@ interface EvalOptions extends GlobalOptions {
 interface EvalRun {
   runId: string;
   evalSetId: string;
+  evalSetResultId: string;
   status: string;
   counts: Record<'total' | 'waiting' | 'running' | 'passed' | 'failed' | 'errors', number>;
 }
@@ -80,16 +84,33 @@ async function runSet(
 ): Promise<number> {
   const runs = runsPath(options);
   const { runId } = await api.send<{ runId: string }>('POST', runs, request);
-  await follow(api, `${runs}/${runId}`);
+  const run = await follow(api, `${runs}/${runId}`);
   const { cases, comparison: whole } = await getSummary(api, options, runId, options.baseline);
   const { evalCaseIds } = request;
   // Cases of the baseline that this run did not select do not count as missing.
   const isWanted = (evalId: string) => evalCaseIds.length === 0 || evalCaseIds.includes(evalId);
   const comparison = whole && { ...whole, missing: whole.missing.filter(isWanted) };
   if (options.json) print(JSON.stringify({ evalSetId: request.evalSetId, runId, cases, comparison }));
-  else print(`${request.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
+  else {
+    const isRed = !cases.every((one) => isThrough(one, gate));
+    const mismatches = isRed && run ? await findMismatches(api, options, run) : undefined;
+    print(`${request.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison, mismatches)}\n`);
+  }
   if (options.junit) writeFileSync(options.junit, toJunit(request.evalSetId, cases, gate));
   return toExitCode(cases, gate, comparison);
+}
+
+/** Maximum number of trials of a run whose calls are read; each may have 1 MiB. */
+const MAX_READ = 100;
+
+async function findMismatches(
+  api: Api,
+  { app }: GlobalOptions,
+  { evalSetResultId, counts: { total } }: EvalRun,
+): Promise<Map<string, string[]> | undefined> {
+  if (total > MAX_READ) return undefined;
+  const path = `/dev/apps/${encodeURIComponent(app)}/eval-results/${encodeURIComponent(evalSetResultId)}`;
+  return toMismatches((await api.send<{ evalCaseResults: CaseResult[] }>('GET', path)).evalCaseResults);
 }
 
 const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: string): Promise<Summary> => {
@@ -117,11 +138,15 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
     return comparison ? toComparisonCode(comparison) : NOT_COMPARED;
   }).catch(cannotRun);
 
-/** Waits until an evaluation run ends. Shows its progress if standard error is a terminal. */
-async function follow(api: Api, path: string): Promise<void> {
-  for await (const { counts } of readFrames<EvalRun>(await api.open('GET', `${path}/stream`)))
-    if (process.stderr.isTTY) showProgress(counts);
+/** Waits until an evaluation run ends, and returns it. Shows its progress if standard error is a terminal. */
+async function follow(api: Api, path: string): Promise<EvalRun | undefined> {
+  let last: EvalRun | undefined;
+  for await (const run of readFrames<EvalRun>(await api.open('GET', `${path}/stream`))) {
+    last = run;
+    if (process.stderr.isTTY) showProgress(run.counts);
+  }
   if (process.stderr.isTTY) process.stderr.write('\n');
+  return last;
 }
 
 function showProgress({ total, waiting, running, passed, failed, errors }: EvalRun['counts']): void {

@@ -13,6 +13,7 @@ interface ImportOptions extends GlobalOptions {
   users?: string;
   artifacts?: string;
   dryRun?: boolean;
+  replace?: boolean;
 }
 
 interface Report {
@@ -111,12 +112,12 @@ async function importEvalSet(file: string, options: ImportOptions): Promise<numb
   const app = options.as ?? options.app;
   return withApi(options, async (api) => {
     const name = set.eval_set_id ?? set.evalSetId;
-    const sets = `/dev/apps/${encodeURIComponent(app)}/eval-sets`;
-    if (!options.dryRun)
-      await api.send('POST', sets, { evalSet: set }).catch((error: unknown) => {
+    const sets = `/dev/apps/${encodeURIComponent(app)}`;
+    if (options.replace && !options.dryRun) await api.send('POST', `${sets}/eval-set-files?replace=true`, set);
+    else if (!options.dryRun)
+      await api.send('POST', `${sets}/eval-sets`, { evalSet: set }).catch((error: unknown) => {
         if (!(error instanceof CommandError) || error.status !== 409) throw error;
-        const how = `To replace it with its cases, delete it first: DELETE ${sets}/${name} (deleteEvalSet).`;
-        throw new CommandError(`${error.message} ${how}`, error.exitCode, error.status);
+        throw new CommandError(`${error.message} --replace puts this one in its place.`, error.exitCode, error.status);
       });
     const cases = (set.eval_cases ?? set.evalCases ?? []).length;
     const count = `${cases} ${cases === 1 ? 'case' : 'cases'} ${options.dryRun ? 'would be imported' : 'imported'}`;

@@ -93,13 +93,25 @@ function addCommand(program: Command, row: CommandRow, end: (code: number) => vo
     if (choices) option.choices(choices);
     command.addOption((value === undefined ? option : option.default(value)).hideHelp(isHidden === true));
   }
+  const { globals } = row;
+  if (globals) {
+    const visibleGlobalOptions = () => program.options.filter((option) => isAmong(globals, option));
+    command.configureHelp({ showGlobalOptions: true, visibleGlobalOptions });
+  }
   command.action(async (...given: unknown[]) => {
+    const refused = program.options.find(
+      (option) =>
+        globals && !isAmong(globals, option) && program.getOptionValueSource(option.attributeName()) === 'cli',
+    );
+    if (refused) command.error(`error: ${row.usage.replace(/ [<[].*/, '')} takes no ${refused.long}`);
     const code = await row.run(command, ...(given.slice(0, args.length) as never[]));
     if (typeof code === 'number') end(code);
   });
   if (row.more !== undefined) command.addHelpText('after', `\n${row.more}`);
   addExample(command, row.example);
 }
+
+const isAmong = (globals: readonly string[], option: Option) => globals.includes(option.attributeName());
 
 /** The command that has the commands of a family below it. Its example is that of the first. */
 function getFamily(program: Command, name: string, about: string, example: string): Command {

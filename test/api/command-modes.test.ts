@@ -306,10 +306,26 @@ test('an import of a set that exists says how to replace it', async () => {
     expect(await type(app.url, undefined, ['import', set])).toEqual({
       code: 1,
       out: '',
-      error:
-        'EvalSet stock already exists for app harness_agent. To replace it with its cases, delete it first: ' +
-        'DELETE /dev/apps/harness_agent/eval-sets/stock (deleteEvalSet).\n',
+      error: 'EvalSet stock already exists for app harness_agent. --replace puts this one in its place.\n',
     });
+    const said = (text: string) => ({ role: 'user', parts: [{ text }] });
+    const eval_cases = [{ evalId: 'fresh', conversation: [{ userContent: said('Hi') }] }];
+    const later = file('stock.evalset.json', JSON.stringify({ eval_set_id: 'stock', eval_cases }));
+    expect((await type(app.url, undefined, ['import', later, '--replace', '--dry-run'])).code).toBe(0);
+    const idsOf = async () => (await app.get('/dev/apps/harness_agent/eval_sets/stock/evals')).body;
+    expect(await idsOf()).toEqual([]);
+    expect(await type(app.url, undefined, ['import', later, '--replace'])).toEqual({
+      code: 0,
+      out: 'Evaluation set stock: 1 case imported. Run it: agent-runtime eval run stock\n',
+      error: '',
+    });
+    expect(await idsOf()).toEqual(['fresh']);
+    const wrong = file(
+      'stock.evalset.json',
+      JSON.stringify({ eval_set_id: 'stock', eval_cases: [...eval_cases, ...eval_cases] }),
+    );
+    expect((await type(app.url, undefined, ['import', wrong, '--replace'])).code).toBe(1);
+    expect(await idsOf()).toEqual(['fresh']);
   } finally {
     await app.close();
   }

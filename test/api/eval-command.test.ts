@@ -45,7 +45,10 @@ test('a table, a report and the exit code; a later run names what changed', asyn
   await app.send('PUT', `${D}/eval-sets/s/eval-cases/calls`, evalCase('calls', []));
   const bad = await evaluate('s:calls', '--config', config, '--junit', junit, '--baseline', baseline);
   expect(bad.code).toBe(1);
-  expect(bad.out).toContain('\ncalls: tool_trajectory_avg_score: 0 is below 1.\n');
+  expect(bad.out).toContain(
+    '\ncalls: tool_trajectory_avg_score: 0 is below 1.\n  turn 1\n    expected calls: none\n' +
+      '    actual calls:   calculator {"expression":"2 + 3"}\n\n0 of 1',
+  );
   expect(bad.out).toContain('\nAgainst the baseline: won none; lost calls; worse none; p = 1.000.\n');
   expect(readFileSync(junit, 'utf8')).toContain('<testsuite name="s" tests="1" failures="1" errors="0">');
 });

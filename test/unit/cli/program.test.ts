@@ -56,6 +56,16 @@ test('the help of a command shows the options that all have', async () => {
   expect(said).toMatch(/Global Options:\n +--url [^]*--app [^]*--user [^]*--json /);
 });
 
+test('what needs no service takes only the options that mean something to it', async () => {
+  expect((await run('start', '--help')).said).not.toMatch(/Global Options|--app|--user|--url/);
+  expect((await run('doctor', '--help')).said).toMatch(/Global Options:\n +--json [^\n]*\n\n/);
+  expect(await run('init', '--app', 'weather')).toEqual({
+    code: 2,
+    said: 'error: init takes no --app\n--help says what there is.\n',
+  });
+  expect(await run('--user', 'ann', 'start')).toMatchObject({ code: 2 });
+});
+
 test('no command takes an option that it does not have', async () => {
   const commands = list(createProgram(() => undefined)).filter(({ commands: below }) => below.length === 0);
   const wrong: string[] = [];

@@ -146,6 +146,12 @@ export const evalSetOperations = [
           .max(256)
           .optional()
           .describe('Id of the set, in the place of that of the file; a list has none.'),
+        replace: z
+          .boolean()
+          .default(false)
+          .describe(
+            'Whether it takes the place of a set with its id and of all its cases. Runs and their results stay.',
+          ),
       }),
     },
     body: {
@@ -168,7 +174,11 @@ export const evalSetOperations = [
       for (const { evalId } of set.eval_cases) {
         if (!identifierSchema.safeParse(evalId).success) throw new InvalidError('The id of a case cannot be one.');
       }
-      await insertEvalSet(database.db, toOwnKey({ ...path, evalSetId }, principal), set);
+      const key = toOwnKey({ ...path, evalSetId }, principal);
+      await database.transaction(async (tx) => {
+        if (query.replace) await deleteEvalSet(tx, key);
+        await insertEvalSet(tx, key, set);
+      });
       return { kind: 'value', value: { evalSetId, cases: set.eval_cases.length, dropped } };
     },
   }),
