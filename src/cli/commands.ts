@@ -462,7 +462,8 @@ const WORK: (CommandRow | OperationRow)[] = [
   },
   {
     usage: 'import <source>',
-    about: 'bring sessions or an evaluation set in from elsewhere; what is there already stays as it is, so it can be run again',
+    about:
+      'bring sessions or an evaluation set in from elsewhere; what is there already stays as it is, so it can be run again',
     example: 'agent-runtime import sessions.sqlite --as weather --dry-run',
     args: [
       {

@@ -158,7 +158,8 @@ export const ERROR_CODES = {
   model_not_found: {
     meaning: 'The model provider does not know the model.',
     retry: 'no',
-    remedy: 'Check MODEL_NAME and MODEL_BASE_URL.',
+    remedy:
+      'Check MODEL_NAME and MODEL_BASE_URL, or what the message names: `name` and `baseUrl` of a model of the agent.',
     isRefusal: true,
   },
   model_rejected: {
@@ -176,7 +177,7 @@ export const ERROR_CODES = {
   model_unavailable: {
     meaning: 'The model provider could not be reached or failed.',
     retry: 'later',
-    remedy: 'Wait, check MODEL_BASE_URL, or name `fallbacks` for the model.',
+    remedy: 'Wait, check the base URL that the message names, or name `fallbacks` for the model.',
   },
   model_timeout: {
     meaning: 'The model provider sent nothing for too long.',

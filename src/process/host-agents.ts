@@ -16,7 +16,7 @@ import {
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
 import { McpConnections } from '../agent/mcp/mcp-connections.ts';
 import type { McpSettings } from '../agent/mcp/mcp-tools.ts';
-import { createModel } from '../agent/models/create-model.ts';
+import { createModel, type ModelSettings } from '../agent/models/create-model.ts';
 import { findProvider, type ModelSource, OFFLINE, PROVIDERS } from '../agent/providers/index.ts';
 import { type AgentEnvironment, findNamedModel, prepareAgent } from '../agent/prepare-agent.ts';
 import type { UserCredentials } from '../agent/definition/services.ts';
@@ -202,7 +202,13 @@ interface ModelChoice {
   provider: ModelSource;
   name: string;
   baseUrl: string | undefined;
+  /** Who said so, for messages. */
+  origin: NonNullable<ModelSettings['origin']>;
 }
+
+/** How messages name a member of the model of `harness.yaml`, and of an agent's own model. */
+const ofFile = (member: string) => `\`${member}\` of \`model\` in harness.yaml`;
+const ofAgent = (member: string) => `\`${member}\` of the agent's model`;
 
 export const modelText = ({ provider, name }: ModelChoice): string =>
   provider === name ? name : `${provider} ${name}`;
@@ -225,7 +231,15 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
       `MODEL_LIVE_NAME: ${provider} has no live API that this runtime speaks, ${others.join(', ')} has; unset it.`,
     );
   }
-  return { provider, name, baseUrl };
+  const isInFile = (inEnvironment: string | undefined, inFile: string | undefined) =>
+    inEnvironment === undefined && inFile !== undefined;
+  const origin = {
+    modelName: name,
+    ...(isInFile(config.MODEL_PROVIDER, file.model?.provider) && { provider: ofFile('provider') }),
+    ...(isInFile(config.MODEL_NAME, file.model?.name) && { name: ofFile('name') }),
+    ...(isInFile(config.MODEL_BASE_URL, file.model?.baseUrl) && { baseUrl: ofFile('base_url') }),
+  };
+  return { provider, name, baseUrl, origin };
 }
 
 /** Maximum number of one user's connections to one MCP server, so that other users get connections too. */
@@ -251,7 +265,7 @@ const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }:
 
 function toEnvironment(
   config: Config,
-  { provider, name, baseUrl }: ModelChoice,
+  { provider, name, baseUrl, origin }: ModelChoice,
   { mcp }: HostedSources,
 ): AgentEnvironment & { mcp: McpSettings } {
   const liveName = config.MODEL_LIVE_NAME;
@@ -262,10 +276,11 @@ function toEnvironment(
       ...(baseUrl === undefined ? {} : { baseUrl }),
       timeoutMs: config.MODEL_TIMEOUT_MS,
       maxRetries: config.MODEL_MAX_RETRIES,
+      origin,
       ...(liveName ? { live: { modelName: liveName } } : {}),
     }),
     modelName: name,
-    findModel: toFindModel(config, { provider, name, baseUrl }),
+    findModel: toFindModel(config, { provider, name, baseUrl, origin }),
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
@@ -281,7 +296,8 @@ function toEnvironment(
  */
 function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
   const models = new Map<string, Model>();
-  return ({ provider = all.provider, baseUrl, apiKey }) => {
+  return ({ provider: own, baseUrl, apiKey }) => {
+    const provider = own ?? all.provider;
     if (typeof provider === 'object') return provider;
     const isOfAll = provider === all.provider && (baseUrl ?? all.baseUrl) === all.baseUrl;
     const key = apiKey ?? (isOfAll ? config.MODEL_API_KEY : undefined);
@@ -295,6 +311,12 @@ function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnviron
         ...(address === undefined ? {} : { baseUrl: address }),
         timeoutMs: config.MODEL_TIMEOUT_MS,
         maxRetries: config.MODEL_MAX_RETRIES,
+        origin: {
+          provider: own === undefined ? all.origin.provider : ofAgent('provider'),
+          name: ofAgent('name'),
+          apiKey: apiKey === undefined && isOfAll ? undefined : ofAgent('apiKey'),
+          baseUrl: baseUrl === undefined ? all.origin.baseUrl : ofAgent('baseUrl'),
+        },
       });
     models.set(id, model);
     return model;

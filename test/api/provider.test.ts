@@ -1,4 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
@@ -517,5 +522,72 @@ describe('overrides', () => {
     });
     expect(got).toHaveLength(wanted.length);
     expect(got).toEqual(expect.arrayContaining(wanted));
+  });
+});
+
+describe('a sentence names what said which model is called', () => {
+  const UNKNOWN = 'The model `nosuch` of openai-compatible does not know this model. Check ';
+  const inCode = (model: object) => `export const agent = { instruction: 'Answer.', model: ${JSON.stringify(model)} };`;
+  test.each<[string, (baseUrl: string) => Record<string, string>, told: string]>([
+    [
+      'the environment',
+      (MODEL_BASE_URL) => ({ MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'nosuch', MODEL_BASE_URL }),
+      'MODEL_NAME and MODEL_BASE_URL.',
+    ],
+    [
+      'harness.yaml',
+      (base_url) => {
+        const HARNESS_FILE = join(mkdtempSync(join(tmpdir(), 'origin-')), 'harness.yaml');
+        const model = { provider: 'openai-compatible', name: 'nosuch', base_url };
+        writeFileSync(HARNESS_FILE, JSON.stringify({ model }));
+        return { HARNESS_FILE };
+      },
+      '`name` of `model` in harness.yaml and `base_url` of `model` in harness.yaml.',
+    ],
+    [
+      'an agent in code, beside another model of the environment',
+      (baseUrl) => {
+        const AGENTS_DIR = mkdtempSync(join(tmpdir(), 'origin-'));
+        mkdirSync(join(AGENTS_DIR, 'harness_agent'));
+        const code = inCode({ provider: 'openai-compatible', name: 'nosuch', baseUrl });
+        writeFileSync(join(AGENTS_DIR, 'harness_agent', 'agent.ts'), code);
+        const other = {
+          MODEL_PROVIDER: 'openai-compatible',
+          MODEL_BASE_URL: 'http://127.0.0.1:9/v1',
+          MODEL_NAME: 'nosuch',
+        };
+        return { AGENTS_DIR, ...other };
+      },
+      "`name` of the agent's model and `baseUrl` of the agent's model.",
+    ],
+    [
+      'an agent in code by its name alone',
+      (MODEL_BASE_URL) => {
+        const AGENTS_DIR = mkdtempSync(join(tmpdir(), 'origin-'));
+        mkdirSync(join(AGENTS_DIR, 'harness_agent'));
+        writeFileSync(join(AGENTS_DIR, 'harness_agent', 'agent.ts'), inCode({ name: 'nosuch' }));
+        return { AGENTS_DIR, MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'other', MODEL_BASE_URL };
+      },
+      'the name in `model` of the agent and MODEL_BASE_URL.',
+    ],
+  ])('%s', async (_who, environment, told) => {
+    const server = createServer((_request, response) => response.writeHead(404).end('{"error":{"code":"unknown"}}'));
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const app = await startApp({
+      DEV_UI: 'false',
+      ...environment(`http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`),
+    });
+    try {
+      const request = { user_id: 'u', session_id: 's' };
+      const { body } = await app.post('/harness/invoke', {
+        prompt: 'Hi',
+        harness_name: 'd',
+        run_agent_request: request,
+      });
+      expect(body).toMatchObject({ error: `${UNKNOWN}${told} (HTTP 404, unknown)` });
+    } finally {
+      await app.close();
+      server.close();
+    }
   });
 });

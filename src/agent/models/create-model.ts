@@ -1,7 +1,7 @@
 import type { Model } from '../definition/model.ts';
 import { findProvider, type ModelSource, OFFLINE } from '../providers/index.ts';
 import { offlineModel } from './offline.ts';
-import { providerModel, type ProviderSettings } from './provider-model.ts';
+import { providerModel, type ProviderSettings, toOrigin } from './provider-model.ts';
 
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   provider: ModelSource;
@@ -32,7 +32,8 @@ export function createModel({ provider: name, live, ...settings }: ModelSettings
       modelName,
       connect: async (request) => {
         const { googleLive } = await import('./google-live.ts');
-        return googleLive({ provider, modelName, apiKey, baseUrl, timeoutMs }).connect(request);
+        const origin = { ...toOrigin(settings, modelName), name: 'MODEL_LIVE_NAME' };
+        return googleLive({ provider, modelName, apiKey, baseUrl, timeoutMs, origin }).connect(request);
       },
     },
   };

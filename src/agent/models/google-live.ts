@@ -4,7 +4,7 @@ import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/model.ts';
-import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
+import { ModelFailure, type ModelOrigin, toFailure, toModelError } from '../providers/model-error.ts';
 import type { Provider, ProviderFacts } from '../providers/provider.ts';
 import { type FittedTools, fitTools } from './fit-tools.ts';
 import { z } from 'zod';
@@ -18,6 +18,7 @@ interface GoogleLiveSettings {
   apiKey: string | undefined;
   /** Base URL of the provider; its path is ignored. */
   baseUrl: string;
+  origin: ModelOrigin;
   /** Maximum time to open a session, in milliseconds. */
   timeoutMs: number;
 }
@@ -175,7 +176,8 @@ class Connection implements LiveConnection {
   }
 
   #failed(failure: ModelFailure): AgentError {
-    return toModelError(failure, this.#settings.provider.name, this.#settings.modelName);
+    const { provider, modelName, origin } = this.#settings;
+    return toModelError(failure, provider.name, modelName, origin);
   }
 }
 

@@ -5,7 +5,7 @@ import { isUnconnected } from '../../core/errors.ts';
 import { CircuitBreaker } from '../definition/circuit-breaker.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest, ToolChoice } from '../definition/model.ts';
 import type { Listener } from '../providers/cleaner.ts';
-import { ModelFailure, toFailure, toModelError } from '../providers/model-error.ts';
+import { ModelFailure, type ModelOrigin, toFailure, toModelError } from '../providers/model-error.ts';
 import type { CallOptions, Provider, ProviderFacts, ProviderModel, StreamPart } from '../providers/provider.ts';
 import { BoundedCache } from '../../platform/work/bounded-cache.ts';
 import { readStream } from './from-stream.ts';
@@ -28,6 +28,25 @@ export interface ProviderSettings {
   maxRetries?: number;
   /** First back-off, in milliseconds; it doubles with each retry. Default: 500. */
   retryDelayMs?: number;
+  /** Who set what, for messages; without `baseUrl` the provider's public address is called. Default: the environment. */
+  origin?: { [Name in keyof ModelOrigin]?: string | undefined } & {
+    /** The name of the model that `name` says; any other one is an agent's. */
+    modelName?: string;
+  };
+}
+
+/** Names what said which model is called. */
+export function toOrigin(
+  { baseUrl, origin = {} }: Pick<ProviderSettings, 'baseUrl' | 'origin'>,
+  calledName: string,
+): ModelOrigin {
+  const { modelName = calledName, provider = 'MODEL_PROVIDER', name = 'MODEL_NAME', apiKey = 'MODEL_API_KEY' } = origin;
+  return {
+    provider,
+    name: modelName === calledName ? name : 'the name in `model` of the agent',
+    apiKey,
+    baseUrl: baseUrl === undefined ? undefined : (origin.baseUrl ?? 'MODEL_BASE_URL'),
+  };
 }
 
 /** Maximum time of one back-off, in milliseconds. If a provider demands a longer one, the call fails at once. */
@@ -52,6 +71,8 @@ export function providerModel(settings: ProviderSettings): Model {
     if (!kept.has(name)) kept.set(name, known);
     return known;
   };
+  const toError = (failure: ModelFailure, name: string) =>
+    toModelError(failure, provider.name, name, toOrigin(settings, name));
   /** Until when a model is only streamed, by its name, on the clock of `performance.now()`. */
   const streamedUntil = new BoundedCache<number>();
 
@@ -63,17 +84,13 @@ export function providerModel(settings: ProviderSettings): Model {
       if (embeddings.length !== texts.length) throw new ModelFailure('model_bad_response');
       return { vectors: embeddings, tokens: usage?.tokens };
     } catch (error) {
-      throw toModelError(toFailure(error, false, settings.apiKey), provider.name, modelName);
+      throw toError(toFailure(error, false, settings.apiKey), modelName);
     }
   };
 
   async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
     if (needsKey(settings))
-      throw toModelError(
-        new ModelFailure('model_unauthorized', { detail: 'no key is set' }),
-        provider.name,
-        request.modelName,
-      );
+      throw toError(new ModelFailure('model_unauthorized', { detail: 'no key is set' }), request.modelName);
     const model = await findModel(request.modelName);
     const facts = provider.facts(settings.baseUrl, request.modelName);
     let fitted = fitRequest(request, provider, facts);
@@ -117,7 +134,7 @@ export function providerModel(settings: ProviderSettings): Model {
       const waitMs = Math.max(retryAfterMs, retryDelayMs * 2 ** attempt);
       const isFallbackSooner = request.hasFallback === true && isUnconnected(failure.cause);
       const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS || isFallbackSooner;
-      if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider.name, request.modelName);
+      if (failure.retryAfterMs === undefined || isFinal) throw toError(failure, request.modelName);
       await wait(failure, waitMs);
     }
   }

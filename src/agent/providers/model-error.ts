@@ -4,16 +4,30 @@ import { AgentError } from '../../core/errors.ts';
 /** Kinds of failed model calls. Each is also the code of an `AgentError`. */
 export type ModelFailureCode = keyof typeof SENTENCES;
 
+/** What says which model is called, in the words of who set it: `MODEL_BASE_URL`, or `baseUrl` of an agent's model. */
+export interface ModelOrigin {
+  provider: string;
+  name: string;
+  apiKey: string;
+  /** Absent for the provider's public address. */
+  baseUrl?: string | undefined;
+}
+
 const SENTENCES = {
-  model_unauthorized: 'refused the key. Check MODEL_API_KEY and that the key may use this model.',
-  model_not_found: 'does not know this model. Check MODEL_NAME and MODEL_BASE_URL.',
-  model_rejected: 'refused the request.',
-  model_rate_limited: 'limits the rate of calls or the quota is used up. Try again later.',
-  model_unavailable: 'is not available or could not be reached. Try again later, or check MODEL_BASE_URL.',
-  model_timeout: 'sent nothing for too long.',
-  model_bad_response: 'answered in a form that cannot be read. Check MODEL_PROVIDER and MODEL_BASE_URL.',
-  model_stream_cut: 'broke off in the middle of its answer. Try again.',
+  model_unauthorized: ({ apiKey }: ModelOrigin) =>
+    `refused the key. Check ${apiKey} and that the key may use this model.`,
+  model_not_found: ({ name, baseUrl }: ModelOrigin) => `does not know this model. Check ${toList(name, baseUrl)}.`,
+  model_rejected: () => 'refused the request.',
+  model_rate_limited: () => 'limits the rate of calls or the quota is used up. Try again later.',
+  model_unavailable: ({ baseUrl }: ModelOrigin) =>
+    `is not available or could not be reached. Try again later${baseUrl === undefined ? '' : `, or check ${baseUrl}`}.`,
+  model_timeout: () => 'sent nothing for too long.',
+  model_bad_response: ({ provider, baseUrl }: ModelOrigin) =>
+    `answered in a form that cannot be read. Check ${toList(provider, baseUrl)}.`,
+  model_stream_cut: () => 'broke off in the middle of its answer. Try again.',
 };
+
+const toList = (...names: (string | undefined)[]) => names.filter((name) => name !== undefined).join(' and ');
 
 /** A failed model call. `detail` is the provider's status and error code, or a short text without markup. */
 export class ModelFailure extends Error {
@@ -30,9 +44,14 @@ export class ModelFailure extends Error {
 }
 
 /** Makes the error for the client. Its message names provider, model and failure, but no API key and no prompt. */
-export function toModelError(failure: ModelFailure, provider: string, modelName: string): AgentError {
+export function toModelError(
+  failure: ModelFailure,
+  provider: string,
+  modelName: string,
+  origin: ModelOrigin,
+): AgentError {
   const detail = failure.detail === '' ? '' : ` (${failure.detail})`;
-  const text = `The model \`${modelName}\` of ${provider} ${SENTENCES[failure.code]}${detail}`;
+  const text = `The model \`${modelName}\` of ${provider} ${SENTENCES[failure.code](origin)}${detail}`;
   return new AgentError(failure.code, text, { cause: failure.cause });
 }
 
