@@ -1,3 +1,4 @@
+import { setTimeout as sleepMs } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import { connect } from '../../src/platform/db/client.ts';
@@ -43,6 +44,19 @@ test('a statement that is never answered ends at its time-out, and so does its c
     const [after] = await sleep(pool.db, { seconds: 0 });
     expect(after?.pid).not.toBe(before?.pid);
     await store.pool.query({ text: 'select pg_terminate_backend($1::int)', values: [before?.pid] });
+  } finally {
+    await pool.close();
+  }
+});
+
+test('a transaction that sends nothing for longer than the time-out of a statement goes on', async () => {
+  const pool = openDatabase({ ...poolOptions(store.url, 2), statementTimeoutMs: 200 });
+  try {
+    await pool.transaction(async (tx) => {
+      const pid = await tx.execute(sql`select pg_backend_pid()`);
+      await sleepMs(2_000);
+      expect((await tx.execute(sql`select pg_backend_pid()`)).rows).toEqual(pid.rows);
+    });
   } finally {
     await pool.close();
   }

@@ -81,7 +81,9 @@ export class FairSemaphore {
         clearTimeout(timer);
         resolve(this.#grant(caller));
       };
-      this.#waiting.set(caller, [...(this.#waiting.get(caller) ?? []), serve]);
+      const waiters = this.#waiting.get(caller);
+      if (waiters) waiters.push(serve);
+      else this.#waiting.set(caller, [serve]);
       if (!this.#limit) return;
       const { timeoutMs, message } = this.#limit;
       timer = setTimeout(() => {
@@ -114,10 +116,11 @@ export class FairSemaphore {
     const callers = [...this.#waiting.keys()];
     const next = callers.find((each) => this.#counts.get(each) < this.#share) ?? callers[0];
     if (next === undefined || this.#isOver(next)) return;
-    const [serve, ...others] = this.#waiting.get(next) ?? [];
+    const waiters = this.#waiting.get(next) ?? [];
+    const serve = waiters.shift();
     // The caller is re-inserted at the end, so that the other callers' turns come first.
-    this.#waiting.delete(next);
-    this.#keep(next, others);
+    if (callers.length > 1) this.#waiting.delete(next);
+    this.#keep(next, waiters);
     serve?.();
   }
 
