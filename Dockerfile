@@ -27,7 +27,8 @@ COPY --from=build /app/vendor ./vendor
 COPY migrations ./migrations
 COPY bin ./bin
 
-# In a container the service is reached from outside, so it asks for a key: set RUNTIME_API_KEYS (or JWT_ISSUER).
+# In a container the service is reached from outside, so it asks for a credential: set RUNTIME_API_KEYS, JWT_ISSUER
+# or both.
 ENV HOST=0.0.0.0 PORT=8000
 EXPOSE 8000
 # A number: Kubernetes with runAsNonRoot refuses a name.

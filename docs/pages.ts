@@ -7,6 +7,7 @@ import { ERROR_CODES, type ErrorAdvice } from '../src/core/error-codes.ts';
 import { INPUT_LIMITS } from '../src/core/limits.ts';
 import { listMetrics, toPrometheusLabel, toPrometheusName } from '../src/observability/metrics/instruments.ts';
 import { ERROR_STATUSES, VALIDATION_TYPES } from '../src/platform/http/operation/request-errors.ts';
+import { permissionTables } from './permissions.ts';
 
 /*
  * Parts of pages that are made from the code. A page has each between two marks; what people wrote around them stays:
@@ -97,6 +98,7 @@ export const PARTS: Parts = {
   statuses: () => adviceList(ERROR_STATUSES),
   'types of 422': () => sentenceList(VALIDATION_TYPES),
   'exit codes': () => sentenceList(EXIT_CODES),
+  permissions: permissionTables,
 };
 
 /** The pages with parts that these functions make, by path, as they have to be. */

@@ -7,14 +7,22 @@ import { SERVICE } from './place.ts';
 export type Schemas = components['schemas'];
 export type Event = Schemas['Event'];
 
+/** An issuer of tokens that the service takes. */
+export interface IssuerSettings {
+  issuer: string;
+  audience?: string;
+  userClaim: string;
+  /** Begins the id of each of its users. */
+  userPrefix?: string;
+  /** The client with which people log in there; without one a token is pasted. */
+  clientId?: string;
+}
+
 /** What the service says before a login. */
 export interface Settings {
   version: string;
-  mode: 'local' | 'key' | 'jwt';
-  issuer?: string;
-  audience?: string;
-  userClaim?: string;
-  clientId?: string;
+  mode: 'local' | 'key' | 'jwt' | 'key+jwt';
+  issuers: IssuerSettings[];
   features: { devUi: boolean; cronjobs: boolean; webhooks: boolean; evals: boolean };
 }
 

@@ -1,7 +1,7 @@
 import * as oauth from 'oauth4webapi';
 import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
-import type { Settings } from './api.ts';
+import type { IssuerSettings, Settings } from './api.ts';
 import { HOME } from './place.ts';
 import { Problem } from './ui.tsx';
 
@@ -20,6 +20,7 @@ export function keepCredential(value: string | undefined): void {
 }
 
 interface OnTheWay {
+  issuer: string;
   verifier: string;
   state: string;
   back: string;
@@ -34,12 +35,12 @@ async function discover(issuer: string) {
 }
 
 /** Sends the browser to the issuer (authorization code, PKCE). */
-async function leave({ issuer = '', clientId = '', audience }: Settings): Promise<void> {
+async function leave({ issuer, clientId = '', audience }: IssuerSettings): Promise<void> {
   const server = await discover(issuer);
   if (!server.authorization_endpoint) throw new Error('The issuer names no page to log in at.');
   const [verifier, state] = [oauth.generateRandomCodeVerifier(), oauth.generateRandomState()];
   const back = location.pathname + location.search;
-  sessionStorage.setItem(PLACE, JSON.stringify({ verifier, state, back } satisfies OnTheWay));
+  sessionStorage.setItem(PLACE, JSON.stringify({ issuer, verifier, state, back } satisfies OnTheWay));
   const url = new URL(server.authorization_endpoint);
   url.search = new URLSearchParams({
     response_type: 'code',
@@ -55,13 +56,14 @@ async function leave({ issuer = '', clientId = '', audience }: Settings): Promis
 }
 
 /** Takes the token that the issuer has sent the browser back for. @returns `undefined` where it has not */
-export async function comeBack({ issuer = '', clientId = '' }: Settings): Promise<string | undefined> {
+export async function comeBack({ issuers }: Settings): Promise<string | undefined> {
   const kept = sessionStorage.getItem(PLACE);
   const url = new URL(location.href);
   if (!kept || !url.searchParams.has('state')) return undefined;
   sessionStorage.removeItem(PLACE);
-  const { verifier, state, back } = JSON.parse(kept) as OnTheWay;
+  const { issuer, verifier, state, back } = JSON.parse(kept) as OnTheWay;
   history.replaceState(null, '', back);
+  const { clientId = '' } = issuers.find((each) => each.issuer === issuer) ?? {};
   const server = await discover(issuer);
   const client = { client_id: clientId };
   const parameters = oauth.validateAuthResponse(server, client, url, state);
@@ -77,19 +79,23 @@ export async function comeBack({ issuer = '', clientId = '' }: Settings): Promis
   return (await oauth.processAuthorizationCodeResponse(server, client, response)).access_token;
 }
 
-/** The user that a token names, for what is shown only: the service checks it. */
-export function userOf(token: string, claim: string): string | undefined {
+/** The user that a token names, for what is shown only: the service checks it. A key names none. */
+export function userOf(credential: string, issuers: readonly IssuerSettings[]): string | undefined {
   try {
-    const text = atob((token.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'));
+    const text = atob((credential.split('.')[1] ?? '').replaceAll('-', '+').replaceAll('_', '/'));
     const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0)))) as object;
-    const user = (claims as Record<string, unknown>)[claim];
-    return typeof user === 'string' ? user : undefined;
+    const { iss, ...others } = claims as Record<string, unknown>;
+    const { userClaim = '', userPrefix = '' } = issuers.find(({ issuer }) => issuer === iss) ?? {};
+    const user = others[userClaim];
+    return typeof user === 'string' ? userPrefix + user : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Asks for the credential of the mode. */
+const WHAT = { local: '', key: 'Key', jwt: 'Token', 'key+jwt': 'Key or token' };
+
+/** Asks for a credential that the mode takes. */
 export function Login(props: { settings: Settings; reason?: string; onCredential: (value: string) => void }) {
   const { settings, onCredential } = props;
   const [problem, setProblem] = useState(props.reason);
@@ -98,22 +104,25 @@ export function Login(props: { settings: Settings; reason?: string; onCredential
     event.preventDefault();
     if (value.trim() !== '') onCredential(value.trim());
   };
-  const what = settings.mode === 'jwt' ? 'Token' : 'Key';
+  const asked = settings.issuers.filter(({ clientId }) => clientId !== undefined);
+  const isPasted = settings.mode !== 'jwt' || asked.length < settings.issuers.length;
   return (
     <main className="login">
       <h1>Agent runtime</h1>
       {problem && <Problem error={new Error(problem)} />}
-      {settings.clientId ? (
+      {asked.map((each) => (
         <Button
+          key={each.issuer}
           className="primary"
-          onPress={() => void leave(settings).catch((error: Error) => setProblem(error.message))}
+          onPress={() => void leave(each).catch((error: Error) => setProblem(error.message))}
         >
-          Log in at {new URL(settings.issuer ?? '').host}
+          Log in at {new URL(each.issuer).host}
         </Button>
-      ) : (
+      ))}
+      {isPasted && (
         <form onSubmit={submit}>
           <label>
-            {what}
+            {WHAT[settings.mode]}
             <input
               type="password"
               autoComplete="off"

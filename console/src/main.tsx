@@ -44,7 +44,7 @@ function Console({
   const viewer = useMemo(
     () => ({
       settings,
-      me: settings.mode === 'jwt' && credential ? userOf(credential, settings.userClaim ?? 'sub') : undefined,
+      me: credential ? userOf(credential, settings.issuers) : undefined,
       logOut: () => {
         forgetDrafts();
         take(undefined);

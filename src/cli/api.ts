@@ -67,7 +67,7 @@ export async function withApi<Result>(
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
   // The random API key keeps other users of this machine out. No cronjobs, because the service stops with the command.
-  const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
+  const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: '', RUNTIME_API_KEYS: key };
   // Imported on demand, because a command takes 0.15 s of CPU with a running service, and 0.5 s with these modules.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
     import('../process/config.ts'),

@@ -86,7 +86,7 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
 function toCommands(config: Config, runtime: Runtime): string[] {
   const url = toBrowserUrl(runtime);
   const { app, prompt } = findExample(runtime.agents);
-  const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
+  const authorization = config.auth.keys ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
   const post = (path: string, body: object) => {
     // A single quote would end the quoted argument of the shell.
     const text = JSON.stringify(body).replaceAll("'", '\\u0027');

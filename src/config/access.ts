@@ -1,20 +1,25 @@
 import ipaddr from 'ipaddr.js';
+import { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
+import type { AuthMode, AuthOptions } from '../platform/http/access/bearer.ts';
+import { claimedIssuer, type TokenIssuer } from '../platform/http/access/tokens.ts';
+import { SCOPES } from '../platform/http/operation/principal.ts';
 import type { SERVER } from './server.ts';
-import { choice, flag, list, type SettingValues, text, textOr, url } from './setting-schemas.ts';
+import { choice, flag, list, type SettingValues, text, url } from './setting-schemas.ts';
 
 export const ACCESS = {
   AUTH_MODE: choice(
-    ['local', 'key', 'jwt'],
-    'The [mode](security.md#modes), which says who may call.',
-    '`key` with runtime keys, `jwt` with `JWT_ISSUER`, else `local`',
+    ['local', 'key', 'jwt', 'key+jwt'],
+    'The [mode](security.md#modes): which credentials are taken. It follows from the settings below; written out, it ' +
+      'refuses a start in which it would be another one.',
+    '`key` with runtime keys, `jwt` with issuers, `key+jwt` with both, else `local`',
   ),
   ALLOW_ANONYMOUS: flag(
     false,
     'Lets mode `local` and the development UI listen on any address, without a login. Names other than ' +
       '`localhost` need `ALLOWED_HOSTS`.',
   ),
-  RUNTIME_API_KEYS: list('Keys of mode `key`, each of at least 16 characters.'),
+  RUNTIME_API_KEYS: list("Operators' [keys](security.md#keys), each of at least 16 characters."),
   RUNTIME_API_KEYS_FILE: text(
     'File of [keys](security.md#keys) with scopes, users, apps and expiry, one a line or a JSON array.',
   ),
@@ -23,33 +28,21 @@ export const ACCESS = {
       'stored requests. Without one users cannot grant access, and such a request ends with its process and ' +
       'cannot wait.',
   ),
-  JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
-  JWT_AUDIENCE: text('Audience of the tokens; required in mode `jwt`.'),
+  JWT_ISSUER: url('Issuer of the [tokens](security.md#tokens) of users.'),
+  JWT_AUDIENCE: text('Audience of the tokens; required with `JWT_ISSUER`.'),
   JWT_JWKS_URL: url("Address of the issuer's public keys.", "from the issuer's discovery document"),
-  JWT_USER_CLAIM: textOr('sub', 'Claim with the user of a token.'),
+  JWT_USER_CLAIM: text('Claim with the user of a token.', '`sub`'),
   JWT_GROUPS_CLAIM: text("Claim with the user's groups (words or an array), to which tasks are assigned.", 'no groups'),
   JWT_SCOPE_CLAIM: text(
     'Claim with the scopes of a token; without any of ours a token has those of a user.',
     '`invoke`, `read`, `write` for all',
   ),
+  JWT_ISSUERS: text('Several issuers in place of `JWT_ISSUER`: a [JSON array](security.md#several-issuers).'),
 };
 
 type AccessSettings = SettingValues<typeof ACCESS>;
 type Listening = Pick<AccessSettings, 'ALLOW_ANONYMOUS'> &
-  Pick<SettingValues<typeof SERVER>, 'HOST' | 'DEV_UI'> & { auth: AuthSettings };
-
-export type AuthSettings =
-  | { mode: 'local' }
-  | { mode: 'key'; keys: string[]; file?: string }
-  | {
-      mode: 'jwt';
-      issuer: string;
-      audience: string | undefined;
-      jwksUrl: string | undefined;
-      userClaim: string;
-      scopeClaim?: string;
-      groupsClaim?: string;
-    };
+  Pick<SettingValues<typeof SERVER>, 'HOST' | 'DEV_UI'> & { auth: AuthOptions };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
 export const isLoopbackHost = (host: string) => LOOPBACK_HOSTS.has(host);
@@ -61,48 +54,137 @@ const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|i
 const SENDABLE = /^[\w~+/.-]+=*$/;
 const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
 
-/** @throws {ConfigError} if a setting of AUTH_MODE is missing or unsafe, or if there are settings of two modes */
-export function toAuth(env: AccessSettings & { MODEL_API_KEY?: string | undefined }): AuthSettings {
-  const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
-  const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
-  const foreign = [
-    ...(hasKeys && mode !== 'key' ? ['RUNTIME_API_KEYS'] : []),
-    ...(env.JWT_ISSUER && mode !== 'jwt' ? ['JWT_ISSUER'] : []),
-  ];
-  if (foreign.length > 0) {
+/** @throws {ConfigError} if a setting is missing or unsafe, or would have no effect */
+export function toAuth(env: AccessSettings & { MODEL_API_KEY?: string | undefined }): AuthOptions {
+  const { RUNTIME_API_KEYS: plain, RUNTIME_API_KEYS_FILE: file, JWT_ISSUER, JWT_ISSUERS } = env;
+  const given = {
+    key: [...(plain.length > 0 ? ['RUNTIME_API_KEYS'] : []), ...(file === undefined ? [] : ['RUNTIME_API_KEYS_FILE'])],
+    jwt: [...(JWT_ISSUER ? ['JWT_ISSUER'] : []), ...(JWT_ISSUERS ? ['JWT_ISSUERS'] : [])],
+  };
+  const mode = env.AUTH_MODE ?? toMode(given);
+  const idle = [...(takes(mode, 'key') ? [] : given.key), ...(takes(mode, 'jwt') ? [] : given.jwt)];
+  if (idle.length > 0) {
+    const names = idle.join(' and ');
     throw new ConfigError(
-      `AUTH_MODE: found ${mode} with ${foreign.join(' and ')} of another mode; a runtime has one mode. ` +
-        'Unset the other.',
+      `AUTH_MODE: found ${mode}, in which ${names} would have no effect; unset AUTH_MODE, and it follows from what is ` +
+        `set, or unset ${names}.`,
     );
   }
-  if (mode === 'local') return { mode };
-  if (mode === 'key') return toKeys(env);
-  return toJwt(env);
+  if (takes(mode, 'key') && given.key.length === 0)
+    throw new ConfigError(`RUNTIME_API_KEYS: found nothing; AUTH_MODE ${mode} needs at least one key.`);
+  if (takes(mode, 'jwt') && given.jwt.length === 0)
+    throw new ConfigError(`JWT_ISSUER: found nothing; AUTH_MODE ${mode} needs the URL of the issuer.`);
+  const issuers = toIssuers(env);
+  if (takes(mode, 'key')) checkKeys(plain, env.MODEL_API_KEY);
+  checkNoTokens(plain, issuers);
+  return {
+    mode,
+    ...(takes(mode, 'key') && { keys: { plain, ...(file !== undefined && { file }) } }),
+    ...(takes(mode, 'jwt') && { issuers }),
+  };
 }
 
-function toKeys({
-  RUNTIME_API_KEYS: keys,
-  RUNTIME_API_KEYS_FILE: file,
-  MODEL_API_KEY,
-}: Parameters<typeof toAuth>[0]): AuthSettings {
-  checkKeys(keys, MODEL_API_KEY);
-  if (file !== undefined) return { mode: 'key', keys, file };
-  if (keys.length > 0) return { mode: 'key', keys };
-  throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
+const toMode = ({ key, jwt }: Record<'key' | 'jwt', string[]>): AuthMode =>
+  key.length > 0 ? (jwt.length > 0 ? 'key+jwt' : 'key') : jwt.length > 0 ? 'jwt' : 'local';
+const takes = (mode: AuthMode, credential: 'key' | 'jwt') => mode.split('+').includes(credential);
+
+/** Settings that say something about `JWT_ISSUER`. */
+const OF_ISSUER = ['JWT_AUDIENCE', 'JWT_JWKS_URL', 'JWT_USER_CLAIM', 'JWT_GROUPS_CLAIM', 'JWT_SCOPE_CLAIM'] as const;
+
+/** Returns the issuers of tokens. @throws {ConfigError} */
+function toIssuers(env: AccessSettings): TokenIssuer[] {
+  const { JWT_ISSUER: issuer, JWT_ISSUERS: several } = env;
+  if (issuer && several)
+    throw new ConfigError('JWT_ISSUERS: found beside JWT_ISSUER; make that an entry of the list, and unset it.');
+  const idle = issuer ? undefined : OF_ISSUER.find((name) => env[name] !== undefined);
+  if (idle)
+    throw new ConfigError(
+      several
+        ? `${idle}: found beside JWT_ISSUERS, whose entries say it for each issuer; unset it.`
+        : `${idle}: found without JWT_ISSUER; set JWT_ISSUER, or unset ${idle}.`,
+    );
+  if (several) return readIssuers(several);
+  return issuer ? [toIssuer(issuer, env)] : [];
 }
 
-function toJwt(env: AccessSettings): AuthSettings {
-  if (!env.JWT_ISSUER) throw new ConfigError('JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.');
-  if (!env.JWT_AUDIENCE)
-    throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
-  const { JWT_ISSUER: issuer, JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl, JWT_USER_CLAIM: userClaim } = env;
-  const claims = {
+function toIssuer(issuer: string, env: AccessSettings): TokenIssuer {
+  const { JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl } = env;
+  if (!audience)
+    throw new ConfigError('JWT_AUDIENCE: found nothing; JWT_ISSUER needs the audience that its tokens are made for.');
+  requireSecure('JWT_ISSUER', issuer);
+  if (jwksUrl) requireSecure('JWT_JWKS_URL', jwksUrl);
+  return {
+    issuer,
+    audience,
+    userClaim: env.JWT_USER_CLAIM ?? 'sub',
+    ...(jwksUrl !== undefined && { jwksUrl }),
     ...(env.JWT_SCOPE_CLAIM !== undefined && { scopeClaim: env.JWT_SCOPE_CLAIM }),
     ...(env.JWT_GROUPS_CLAIM !== undefined && { groupsClaim: env.JWT_GROUPS_CLAIM }),
   };
-  requireSecure('JWT_ISSUER', issuer);
-  if (jwksUrl) requireSecure('JWT_JWKS_URL', jwksUrl);
-  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...claims };
+}
+
+const MAX_ISSUERS = 16;
+const MAX_PREFIX_CHARACTERS = 64;
+const issuersSchema = z
+  .array(
+    z.strictObject({
+      issuer: z.url(),
+      audience: z.string().min(1),
+      jwksUrl: z.url().optional(),
+      userClaim: z.string().min(1).default('sub'),
+      userPrefix: z
+        .string()
+        .regex(/^[^\p{Cc}]+$/u, 'needs characters, and no control characters')
+        .max(MAX_PREFIX_CHARACTERS)
+        .optional(),
+      groupsClaim: z.string().min(1).optional(),
+      scopeClaim: z.string().min(1).optional(),
+      scopes: z.array(z.enum(SCOPES)).min(1).optional(),
+      clientId: z.string().min(1).optional(),
+    }),
+  )
+  .min(1)
+  .max(MAX_ISSUERS);
+
+/** Reads the setting `JWT_ISSUERS`. @throws {ConfigError} also if two issuers would name the same users */
+function readIssuers(text: string): TokenIssuer[] {
+  const read = issuersSchema.safeParse(parseJson(text));
+  if (!read.success) {
+    const [{ path = [], message = '' } = {}] = read.error.issues;
+    const place = path.map((part) => (typeof part === 'number' ? `entry ${part + 1}` : String(part))).join(', ');
+    throw new ConfigError(`JWT_ISSUERS: found no list of issuers${place && ` at ${place}`}: ${message}.`);
+  }
+  const byName = new Map<string, string>();
+  const byPrefix = new Map<string, string>();
+  for (const { issuer, jwksUrl, userPrefix = '' } of read.data) {
+    requireSecure('JWT_ISSUERS', issuer);
+    if (jwksUrl) requireSecure('JWT_ISSUERS', jwksUrl);
+    if (byName.has(issuer)) throw new ConfigError(`JWT_ISSUERS: found ${issuer} twice.`);
+    const other = byPrefix.get(userPrefix);
+    if (other !== undefined)
+      throw new ConfigError(
+        `JWT_ISSUERS: found ${other} and ${issuer} with ${userPrefix === '' ? 'no userPrefix' : 'the same userPrefix'}, ` +
+          'so that the user "ann" of one would be the user "ann" of the other; give each a userPrefix of its own, or ' +
+          'one of them none.',
+      );
+    byName.set(issuer, issuer);
+    byPrefix.set(userPrefix, issuer);
+  }
+  return read.data;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** A credential that names an issuer is looked up as a token, so as a key it would never be found. */
+function checkNoTokens(keys: readonly string[], issuers: readonly TokenIssuer[]): void {
+  const isToken = (key: string) => issuers.some(({ issuer }) => issuer === claimedIssuer(key));
+  if (keys.some(isToken)) throw new ConfigError(`RUNTIME_API_KEYS: found a token of an issuer; ${MAKE_ONE}`);
 }
 
 /** Requires https, because over http an attacker in the network could replace the keys that verify tokens. */

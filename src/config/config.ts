@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
 import { nearestName } from '../core/nearest-name.ts';
+import type { AuthOptions } from '../platform/http/access/bearer.ts';
 import type { UserLimits } from '../platform/http/limits/caller-limits.ts';
-import { ACCESS, type AuthSettings, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
+import { ACCESS, checkKeys, checkListening, isLoopbackHost, toAuth } from './access.ts';
 import { AGENT, LIVE, MODEL } from './agent.ts';
 import { DATABASE } from './database.ts';
 import { LIMITS, toUserLimits } from './limits.ts';
@@ -75,7 +76,7 @@ export function listSettings(features: readonly DeclaringFeature[]): SettingGrou
 
 /** The settings of the service itself, and what follows from them. `src/process/config.ts` adds those of features. */
 export type Config = BaseSettings & {
-  auth: AuthSettings;
+  auth: AuthOptions;
   /** Names of the doors that are open. */
   doors: ReadonlySet<string>;
   fairness: UserLimits;

@@ -4,6 +4,18 @@ import type { SessionKey } from './session.ts';
 /** The application of all sessions of `POST /harness/invoke`, whatever their `harness_name` (specification). */
 export const HARNESS_APP = 'harness_agent';
 
+/** The ADK Web UI's default user: in the mode `local`, and for API keys for all users if the request names none. */
+export const LOCAL_USER = 'user';
+
+/** The user that AgentKit's `/invoke` acts for if the request names none. */
+export const AGENTKIT_USER = 'agentkit_user';
+
+/** The user of evaluated cases that name none, as in ADK, unless a user of a token evaluates. */
+export const TEST_USER = 'test_user_id';
+
+/** Users for whom an API key acts where its request names none. No token is of one of them where keys are taken too. */
+export const SHARED_USERS: readonly string[] = [LOCAL_USER, AGENTKIT_USER, TEST_USER];
+
 /** Name of the function call that asks a person to confirm a call of a tool, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 

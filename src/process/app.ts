@@ -1,6 +1,7 @@
 import type { Express } from 'express';
 import type { Log } from '../platform/log.ts';
 import { HARNESS_APP } from '../core/names.ts';
+import { ABSENT_FOR_TOKENS } from '../platform/http/access/authorize.ts';
 import { createHttpApp, type HttpAppOptions, type Unserved } from '../platform/http/http-app.ts';
 import type { Components } from '../platform/http/openapi/document.ts';
 import { cursorSchema } from '../platform/http/operation/cursor.ts';
@@ -31,7 +32,7 @@ interface Known {
 const servedWith = (setting: string | undefined) => setting && `It is served with ${setting}.`;
 
 /** @param config Default: every setting that has operations served */
-function listOperations(config?: Config, isJwt = config?.auth.mode === 'jwt'): Known[] {
+function listOperations(config?: Config, takesKeys = config?.auth.mode !== 'jwt'): Known[] {
   const known = FEATURES.flatMap((feature): Known[] => {
     const { door, operations = [], devOperations = [] } = feature;
     const own = door === undefined ? operations : onWire(door, operations);
@@ -42,10 +43,9 @@ function listOperations(config?: Config, isJwt = config?.auth.mode === 'jwt'): K
       ...devOperations.map((operation) => ({ operation, unserved: servedWith(missingDev) })),
     ];
   });
-  const inJwt = isJwt ? 'Mode `jwt` does not serve it; POST /run runs an agent.' : undefined;
   const judged = known.map(({ operation, unserved }) => ({
     operation,
-    unserved: operation.isAbsentInJwt && inJwt ? inJwt : unserved,
+    unserved: operation.isAbsentForTokens && !takesKeys ? ABSENT_FOR_TOKENS : unserved,
   }));
   const whole = withAliases(
     judged.map(({ operation }) => (operation.isIdempotent ? idempotent(operation) : operation)),
@@ -59,7 +59,7 @@ const missingForDevelopment = ({ DEV_UI }: Config) => (DEV_UI ? undefined : 'DEV
 const served = (known: Known[]) =>
   known.flatMap(({ operation, unserved }) => (unserved === undefined ? [operation] : []));
 
-export const listAllOperations = (isJwt = false) => served(listOperations(undefined, isJwt));
+export const listAllOperations = ({ takesKeys = true } = {}) => served(listOperations(undefined, takesKeys));
 
 export const COMPONENTS: Components = {
   schemas: Object.assign({}, ...FEATURES.map(({ schemas }) => schemas), {
@@ -124,11 +124,15 @@ function listPages(create: Feature<FeatureContext>['pages'], setting: string | u
   return [{ pages, unserved: how === undefined ? undefined : { method: 'get', pattern, how } }];
 }
 
-/** Logs if the token issuer is unreachable, because requests fail only when the cached keys are an hour old. */
+/** Logs if a token issuer is unreachable, because requests fail only when the cached keys are an hour old. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
-  auth.mode === 'jwt'
-    ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }
+  auth.issuers
+    ? { ...auth, issuers: auth.issuers.map((issuer) => ({ ...issuer, onFailure: reportOf(issuer, log) })) }
     : auth;
+const reportOf =
+  ({ issuer }: { issuer: string }, log: Log) =>
+  (err: unknown) =>
+    log.warn({ err, issuer }, 'the keys of the issuer cannot be fetched');
 
 function loginLimit({ database }: FeatureContext) {
   const points = MAX_FAILED_LOGINS;

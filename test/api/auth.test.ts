@@ -1,7 +1,11 @@
 import { KeyObject, constants, createHmac, sign as signBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { SignJWT, exportSPKI } from 'jose';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { mayActFor } from '../../src/platform/http/access/authorize.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { ANONYMOUS, FULL_KEY } from '../../src/platform/http/operation/principal.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
@@ -37,7 +41,7 @@ describe('local mode', () => {
 describe('key mode', () => {
   const edge = testEdge({
     operations: sampleOperations,
-    auth: { mode: 'key', keys: ['old-key', 'new-key_1.2~3+/=='] },
+    auth: { mode: 'key', keys: { plain: ['old-key', 'new-key_1.2~3+/=='] } },
   });
 
   it.each(['old-key', 'new-key_1.2~3+/=='])('takes %s, while both are valid', async (key) => {
@@ -106,7 +110,7 @@ describe('jwt mode', () => {
   afterAll(() => issuer.close());
   const edge = testEdge(() => ({
     operations: sampleOperations,
-    auth: { mode: 'jwt', issuer: issuer.url, audience: 'runtime', userClaim: 'sub' },
+    auth: { mode: 'jwt', issuers: [{ issuer: issuer.url, audience: 'runtime', userClaim: 'sub' }] },
   }));
 
   const seconds = () => Math.floor(Date.now() / 1000);
@@ -257,6 +261,173 @@ describe('jwt mode', () => {
   });
 });
 
+describe('keys beside tokens of several issuers', () => {
+  const issuers = new Map<string, Issuer>();
+  let key: SigningKey;
+  let partnerKey: SigningKey;
+  const secondKey = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${Buffer.from('{"sub":"x"}').toString('base64url')}.s`;
+  const dir = mkdtempSync(join(tmpdir(), 'agent-runtime-mixed-'));
+  const file = join(dir, 'keys');
+  const named = createKey({ id: 'alice', scopes: ['read'] });
+  const bound = createKey({ id: 'bound', scopes: ['read'], users: ['bob'] });
+  const dated = createKey({ id: 'dated', scopes: ['read'], expires: '2020-01-01T00:00:00Z' });
+  const lines = [named, bound, dated].map(({ entry }) => entry).join('\n');
+  beforeAll(async () => {
+    writeFileSync(file, lines);
+    // The same key id in both key sets.
+    [key, partnerKey] = [await signingKey('ES256', 'one'), await signingKey('ES256', 'one')];
+    issuers.set('ours', await startIssuer([key.jwk]));
+    issuers.set('partner', await startIssuer([partnerKey.jwk]));
+  });
+  afterAll(async () => {
+    for (const issuer of issuers.values()) await issuer.close();
+  });
+  const urlOf = (name: string) => issuers.get(name)?.url ?? '';
+  const edge = testEdge(() => ({
+    operations: sampleOperations,
+    auth: {
+      mode: 'key+jwt',
+      keys: { plain: ['an-operators-key', secondKey], file },
+      issuers: [
+        { issuer: urlOf('ours'), audience: 'runtime', userClaim: 'sub', scopeClaim: 'scope', groupsClaim: 'groups' },
+        {
+          issuer: urlOf('partner'),
+          audience: 'partners',
+          userClaim: 'email',
+          userPrefix: 'partner:',
+          groupsClaim: 'groups',
+          scopeClaim: 'scope',
+          scopes: ['read', 'write'],
+        },
+      ],
+    },
+  }));
+  const GOOD = { aud: 'runtime', sub: 'alice' };
+  const PARTNER = { aud: 'partners', email: 'alice' };
+  const sign = (issuer: string, claims: object, signer = issuer === 'ours' ? key : partnerKey) =>
+    new SignJWT({ iss: urlOf(issuer), exp: Math.floor(Date.now() / 1000) + 300, ...claims })
+      .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+      .sign(signer.privateKey);
+  const hmac = async (claims: object) => {
+    const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+    const signed = `${part({ alg: 'HS256', kid: 'one' })}.${part({ iss: urlOf('ours'), exp: 9_999_999_999, ...claims })}`;
+    return `${signed}.${createHmac('sha256', await exportSPKI(key.publicKey))
+      .update(signed)
+      .digest('base64url')}`;
+  };
+  const ask = async (credential: string, user = 'alice') => {
+    const { status, text } = await edge.send({ path: `/apps/a/users/${user}/sessions`, headers: bearer(credential) });
+    return [status, (JSON.parse(text) as { principal?: unknown; detail?: unknown }).principal ?? text];
+  };
+  const user = (userId: string, more: object = {}) => [200, expect.objectContaining({ kind: 'user', userId, ...more })];
+
+  it('takes each for what it is', async () => {
+    expect(await ask('an-operators-key')).toEqual([200, expect.objectContaining({ kind: 'key' })]);
+    expect(await ask(secondKey), 'a key with two dots').toEqual([200, expect.objectContaining({ kind: 'key' })]);
+    expect(await ask(named.key)).toEqual([200, expect.objectContaining({ kind: 'key', id: 'alice' })]);
+    expect(await ask(await sign('ours', GOOD))).toEqual(user('alice', { groups: [] }));
+    expect(await ask(await sign('partner', PARTNER), 'partner:alice')).toEqual(user('partner:alice'));
+  });
+
+  it('keeps the users of one issuer from being those of another', async () => {
+    expect(await ask(await sign('partner', PARTNER))).toEqual([404, '{"detail":"User not found: alice"}']);
+    expect(await ask(await sign('ours', GOOD), 'partner:alice')).toEqual([
+      404,
+      '{"detail":"User not found: partner:alice"}',
+    ]);
+    expect(await ask(await sign('ours', { ...GOOD, sub: 'partner:alice' }), 'partner:alice')).toEqual([401, REFUSED]);
+    const groups = ['staff', 'partner:staff', 'user'];
+    expect(await ask(await sign('ours', { ...GOOD, groups }))).toEqual(user('alice', { groups: ['staff'] }));
+    const theirs = await sign('partner', { ...PARTNER, groups });
+    expect(await ask(theirs, 'partner:alice')).toEqual(
+      user('partner:alice', { groups: ['partner:staff', 'partner:partner:staff', 'partner:user'] }),
+    );
+  });
+
+  it('gives the tokens of an issuer no more than the issuer may give', async () => {
+    const scopesOf = async (credential: string, name: string) =>
+      (await edge.send({ path: `/apps/a/users/${name}/sessions`, headers: bearer(credential) })).status;
+    expect(await scopesOf(await sign('partner', { ...PARTNER, scope: 'read' }), 'partner:alice')).toBe(200);
+    // None of these is one that a partner's token may have.
+    expect(await scopesOf(await sign('partner', { ...PARTNER, scope: 'admin develop' }), 'partner:alice')).toBe(403);
+    expect(await scopesOf(await sign('ours', { ...GOOD, scope: 'admin' }), 'alice')).toBe(403);
+  });
+
+  it.each<[string, () => Promise<string> | string]>([
+    ['an unknown key', () => 'another-operators-key'],
+    ['an expired key', () => dated.key],
+    ['a key with the id of another', () => `alice${bound.key.slice('bound'.length)}`],
+    ['another issuer’s token', () => sign('ours', { ...GOOD, iss: 'https://evil.example' })],
+    ['a token signed by the other issuer, under the same key id', () => sign('ours', GOOD, partnerKey)],
+    ['a token of the partner, signed by us', () => sign('partner', PARTNER, key)],
+    ['the audience of the other issuer', () => sign('ours', { ...GOOD, aud: 'partners' })],
+    ['the claim of the other issuer', () => sign('partner', { aud: 'partners', sub: 'alice' })],
+    ['no issuer', () => sign('ours', { ...GOOD, iss: undefined })],
+    ['an issuer that is no text', () => sign('ours', { ...GOOD, iss: [urlOf('ours')] })],
+    ['an expired token', () => sign('ours', { ...GOOD, exp: 1 })],
+    ['HS256 with the public key as its secret', () => hmac(GOOD)],
+    [
+      'alg none',
+      async () => {
+        const [, payload] = (await sign('ours', GOOD)).split('.');
+        return `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`;
+      },
+    ],
+    ['a token with a fourth part', async () => `${await sign('ours', GOOD)}.x`],
+    ['a user for whom keys act where none is named', () => sign('ours', { ...GOOD, sub: 'user' })],
+    ['a user for whom AgentKit’s clients act', () => sign('ours', { ...GOOD, sub: 'agentkit_user' })],
+    ['a user for whom keys evaluate', () => sign('ours', { ...GOOD, sub: 'test_user_id' })],
+    ['an empty name behind a prefix', () => sign('partner', { ...PARTNER, email: '' })],
+    ['a name that is too long with its prefix', () => sign('partner', { ...PARTNER, email: 'a'.repeat(250) })],
+  ])('refuses %s with the same bytes', async (_what, credential) => {
+    const answer = await edge.send({ path: SESSIONS, headers: bearer(await credential()) });
+    expect([answer.status, answer.text]).toEqual([401, REFUSED]);
+    expect(answer.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
+  });
+
+  it('refuses two credentials in one request', async () => {
+    const both = [`Bearer ${await sign('ours', GOOD)}`, 'Bearer an-operators-key'];
+    const answer = await edge.send({ path: SESSIONS, headers: { authorization: both } });
+    expect(answer.status).toBe(400);
+    expect(await ask(both.join(', '))).toEqual([401, REFUSED]);
+  });
+
+  it('lets users in while the file of keys cannot be read, and operators while an issuer is down', async () => {
+    const token = await sign('ours', GOOD);
+    rmSync(file);
+    let now = performance.now() + 6_000;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
+    try {
+      expect((await ask(named.key))[0]).toBe(503);
+      expect(await ask(token)).toEqual(user('alice'));
+      expect((await ask('an-operators-key'))[0]).toBe(200);
+      writeFileSync(file, lines);
+      now += 2_000;
+      expect((await ask(named.key))[0]).toBe(200);
+    } finally {
+      clock.mockRestore();
+    }
+    const down = await startEdge({
+      operations: sampleOperations,
+      auth: {
+        mode: 'key+jwt',
+        keys: { plain: ['an-operators-key'] },
+        issuers: [
+          { issuer: 'http://127.0.0.1:9', userClaim: 'sub' },
+          { issuer: urlOf('ours'), userClaim: 'sub', userPrefix: 'o:' },
+        ],
+      },
+    });
+    const statusOf = async (credential: string, name = 'alice') =>
+      (await down.send({ path: `/apps/a/users/${name}/sessions`, headers: bearer(credential) })).status;
+    expect(await statusOf('an-operators-key')).toBe(200);
+    expect(await statusOf('another-operators-key')).toBe(401);
+    expect(await statusOf(token, 'o:alice')).toBe(200);
+    expect(await statusOf(await sign('ours', { ...GOOD, iss: 'http://127.0.0.1:9' }))).toBe(503);
+    await down.close();
+  });
+});
+
 describe('the keys of an issuer', () => {
   let issuer: Issuer;
   let key: SigningKey;
@@ -273,15 +444,15 @@ describe('the keys of an issuer', () => {
   });
 
   const start = async (options: { jwksUrl?: string; issuer?: string; timeoutMs?: number } = {}) => {
-    const auth = { mode: 'jwt' as const, issuer: issuer.url, userClaim: 'user_id' };
-    const edge = await startEdge({ operations: sampleOperations, auth: { ...auth, ...options } });
+    const issuers = [{ issuer: issuer.url, userClaim: 'user_id', ...options }];
+    const edge = await startEdge({ operations: sampleOperations, auth: { mode: 'jwt', issuers } });
     edges.push(edge);
     return edge;
   };
-  const token = (signer = key, kid = 'one') =>
+  const token = (signer = key, kid = 'one', name = issuer.url) =>
     new SignJWT({ user_id: 'alice' })
       .setProtectedHeader({ alg: 'ES256', kid })
-      .setIssuer(issuer.url)
+      .setIssuer(name)
       .setExpirationTime('2h')
       .sign(signer.privateKey);
   const status = async (edge: StartedEdge, text: string) =>
@@ -388,7 +559,7 @@ describe('the keys of an issuer', () => {
     const remote = await start({ jwksUrl: 'http://keys.example/keys' });
     expect(await status(remote, await token())).toBe(503);
     const other = await start({ issuer: `${issuer.url}/tenant` });
-    expect(await status(other, await token())).toBe(503);
+    expect(await status(other, await token(key, 'one', `${issuer.url}/tenant`))).toBe(503);
     expect(issuer.fetches).toBe(0);
   });
 

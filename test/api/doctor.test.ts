@@ -150,7 +150,7 @@ describe('a planted fault is named with the setting to change', () => {
 
   test('settings: of two modes of access', async () => {
     const faults = await faultsOf({ AUTH_MODE: 'local', RUNTIME_API_KEYS: 'a-key-0123456789abcdef' });
-    expect(faults).toEqual(one('settings: AUTH_MODE: found local with RUNTIME_API_KEYS of another mode.*'));
+    expect(faults).toEqual(one('settings: AUTH_MODE: found local, in which RUNTIME_API_KEYS would have no effect.*'));
   });
 
   test.each([

@@ -8,10 +8,11 @@ const MODES = {
   key: { DEV_UI: 'false', RUNTIME_API_KEYS: `${KEY},another-key-of-32-characters-yy` },
   'key with development UI': { DEV_UI: 'true', RUNTIME_API_KEYS: KEY },
   jwt: { DEV_UI: 'false', JWT_ISSUER: 'http://127.0.0.1:9', JWT_AUDIENCE: 'runtime' },
+  'key+jwt': { DEV_UI: 'false', RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'http://127.0.0.1:9', JWT_AUDIENCE: 'runtime' },
 } satisfies Record<string, Record<string, string>>;
 type Mode = keyof typeof MODES;
 
-const always: Mode[] = ['local', 'local with development UI', 'key', 'key with development UI', 'jwt'];
+const always: Mode[] = ['local', 'local with development UI', 'key', 'key with development UI', 'jwt', 'key+jwt'];
 const development: Mode[] = ['local with development UI', 'key with development UI'];
 const user = '/apps/harness_agent/users/u';
 
@@ -52,7 +53,7 @@ describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
     });
     const detail = path.startsWith('/dev/')
       ? 'Not Found. It is served with DEV_UI=true.'
-      : 'Not Found. Mode `jwt` does not serve it; POST /run runs an agent.';
+      : 'Not Found. It is there for runtime keys; POST /run runs an agent with a token.';
     if (!exists) expect([status, body]).toEqual([404, { detail }]);
     else expect((body as { detail?: unknown }).detail).not.toEqual(expect.stringMatching(/^Not Found/));
   });
@@ -78,14 +79,18 @@ describe.each(Object.entries(MODES))('mode %s', (mode, environment) => {
   test('the document says what credential is asked for, and requests without one are treated so', async () => {
     const document = (await app.get('/openapi.json')).body as {
       security: unknown;
+      paths: Record<string, Record<string, { security?: unknown }>>;
       components: { securitySchemes: unknown };
     };
     const credential = { RuntimeBearer: [] };
     const optional = mode.startsWith('local');
-    expect(document.security).toEqual(optional ? [{}, credential] : [credential]);
-    expect(document.components.securitySchemes).toEqual({
-      RuntimeBearer: expect.objectContaining({ type: 'http', scheme: 'bearer' }),
-    });
+    const both = mode === 'key+jwt';
+    const token = { UserToken: [] };
+    expect(document.security).toEqual(optional ? [{}, credential] : both ? [credential, token] : [credential]);
+    const scheme = expect.objectContaining({ type: 'http', scheme: 'bearer' });
+    expect(document.components.securitySchemes).toEqual({ RuntimeBearer: scheme, ...(both && { UserToken: scheme }) });
+    expect(document.paths['/users/{user_id}/apps']?.['get']?.security).toEqual(both ? [credential] : undefined);
+    expect(document.paths['/harness/invoke']?.['post']?.security).toEqual(both ? [credential] : undefined);
     const { status, headers, body } = await app.get(`${user}/sessions`);
     if (optional) expect([status, body]).toEqual([200, []]);
     else {

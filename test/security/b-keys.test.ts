@@ -298,7 +298,7 @@ test('what was revoked is refused at a request five seconds later, whatever the 
   const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
   onTestFinished(() => clock.mockRestore());
   writeFileSync(own, `[${gone.entry}]`);
-  const find = createKeyRing({ keys: [], file: own });
+  const find = createKeyRing({ plain: [], file: own });
   expect((await find(gone.key))?.kind).toBe('key');
   writeFileSync(own, `[${keys.service.entry}]`);
   now += 5_000;
@@ -309,7 +309,7 @@ test('while the file cannot be read an old copy is not believed for long, keys o
   const PLAIN = 'a-runtime-key-of-32-characters-x';
   const other = join(dir, 'other');
   writeFileSync(other, `[${keys.service.entry}]`);
-  const find = createKeyRing({ keys: [PLAIN], file: other });
+  const find = createKeyRing({ plain: [PLAIN], file: other });
   expect((await find(keys.service.key))?.kind).toBe('key');
   rmSync(other);
   const outcome = () =>
@@ -326,7 +326,7 @@ describe('the start refuses a file', () => {
     const wrong = join(dir, 'wrong');
     writeFileSync(wrong, content);
     try {
-      createKeyRing({ keys: [], file: wrong });
+      createKeyRing({ plain: [], file: wrong });
       return undefined;
     } catch (error) {
       return (error as Error).message.replace(dir, '…');
@@ -348,7 +348,7 @@ describe('the start refuses a file', () => {
   });
 
   test('that is not there', () => {
-    expect(() => createKeyRing({ keys: [], file: join(dir, 'none') })).toThrow(
+    expect(() => createKeyRing({ plain: [], file: join(dir, 'none') })).toThrow(
       'RUNTIME_API_KEYS_FILE: the file cannot be read.',
     );
   });
@@ -372,7 +372,7 @@ test('npm run keys:create prints a key once and the line that makes it valid', a
   expect(line).not.toContain(key.slice('printed.'.length));
   const ring = join(dir, 'printed');
   writeFileSync(ring, line);
-  expect(await createKeyRing({ keys: [], file: ring })(key)).toMatchObject({ kind: 'key', id: 'printed' });
+  expect(await createKeyRing({ plain: [], file: ring })(key)).toMatchObject({ kind: 'key', id: 'printed' });
   const wrong = await startService({}, 'keys', 'create', '--scopes', 'root').end;
   expect([wrong.code, wrong.error]).toEqual([1, expect.stringContaining('scopes.0: Invalid option')]);
 });

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { permissionOf } from '../../docs/permissions.ts';
 import { listAllOperations } from '../../src/process/app.ts';
 import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
@@ -23,15 +24,20 @@ import { DOOR_NAMES } from '../../src/process/config.ts';
  */
 
 type AnyOperation = Operation<unknown>;
-type Mode = 'key' | 'jwt';
+type Mode = 'key' | 'jwt' | 'key+jwt';
 /** Who calls, as the rules see it: what is `undefined` has no limit. */
-interface Caller {
+interface Credential {
   name: string;
-  mode: Mode;
+  kind: 'key' | 'token';
   isRefused?: boolean;
   scopes?: readonly string[];
   users?: readonly string[];
   apps?: readonly string[];
+  /** True: it also calls a service that takes its kind of credential alone. */
+  alone?: true;
+}
+interface Caller extends Credential {
+  mode: Mode;
 }
 /** What a request is about. */
 type Target = 'of alice' | 'absent' | 'shared state' | 'of the app';
@@ -44,39 +50,51 @@ interface Cell {
 
 const USER = ['invoke', 'read', 'write'];
 const ALL = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
-const CALLERS: Caller[] = [
-  { name: 'nobody', mode: 'jwt', isRefused: true },
-  { name: 'token of another issuer', mode: 'jwt', isRefused: true },
-  { name: 'expired token', mode: 'jwt', isRefused: true },
-  { name: 'alice', mode: 'jwt', scopes: USER, users: ['alice'] },
-  { name: 'bob', mode: 'jwt', scopes: USER, users: ['bob'] },
-  { name: 'alice with all scopes', mode: 'jwt', users: ['alice'] },
-  { name: 'bob with all scopes', mode: 'jwt', users: ['bob'] },
-  { name: 'alice who develops', mode: 'jwt', scopes: ['develop'], users: ['alice'] },
-  { name: 'bob who develops', mode: 'jwt', scopes: ['develop'], users: ['bob'] },
-  { name: 'nobody', mode: 'key', isRefused: true },
-  { name: 'wrong key', mode: 'key', isRefused: true },
-  { name: 'expired key', mode: 'key', isRefused: true },
-  { name: 'reader', mode: 'key', scopes: ['read'] },
-  { name: 'invoker', mode: 'key', scopes: ['invoke'] },
-  { name: 'writer', mode: 'key', scopes: ['write'] },
-  { name: 'developer', mode: 'key', scopes: ['develop'] },
-  { name: 'operator without the rest', mode: 'key', scopes: ['admin'] },
-  { name: 'key of alice', mode: 'key', users: ['alice'] },
-  { name: 'key of bob', mode: 'key', users: ['bob'] },
-  { name: 'reader of alice', mode: 'key', scopes: ['read'], users: ['alice'] },
-  { name: 'invoker of bob', mode: 'key', scopes: ['invoke'], users: ['bob'] },
-  { name: 'key of the app', mode: 'key', apps: ['harness_agent'] },
-  { name: 'key of alice in the app', mode: 'key', users: ['alice'], apps: ['harness_agent'] },
-  { name: 'key of alice in another app', mode: 'key', users: ['alice'], apps: ['another'] },
-  { name: 'key of another app', mode: 'key', apps: ['another'] },
-  { name: 'service', mode: 'key' },
+/** The user of the second issuer whose claim says `alice` too. */
+const PARTNER = 'partner:alice';
+const CREDENTIALS: Credential[] = [
+  { name: 'nobody', kind: 'token', isRefused: true, alone: true },
+  { name: 'token of another issuer', kind: 'token', isRefused: true, alone: true },
+  { name: 'token signed by the second issuer', kind: 'token', isRefused: true },
+  { name: 'token with the prefix of the second issuer', kind: 'token', isRefused: true },
+  { name: 'expired token', kind: 'token', isRefused: true },
+  { name: 'unsigned token', kind: 'token', isRefused: true },
+  { name: 'alice', kind: 'token', scopes: USER, users: ['alice'], alone: true },
+  { name: 'bob', kind: 'token', scopes: USER, users: ['bob'] },
+  { name: 'alice with all scopes', kind: 'token', users: ['alice'], alone: true },
+  { name: 'bob with all scopes', kind: 'token', users: ['bob'] },
+  { name: 'alice of the second issuer, with all scopes', kind: 'token', users: [PARTNER] },
+  { name: 'user who is called like a key', kind: 'token', scopes: USER, users: ['service'] },
+  { name: 'alice who develops', kind: 'token', scopes: ['develop'], users: ['alice'] },
+  { name: 'bob who develops', kind: 'token', scopes: ['develop'], users: ['bob'] },
+  { name: 'nobody', kind: 'key', isRefused: true, alone: true },
+  { name: 'wrong key', kind: 'key', isRefused: true, alone: true },
+  { name: 'expired key', kind: 'key', isRefused: true },
+  { name: 'reader', kind: 'key', scopes: ['read'] },
+  { name: 'invoker', kind: 'key', scopes: ['invoke'] },
+  { name: 'writer', kind: 'key', scopes: ['write'] },
+  { name: 'developer', kind: 'key', scopes: ['develop'] },
+  { name: 'operator without the rest', kind: 'key', scopes: ['admin'] },
+  { name: 'key of alice', kind: 'key', users: ['alice'] },
+  { name: 'key of bob', kind: 'key', users: ['bob'] },
+  { name: 'reader of alice', kind: 'key', scopes: ['read'], users: ['alice'] },
+  { name: 'invoker of bob', kind: 'key', scopes: ['invoke'], users: ['bob'] },
+  { name: 'key of the app', kind: 'key', apps: ['harness_agent'], alone: true },
+  { name: 'key of alice in the app', kind: 'key', users: ['alice'], apps: ['harness_agent'] },
+  { name: 'key of alice in another app', kind: 'key', users: ['alice'], apps: ['another'] },
+  { name: 'key of another app', kind: 'key', apps: ['another'] },
+  { name: 'service', kind: 'key', alone: true },
+  { name: 'key with two dots, as a token has', kind: 'key' },
 ];
+const CALLERS: Caller[] = CREDENTIALS.flatMap((each): Caller[] => [
+  { ...each, mode: 'key+jwt' },
+  ...(each.alone ? [{ ...each, mode: each.kind === 'key' ? ('key' as const) : ('jwt' as const) }] : []),
+]);
 
-const operationsOf = (mode: Mode): AnyOperation[] => listAllOperations(mode === 'jwt') as AnyOperation[];
+const operationsOf = (mode: Mode): AnyOperation[] => listAllOperations({ takesKeys: mode !== 'jwt' }) as AnyOperation[];
 const all = operationsOf('key');
 const idsOf = (mode: Mode) => new Set(operationsOf(mode).map(({ operationId }) => operationId));
-const exists = { key: idsOf('key'), jwt: idsOf('jwt') };
+const exists = { key: idsOf('key'), jwt: idsOf('jwt'), 'key+jwt': idsOf('key+jwt') };
 const namesUser = ({ owner }: AnyOperation) => owner === 'path' || owner === 'caller' || typeof owner === 'object';
 /** Names in the path beyond the application: without one an operation is about nothing that could be absent. */
 const namesThing = (path: string) => pathParameters(path).some((name) => camelCase(name) !== 'appName');
@@ -94,6 +112,7 @@ const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) =>
 type Outcome =
   | 'unknown path'
   | 'unauthenticated'
+  | 'absent for tokens'
   | 'lacks scope'
   | 'lacks a further scope'
   | 'for keys'
@@ -117,14 +136,15 @@ function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   if (!exists[caller.mode].has(operation.operationId)) return 'unknown path';
   if (owner === 'open') return 'served';
   if (caller.isRefused) return 'unauthenticated';
+  if (operation.isAbsentForTokens && caller.kind === 'token') return 'absent for tokens';
   if (!scopes.includes(scope)) return 'lacks scope';
-  if (operation.isForKeys && caller.mode === 'jwt') return 'for keys';
+  if (operation.isForKeys && caller.kind === 'token') return 'for keys';
   const namesOwner = owner === 'path' || typeof owner === 'object';
   if (namesOwner && users && !users.includes('alice')) return 'foreign';
   // It has a tool for each application that its caller may use.
   if (operation.operationId === 'callMcp') return 'served';
   if (apps && !apps.includes('harness_agent') && (namesOwner || path.includes('{app_name}'))) return 'foreign';
-  if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
+  if (caller.kind === 'key' && spansUsers(operation, path, caller)) return 'bound';
   if (target === 'shared state' && !scopes.includes('admin')) return 'lacks scope';
   const [demanded] = DEMANDED[operation.operationId] ?? [];
   if (demanded !== undefined && isDemandedOf(operation.operationId, caller) && !scopes.includes(demanded))
@@ -180,10 +200,13 @@ const keys = {
   service: keyOf('service'),
 };
 
+/** A key that has the form of a token, and whose middle is JSON. */
+const TWO_DOTS = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.a-key-of-the-operator';
+
 let tokens: TokenIssuer;
+let partner: TokenIssuer;
 let database: Awaited<ReturnType<typeof createTestDatabase>>;
-let app: Runtime;
-let shared: Runtime;
+const runtimes = new Map<Mode, Runtime>();
 let snapshots: Snapshots;
 let names: Names;
 const headers = new Map<Caller, Record<string, string>>();
@@ -195,7 +218,7 @@ beforeAll(async () => {
       .map(({ entry }) => entry)
       .join('\n'),
   );
-  tokens = await startTokenIssuer();
+  [tokens, partner] = [await startTokenIssuer(), await startTokenIssuer()];
   await nameCallers();
   database = await createTestDatabase();
   const byKey = {
@@ -211,18 +234,24 @@ beforeAll(async () => {
   const asAlice = await tokens.headersOf('alice', { scopes: ALL.join(' ') });
   names = await makeOneOfEach(client(maker.url), 'alice', asAlice);
   await maker.close();
-  app = await startOn(database.url, { ...byKey, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
-  shared = await startOn(database.url, byToken);
+  const withKeys = { RUNTIME_API_KEYS: TWO_DOTS, RUNTIME_API_KEYS_FILE: join(dir, 'keys') };
+  const issuers = [
+    { issuer: tokens.issuer.url, audience: 'runtime', scopeClaim: 'scope' },
+    { issuer: partner.issuer.url, audience: 'runtime', scopeClaim: 'scope', userPrefix: 'partner:' },
+  ];
+  runtimes.set('key', await startOn(database.url, { ...byKey, ...withKeys }));
+  runtimes.set('jwt', await startOn(database.url, byToken));
+  runtimes.set('key+jwt', await startOn(database.url, { ...byKey, ...withKeys, JWT_ISSUERS: JSON.stringify(issuers) }));
   await insertOthers(database.url, names);
   snapshots = await openSnapshots(database.url);
   await snapshots.take();
 });
 afterAll(async () => {
   await snapshots.close();
-  await shared.close();
-  await app.close();
+  for (const runtime of runtimes.values()) await runtime.close();
   await database.drop();
   await tokens.close();
+  await partner.close();
 });
 
 async function nameCallers(): Promise<void> {
@@ -238,6 +267,12 @@ async function nameCallers(): Promise<void> {
     nobody: {},
     'wrong key': bearer(`${keys.service.key.slice(0, -1)}!`.replace('!', keys.service.key.endsWith('A') ? 'B' : 'A')),
     'token of another issuer': bearer(forged),
+    'token signed by the second issuer': await partner.headersOf('alice', { issuer: tokens.issuer.url }),
+    'token with the prefix of the second issuer': await tokens.headersOf(PARTNER),
+    'unsigned token': bearer(`${TWO_DOTS.split('.')[0]}.${forged.split('.')[1]}.`),
+    'user who is called like a key': await tokens.headersOf('service'),
+    'alice of the second issuer, with all scopes': await partner.headersOf('alice', { scopes: ALL.join(' ') }),
+    'key with two dots, as a token has': bearer(TWO_DOTS),
     'expired token': await tokens.headersOf('alice', { expires: '-2h' }),
     alice: await tokens.headersOf('alice'),
     bob: await tokens.headersOf('bob'),
@@ -252,7 +287,7 @@ async function nameCallers(): Promise<void> {
 
 /** What a client sees: of a stream that goes on its beginning only. */
 async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent) {
-  const base = caller.mode === 'key' ? app.url : shared.url;
+  const base = runtimes.get(caller.mode)?.url;
   const given = headers.get(caller);
   const response = await fetch(`${base}${url}`, {
     method,
@@ -270,7 +305,7 @@ async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent)
 const request = ({ operation, path, target }: Cell, of: Names = names) =>
   toRequest(operation, path, target === 'absent' ? { ...ABSENT, userId: 'alice' } : of, target === 'shared state');
 const labelOf = ({ operation, path, caller, target }: Cell) =>
-  `${operation.operationId} ${path} as ${caller.name} (${caller.mode}), ${target}`;
+  `${operation.operationId} ${path} as ${caller.name} (${caller.kind}, mode ${caller.mode}), ${target}`;
 const SECRETS = (Object.keys(ABSENT) as (keyof typeof ABSENT)[]).filter(
   (name) => name !== 'versionId' && name !== 'appName',
 );
@@ -288,6 +323,32 @@ const findLeaks = (text: string, sent = '') =>
 test('what is written here about operations is about ones that exist', () => {
   const ids = new Set(all.map(({ operationId }) => operationId));
   expect(NAMED_OPERATIONS.filter((id) => !ids.has(id))).toEqual([]);
+});
+
+/** The callers whose cells are columns of `docs/permissions.md`. */
+const COLUMNS: Record<string, string> = {
+  service: 'key',
+  'key of alice': 'key of users',
+  'key of the app': 'key of apps',
+  'alice with all scopes': 'token',
+};
+const SAID: Partial<Record<Outcome, string>> = {
+  'for keys': 'no',
+  bound: 'no',
+  foreign: 'absent',
+  'absent for tokens': 'absent',
+};
+
+test('the table in the documents says the same', () => {
+  const wrong = cells
+    .filter(({ caller, target }) => caller.mode === 'key+jwt' && caller.name in COLUMNS && target.startsWith('of '))
+    .flatMap((cell) => {
+      const said = permissionOf(cell.operation, COLUMNS[cell.caller.name] ?? '');
+      const expected = SAID[outcomeOf(cell)] ?? 'served';
+      const isSame = expected === (['yes', 'own', 'open'].includes(said) ? 'served' : said);
+      return isSame ? [] : [{ cell: labelOf(cell), said, expected }];
+    });
+  expect(wrong).toEqual([]);
 });
 
 describe('the matrix', () => {
@@ -322,7 +383,7 @@ describe('the matrix', () => {
       isChanged = changes;
       const answer = await ask(cell, request(cell));
       // A stranger who is served, with a list for instance, reads no name that is alice's.
-      const leaks = isStranger(cell.caller) ? findLeaks(answer.text) : [];
+      const leaks = isStranger(cell.caller) ? findLeaks(answer.text.replaceAll(PARTNER, 'partner')) : [];
       if (leaks.length > 0 || !servedStatuses(cell).includes(answer.status))
         wrong.push({ cell: labelOf(cell), leaks, answer });
     }
@@ -338,8 +399,8 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
       : undefined;
     return { status, text: withoutNames(JSON.stringify(body ?? { detail })) };
   };
-  if (outcome === 'unknown path')
-    return refusal(404, 'Not Found. Mode `jwt` does not serve it; POST /run runs an agent.');
+  if (outcome === 'unknown path' || outcome === 'absent for tokens')
+    return refusal(404, 'Not Found. It is there for runtime keys; POST /run runs an agent with a token.');
   if (outcome === 'unauthenticated') return refusal(401, 'authentication required');
   if (outcome === 'for keys') return refusal(403, 'This operation is for runtime keys, not for tokens of users.');
   if (outcome === 'bound')

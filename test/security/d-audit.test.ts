@@ -210,7 +210,10 @@ describe('what was kept stays', () => {
 
 describe('the log', () => {
   test('has a line for a wrong credential, and none for one that is missing or is right', async () => {
-    const edge = await startEdge({ operations: sampleOperations, auth: { mode: 'key', keys: ['a-right-key'] } });
+    const edge = await startEdge({
+      operations: sampleOperations,
+      auth: { mode: 'key', keys: { plain: ['a-right-key'] } },
+    });
     const ask = (headers: Record<string, string>) =>
       edge.send({ path: '/apps/a/users/u/sessions', headers: { ...headers, 'x-request-id': 'asked' } });
     for (const headers of [{}, { authorization: 'Bearer a-right-key' }, { authorization: 'Bearer wrong' }])

@@ -5,10 +5,13 @@ import { type Issuer, signingKey, startIssuer } from './issuer.ts';
 export interface TokenIssuer {
   /** What a runtime needs to believe it. */
   environment: Record<string, string>;
-  /** The header of a token of a user; with `scopes` it says so in its claim `scope`, groups in `groups`. */
+  /**
+   * The header of a token of a user; with `scopes` it says so in its claim `scope`, groups in `groups`. With `issuer` it
+   * claims to be of that one.
+   */
   headersOf(
     user: string,
-    options?: { scopes?: string; expires?: string; groups?: string[] },
+    options?: { scopes?: string; expires?: string; groups?: string[]; issuer?: string },
   ): Promise<Record<string, string>>;
   issuer: Issuer;
   close(): Promise<void>;
@@ -21,7 +24,7 @@ export async function startTokenIssuer(): Promise<TokenIssuer> {
   return {
     issuer,
     environment: { JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', JWT_SCOPE_CLAIM: 'scope' },
-    async headersOf(user, { scopes, expires = '2h', groups } = {}) {
+    async headersOf(user, { scopes, expires = '2h', groups, issuer: claimed = issuer.url } = {}) {
       const claims = new SignJWT({
         sub: user,
         ...(scopes === undefined ? {} : { scope: scopes }),
@@ -29,7 +32,7 @@ export async function startTokenIssuer(): Promise<TokenIssuer> {
       });
       const token = await claims
         .setProtectedHeader({ alg: 'ES256', kid: 'one' })
-        .setIssuer(issuer.url)
+        .setIssuer(claimed)
         .setAudience('runtime')
         .setExpirationTime(expires)
         .sign(key.privateKey);

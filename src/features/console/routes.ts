@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { type Config, isLaptop } from '../../config/config.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { createPages, type Pages } from '../../platform/http/operation/pages.ts';
-import { CONSOLE_SETTINGS, type ConsoleSettings } from './settings.ts';
+import { checkClient, CONSOLE_SETTINGS, type ConsoleSettings } from './settings.ts';
 
 export interface ConsoleContext {
   version: string;
@@ -20,17 +20,21 @@ const HASHED_NAME = /-[\w-]{8}\.(?:js|css)$/;
  * settings, in `config.json`, contain no secrets.
  */
 function consolePages({ version, config, served }: ConsoleContext): Pages {
-  const { auth, CONSOLE_CLIENT_ID: clientId, DEV_UI: devUi } = config;
+  const { auth, CONSOLE_CLIENT_ID, DEV_UI: devUi } = config;
   const [cronjobs, webhooks, evals] = ['cronjobs', 'webhooks', 'evals'].map((name) => served.has(name));
   const features = { devUi, cronjobs, webhooks, evals };
-  const login =
-    auth.mode === 'jwt'
-      ? { mode: auth.mode, issuer: auth.issuer, audience: auth.audience, userClaim: auth.userClaim, clientId }
-      : { mode: auth.mode };
+  const issuers = (auth.issuers ?? []).map(({ issuer, audience, userClaim, userPrefix, clientId }) => ({
+    issuer,
+    audience,
+    userClaim,
+    userPrefix,
+    clientId: clientId ?? CONSOLE_CLIENT_ID,
+  }));
+  const asked = issuers.flatMap((each) => (each.clientId === undefined ? [] : [new URL(each.issuer).origin]));
   return createPages('Console', '/console/', {
     folder: findFolder(),
-    policy: toPolicy(auth.mode === 'jwt' && clientId !== undefined ? new URL(auth.issuer).origin : ''),
-    texts: { 'config.json': ['application/json', JSON.stringify({ version, ...login, features })] },
+    policy: toPolicy(asked),
+    texts: { 'config.json': ['application/json', JSON.stringify({ version, mode: auth.mode, issuers, features })] },
     hashedName: HASHED_NAME,
     hasViews: true,
   });
@@ -38,10 +42,10 @@ function consolePages({ version, config, served }: ConsoleContext): Pages {
 
 /**
  * The console may use files and API responses of this origin, blobs for pictures and PDFs of artifacts, and the token
- * issuer for the login. Inline scripts and styles and all other origins are forbidden.
+ * issuers at which it logs in. Inline scripts and styles and all other origins are forbidden.
  */
-const toPolicy = (issuer: string) =>
-  `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self' ${issuer}; ` +
+const toPolicy = (issuers: readonly string[]) =>
+  `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src ${["'self'", ...issuers].join(' ')}; ` +
   "frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /** The console's build: beside this file in the npm package and the container, in `console/dist` in a clone. */
@@ -53,6 +57,7 @@ function findFolder(): string {
 export const consoleFeature = {
   name: 'console',
   settings: { Server: CONSOLE_SETTINGS },
+  checkSettings: checkClient,
   servedWith: { setting: 'CONSOLE=true', isSet: (config) => config.CONSOLE ?? isLaptop(config) },
   pages: consolePages,
 } satisfies Feature<ConsoleContext>;

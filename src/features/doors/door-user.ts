@@ -1,9 +1,7 @@
 import { z } from 'zod';
+import { LOCAL_USER } from '../../core/names.ts';
 import { identifierSchema, type SessionKey } from '../../core/session.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
-
-/** The ADK Web UI's default user: in the mode `local`, and for API keys for all users if the request names none. */
-const LOCAL_USER = 'user';
 
 const doorUserSchema = identifierSchema
   .optional()

@@ -78,7 +78,7 @@ const getState = room.operation({
   handler: async ({ config: { auth }, database, sweeps }: OperatorContext) => {
     const state = await readServiceState(database.db);
     const done = [...sweeps].map(([job, at]) => ({ job, secondsAgo: Math.round((performance.now() - at) / 1000) }));
-    const [plain, file] = auth.mode === 'key' ? [auth.keys, auth.file] : [[]];
+    const { plain = [], file } = auth.keys ?? {};
     const ofFile = (await listKeys(file)).map((key) => ({ ...key, digest: undefined }));
     const keys = [...plain.map(() => ({ scopes: SCOPES })), ...ofFile];
     return { kind: 'value', value: { ...state, sweeps: done, keys } };

@@ -25,8 +25,8 @@ function toStoppedEnd(error: unknown): InvocationEnd {
 }
 
 export const harnessInvoke = operation({
-  // By the specification, deployments whose users log in by a shared OAuth server do not have this operation.
-  isAbsentInJwt: true,
+  // By the specification, it exists for keys only: deployments whose users log in by an OAuth server do not have it.
+  isAbsentForTokens: true,
   method: 'post',
   path: '/harness/invoke',
   operationId: 'harnessInvoke',

@@ -137,8 +137,8 @@ function requireNoProxy(request: Request): void {
   if (!Object.keys(request.headers).some((name) => FORWARDED.test(name)) || isFromTrusted(request)) return;
   throw new RequestRefusedError(
     'forbidden_origin',
-    'Forbidden: the request came through a proxy, and AUTH_MODE local has no login. Use AUTH_MODE key or jwt ' +
-      'behind a proxy, or name a proxy that may pass requests on without one in TRUSTED_PROXIES.',
+    'Forbidden: the request came through a proxy, and AUTH_MODE local has no login. Set RUNTIME_API_KEYS or ' +
+      'JWT_ISSUER behind a proxy, or name a proxy that may pass requests on without one in TRUSTED_PROXIES.',
   );
 }
 

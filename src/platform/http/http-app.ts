@@ -78,7 +78,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   });
   app.use(inWordsOf(operations));
   app.use(auditErrors(options.audit, log));
-  app.use(errorHandler({ log, maxBodyBytes, hasIssuer: auth.mode === 'jwt' }));
+  app.use(errorHandler({ log, maxBodyBytes, hasIssuer: auth.issuers !== undefined }));
   return app;
 }
 

@@ -1,7 +1,7 @@
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import { ForbiddenError, LimitError, UnauthenticatedError } from '../../core/errors.ts';
 import type { Resource } from './access/authorize.ts';
-import { isExpired } from './access/bearer.ts';
+import { isExpired } from './access/tokens.ts';
 import type { Audit } from './audit/audit.ts';
 import type { AuditEntry } from './audit/audit-store.ts';
 import { camelCase } from './operation/paths.ts';

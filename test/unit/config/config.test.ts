@@ -9,6 +9,12 @@ import { listSettings } from '../../../src/config/config.ts';
 import { features } from '../../../src/process/features.ts';
 
 const KEY = '0123456789abcdef';
+const ISSUED = { JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' };
+const OURS = { issuer: 'https://idp.example', audience: 'a' };
+const THEIRS = { issuer: 'https://partner.example', audience: 'a', userPrefix: 'partner:', scopes: ['read'] };
+const listed = (...issuers: object[]) => ({ JWT_ISSUERS: JSON.stringify(issuers) });
+/** A text that looks like a token of the issuer. */
+const TOKEN = `eyJhbGciOiJub25lIn0.${Buffer.from('{"iss":"https://idp.example"}').toString('base64url')}.0123456789abcdef`;
 const messageOf = (environment: Record<string, string>) => {
   try {
     readConfig(environment);
@@ -50,10 +56,29 @@ test('a setting that went is named with what holds now', () => {
 describe('modes', () => {
   test.each([
     [{}, { mode: 'local' }],
-    [{ RUNTIME_API_KEYS: `${KEY} , ${KEY}2,` }, { mode: 'key', keys: [KEY, `${KEY}2`] }],
+    [{ RUNTIME_API_KEYS: `${KEY} , ${KEY}2,` }, { mode: 'key', keys: { plain: [KEY, `${KEY}2`] } }],
     [
       { JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
-      { mode: 'jwt', issuer: 'https://idp.example', audience: 'a', jwksUrl: undefined, userClaim: 'sub' },
+      { mode: 'jwt', issuers: [{ issuer: 'https://idp.example', audience: 'a', userClaim: 'sub' }] },
+    ],
+    [
+      { RUNTIME_API_KEYS_FILE: 'keys', JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a', JWT_USER_CLAIM: 'email' },
+      {
+        mode: 'key+jwt',
+        keys: { plain: [], file: 'keys' },
+        issuers: [{ issuer: 'https://idp.example', audience: 'a', userClaim: 'email' }],
+      },
+    ],
+    [
+      { AUTH_MODE: 'key+jwt', RUNTIME_API_KEYS: KEY, JWT_ISSUERS: JSON.stringify([OURS, THEIRS]) },
+      {
+        mode: 'key+jwt',
+        keys: { plain: [KEY] },
+        issuers: [
+          { ...OURS, userClaim: 'sub' },
+          { ...THEIRS, userClaim: 'sub' },
+        ],
+      },
     ],
   ])('%j', (environment, auth) => {
     expect(readConfig(environment).auth).toEqual(auth);
@@ -67,7 +92,7 @@ describe('a wrong value ends the start with a sentence', () => {
     [{ DEV_UI: 'yes' }, 'DEV_UI: found "yes"; allowed: true or false.'],
     [
       { AUTH_MODE: 'open', PORT: '-1' },
-      'PORT: found "-1"; allowed: a whole number from 0 to 65535.\nAUTH_MODE: found "open"; allowed: local, key, jwt.',
+      'PORT: found "-1"; allowed: a whole number from 0 to 65535.\nAUTH_MODE: found "open"; allowed: local, key, jwt, key+jwt.',
     ],
     [{ MODEL_BASE_URL: 'secret-host' }, 'MODEL_BASE_URL: found a wrong value; allowed: a URL.'],
     [{ AUTH_MODE: 'key' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.'],
@@ -94,12 +119,71 @@ describe('a wrong value ends the start with a sentence', () => {
         'make one with `openssl rand -hex 32`.',
     ],
     [
-      { RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
-      'AUTH_MODE: found key with JWT_ISSUER of another mode; a runtime has one mode. Unset the other.',
+      { RUNTIME_API_KEYS: KEY, ...ISSUED, AUTH_MODE: 'key' },
+      'AUTH_MODE: found key, in which JWT_ISSUER would have no effect; unset AUTH_MODE, and it follows from what is ' +
+        'set, or unset JWT_ISSUER.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, RUNTIME_API_KEYS_FILE: 'keys', ...ISSUED, AUTH_MODE: 'jwt' },
+      'AUTH_MODE: found jwt, in which RUNTIME_API_KEYS and RUNTIME_API_KEYS_FILE would have no effect; unset ' +
+        'AUTH_MODE, and it follows from what is set, or unset RUNTIME_API_KEYS and RUNTIME_API_KEYS_FILE.',
     ],
     [
       { RUNTIME_API_KEYS: KEY, AUTH_MODE: 'local' },
-      'AUTH_MODE: found local with RUNTIME_API_KEYS of another mode; a runtime has one mode. Unset the other.',
+      'AUTH_MODE: found local, in which RUNTIME_API_KEYS would have no effect; unset AUTH_MODE, and it follows from ' +
+        'what is set, or unset RUNTIME_API_KEYS.',
+    ],
+    [{ ...ISSUED, AUTH_MODE: 'key+jwt' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key+jwt needs at least one key.'],
+    [
+      { RUNTIME_API_KEYS: KEY, AUTH_MODE: 'key+jwt' },
+      'JWT_ISSUER: found nothing; AUTH_MODE key+jwt needs the URL of the issuer.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, JWT_AUDIENCE: 'a' },
+      'JWT_AUDIENCE: found without JWT_ISSUER; set JWT_ISSUER, or unset JWT_AUDIENCE.',
+    ],
+    [
+      { ...listed(OURS), ...ISSUED },
+      'JWT_ISSUERS: found beside JWT_ISSUER; make that an entry of the list, and unset it.',
+    ],
+    [
+      { ...listed(OURS), JWT_SCOPE_CLAIM: 'scope' },
+      'JWT_SCOPE_CLAIM: found beside JWT_ISSUERS, whose entries say it for each issuer; unset it.',
+    ],
+    [
+      { JWT_ISSUERS: 'https://idp.example' },
+      'JWT_ISSUERS: found no list of issuers: Invalid input: expected array, received string.',
+    ],
+    [
+      listed(OURS, { issuer: 'https://partner.example', userPrefix: 'p:' }),
+      'JWT_ISSUERS: found no list of issuers at entry 2, audience: Invalid input: expected string, received undefined.',
+    ],
+    [
+      listed({ ...OURS, prefix: 'p:' }),
+      'JWT_ISSUERS: found no list of issuers at entry 1: Unrecognized key: "prefix".',
+    ],
+    [listed(OURS, { ...OURS, userPrefix: 'p:' }), 'JWT_ISSUERS: found https://idp.example twice.'],
+    [
+      listed(OURS, { ...THEIRS, userPrefix: undefined }),
+      'JWT_ISSUERS: found https://idp.example and https://partner.example with no userPrefix, so that the user "ann" ' +
+        'of one would be the user "ann" of the other; give each a userPrefix of its own, or one of them none.',
+    ],
+    [
+      listed({ ...OURS, userPrefix: 'partner:' }, THEIRS),
+      'JWT_ISSUERS: found https://idp.example and https://partner.example with the same userPrefix, so that the user ' +
+        '"ann" of one would be the user "ann" of the other; give each a userPrefix of its own, or one of them none.',
+    ],
+    [
+      listed({ ...OURS, issuer: 'http://idp.example' }),
+      'JWT_ISSUERS: found an address that is not https; only one of this machine may be http.',
+    ],
+    [
+      { ...ISSUED, RUNTIME_API_KEYS: TOKEN },
+      'RUNTIME_API_KEYS: found a token of an issuer; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, CONSOLE_CLIENT_ID: 'console' },
+      'CONSOLE_CLIENT_ID: found without JWT_ISSUER; unset it. An entry of JWT_ISSUERS has a `clientId` of its own.',
     ],
     [
       { JWT_ISSUER: 'http://idp.example', JWT_AUDIENCE: 'a' },
@@ -121,7 +205,7 @@ describe('a wrong value ends the start with a sentence', () => {
     [{ AUTH_MODE: 'jwt' }, 'JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.'],
     [
       { JWT_ISSUER: 'https://idp.example' },
-      'JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.',
+      'JWT_AUDIENCE: found nothing; JWT_ISSUER needs the audience that its tokens are made for.',
     ],
     [
       { HOST: '0.0.0.0' },

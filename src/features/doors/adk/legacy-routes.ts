@@ -17,7 +17,7 @@ import {
 import { sharedStateDemands } from '../../../platform/http/operation/demands.ts';
 import { sessionPath } from '../../../platform/http/operation/parameters.ts';
 import { bodyText } from '../../../core/members.ts';
-import { HARNESS_APP } from '../../../core/names.ts';
+import { AGENTKIT_USER, HARNESS_APP } from '../../../core/names.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { ValidationFailedError } from '../../../platform/http/operation/request-errors.ts';
 import { parseBody } from '../../../platform/http/validation/json-body.ts';
@@ -49,13 +49,11 @@ const createSessionWithId = room.operation({
     createAndAnswer(context, path, { state: toLegacyState(body), events: [] }, response),
 });
 
-const DEFAULT_USER = 'agentkit_user';
-
 const legacyHeaders = invocationHeaders.extend({
   user_id: chosenIdentifierSchema
     .default('')
-    .transform((sent) => sent || DEFAULT_USER)
-    .describe(`The user [\`${DEFAULT_USER}\`].`),
+    .transform((sent) => sent || AGENTKIT_USER)
+    .describe(`The user [\`${AGENTKIT_USER}\`].`),
   session_id: chosenIdentifierSchema.default('').describe('The session [a new one].'),
 });
 

@@ -87,7 +87,7 @@ async function serve(
 const metadataSchema = z
   .looseObject({
     resource: z.string().describe('The resource that tokens are made for.'),
-    authorization_servers: z.array(z.string()).describe('Their issuer.'),
+    authorization_servers: z.array(z.string()).describe('Their issuers.'),
     bearer_methods_supported: z.array(z.string()).describe('How they are sent.'),
     scopes_supported: z.array(z.string()).optional().describe('The scopes that a client needs.'),
   })
@@ -100,7 +100,7 @@ const getMcpMetadata = operation({
   scope: 'none',
   owner: 'open',
   summary: 'Get the metadata for MCP clients',
-  description: 'RFC 9728: which issuer gives the tokens that this service takes. In mode `jwt` only.',
+  description: 'RFC 9728: which issuers give the tokens that this service takes. Where tokens are taken only.',
   success: {
     schema: metadataSchema,
     description: 'The metadata.',
@@ -113,12 +113,18 @@ const getMcpMetadata = operation({
   errors: { 404: 'Tokens of an issuer are not taken.' },
   handler: async ({ config }: McpContext, { request }) => {
     const { auth } = config;
-    if (auth.mode !== 'jwt') throw new NotFoundError('Tokens of an issuer are not taken here.');
+    if (!auth.issuers) throw new NotFoundError('Tokens of an issuer are not taken here.');
     // A client compares `resource` with the URL that it uses, so an audience that is a URL is returned as `resource`.
-    const isAddress = auth.audience !== undefined && URL.canParse(auth.audience);
-    const resource = isAddress ? auth.audience : `${toBase(config, request)}/mcp`;
-    const scopes = auth.scopeClaim === undefined ? {} : { scopes_supported: ['invoke', 'read'] };
-    const value = { resource, authorization_servers: [auth.issuer], bearer_methods_supported: ['header'], ...scopes };
+    const [audience, ...others] = new Set(auth.issuers.map((each) => each.audience));
+    const isAddress = audience !== undefined && others.length === 0 && URL.canParse(audience);
+    const resource = isAddress ? audience : `${toBase(config, request)}/mcp`;
+    const hasScopes = auth.issuers.some(({ scopeClaim }) => scopeClaim !== undefined);
+    const value = {
+      resource,
+      authorization_servers: auth.issuers.map(({ issuer }) => issuer),
+      bearer_methods_supported: ['header'],
+      ...(hasScopes && { scopes_supported: ['invoke', 'read'] }),
+    };
     return { kind: 'value', value };
   },
 });

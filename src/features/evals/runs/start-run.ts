@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
+import { TEST_USER } from '../../../core/names.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { SHARED_STATE_DEMAND, writtenCallDemands } from '../../../platform/http/operation/demands.ts';
@@ -34,8 +35,6 @@ export const MAX_OPEN_RUNS = 100;
 const POLL_MS = 1_000;
 /** Minimum pause between polls of a run. Each poll of a follower counts all cases of the run. */
 const PAUSE_MS = 50;
-/** Default user id of a case's session, as in ADK. */
-const TEST_USER = 'test_user_id';
 
 /**
  * @returns the id of the run; `undefined` if the set has no cases.

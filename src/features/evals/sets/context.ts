@@ -44,8 +44,15 @@ export function getRequester(principal: Principal): string | undefined {
   return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
 }
 
+/**
+ * Who says something about a session: the user of a token, `key` and the id of a key, or `local`. A user that is called
+ * like another author has `user` in front, so that nobody replaces what a key has said.
+ */
 export function getAuthor(principal: Principal): string {
-  if (principal.kind === 'user') return principal.userId;
+  if (principal.kind === 'user') {
+    const { userId } = principal;
+    return /^(?:(?:key|user)(?: |$)|local$)/.test(userId) ? `user ${userId}` : userId;
+  }
   return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
 }
 

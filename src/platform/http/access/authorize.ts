@@ -15,25 +15,32 @@ export interface Resource {
   absent: () => NotFoundError;
 }
 
+/** What follows `Not Found.` for an operation that does not exist for tokens. */
+export const ABSENT_FOR_TOKENS = 'It is there for runtime keys; POST /run runs an agent with a token.';
 const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 
 /**
  * @throws {ForbiddenError} if a scope is missing
- * @throws {NotFoundError} if the resource belongs to another user or application
+ * @throws {NotFoundError} if the resource belongs to another user or application, or the operation is not there for
+ *   the credential
  */
 type Authorize = (principal: Principal, resource: Resource) => void;
 
 /** Authorises by scope, by user and application, and by content. Nothing else authorises. */
-export function createAuthorize({ scope, isForKeys, servesBoundKeys, owner }: Operation): Authorize {
+export function createAuthorize(operation: Operation): Authorize {
+  const { scope, isForKeys, isAbsentForTokens, servesBoundKeys, owner } = operation;
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
   // Every caller with the scope `read` may see descriptions of applications. Other operations without an owner concern
   // all users.
   const spansUsers = !servesBoundKeys && (owner === 'caller' || (owner === 'service' && scope !== 'read'));
   return (principal, { appName, userId, demands = [], absent }) => {
+    if (isAbsentForTokens && principal.kind === 'user') throw new NotFoundError(`Not Found. ${ABSENT_FOR_TOKENS}`);
     if (own) requireScope(principal, own);
     if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);
     if (userId !== undefined && !mayActFor(principal, userId)) throw absent();
     if (appName !== undefined && !(principal.apps?.has(appName) ?? true)) throw absent();
+    // A key of some applications must not learn which others a user has.
+    if (owner === 'path' && appName === undefined && principal.apps) throw absent();
     const isBoundToUsers = principal.kind === 'key' && principal.users !== undefined;
     const isBound = isBoundToUsers || principal.apps !== undefined;
     if (isBound && spansUsers && (isBoundToUsers || appName === undefined))

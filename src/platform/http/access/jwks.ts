@@ -9,6 +9,7 @@ import {
 import { UnavailableError } from '../../../core/errors.ts';
 
 export interface JwksOptions {
+  /** Base address of the issuer's discovery document. */
   issuer: string;
   /** Address of the key set (RFC 7517). Default: the address in the issuer's discovery document. */
   jwksUrl?: string | undefined;

@@ -41,13 +41,18 @@ interface Watcher {
 /** Finds the principal of a key; `undefined` if it is unknown. @throws {UnavailableError} while the file is unusable */
 export type FindHolder = (key: string) => Promise<Principal | undefined>;
 
+/** `plain` keys have all scopes; there may be several, for rotation. `file` lists restricted keys. */
+export interface KeyOptions {
+  plain: readonly string[];
+  file?: string | undefined;
+}
+
 /**
- * Keys in `keys` have all scopes, those in the file are restricted. The file is reread regularly.
+ * The file is reread regularly.
  * @throws {ConfigError} if the file is unusable at start-up
  */
-export function createKeyRing(options: { keys: string[]; file?: string | undefined }): FindHolder {
-  const plain = options.keys.map((key) => toPlain(key));
-  const { file } = options;
+export function createKeyRing({ plain: keys, file }: KeyOptions): FindHolder {
+  const plain = keys.map((key) => toPlain(key));
   if (file === undefined) return async (key) => match(plain, key);
   const parse = (content: string) => parseFile(file, content).map((entry) => toKnown(entry, watch));
   let reading: Promise<void> | undefined;

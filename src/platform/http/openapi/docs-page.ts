@@ -29,7 +29,7 @@ const PAGE = `<!doctype html>
 
 interface About {
   version: string;
-  /** The mode of access: `local`, `key` or `jwt`. */
+  /** The mode of access, as the setting `AUTH_MODE` spells it. */
   mode: string;
   /** Static pages such as the development UI; the page at `/` links to them, prominently to the first. */
   pages: { name: string; home: string }[];

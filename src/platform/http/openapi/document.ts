@@ -1,9 +1,7 @@
 import { z } from 'zod';
+import type { AuthMode } from '../access/bearer.ts';
 import { AREAS, IGNORED_MEMBERS, needsHostedApp, type Operation } from '../operation/operation.ts';
 import { camelCase, listRoutes, pathParameters } from '../operation/paths.ts';
-
-/** How callers authenticate; decides the document's `security` (see `bearer.ts`). */
-export type AuthMode = 'local' | 'key' | 'jwt';
 
 /**
  * The three versions that the interface specification's "Versioning" names: that of the deployment tool and, as SemVer
@@ -12,6 +10,7 @@ export type AuthMode = 'local' | 'key' | 'jwt';
 const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
 export interface DocumentOptions {
+  /** Decides the document's `security`. */
   authMode: AuthMode;
   /** The URL under which clients reach the service. Default: the URL that the document was loaded from. */
   publicUrl?: string | undefined;
@@ -52,11 +51,12 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
     Object.entries(options.components.parameters).map(([name, schema]) => [schema, name]),
   );
   const parts = { schemaOf: schemas.of, answers, parameters, parameterNames };
-  const secured = options.authMode === 'local' ? [{}, { RuntimeBearer: [] }] : [{ RuntimeBearer: [] }];
+  const { schemes, secured, forKeys } = toSecurity(options.authMode);
   const paths: Record<string, Record<string, object>> = {};
   for (const operation of options.hasCopies ? operations : eachOnce(operations)) {
     const item = (paths[operation.path] ??= {});
-    item[operation.method] = operationObject(operation, parts);
+    const isForKeys = operation.isForKeys ?? operation.isAbsentForTokens;
+    item[operation.method] = operationObject(operation, parts, isForKeys ? forKeys : undefined);
   }
   return {
     openapi: '3.1.0',
@@ -72,14 +72,33 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
     security: secured,
     paths,
     components: {
-      securitySchemes: {
-        RuntimeBearer: { type: 'http', scheme: 'bearer', description: 'A runtime API key or a user-pool JWT.' },
-      },
+      securitySchemes: schemes,
       schemas: schemas.named,
       ...(Object.keys(parameters.named).length > 0 && { parameters: parameters.named }),
       responses: answers.named,
     },
   };
+}
+
+const bearer = (description: string, more: object = {}) => ({ type: 'http', scheme: 'bearer', ...more, description });
+
+/**
+ * The specification's scheme is `RuntimeBearer`. Where keys and tokens are taken, tokens have one of their own, and
+ * operations that are for keys alone name only the scheme of keys (`forKeys`).
+ */
+function toSecurity(mode: AuthMode): { schemes: object; secured: object[]; forKeys?: object[] } {
+  const key = { RuntimeBearer: [] };
+  if (mode === 'key+jwt')
+    return {
+      schemes: {
+        RuntimeBearer: bearer('A runtime API key.'),
+        UserToken: bearer('A user-pool JWT.', { bearerFormat: 'JWT' }),
+      },
+      secured: [key, { UserToken: [] }],
+      forKeys: [key],
+    };
+  const schemes = { RuntimeBearer: bearer('A runtime API key or a user-pool JWT.') };
+  return { schemes, secured: mode === 'local' ? [{}, key] : [key] };
 }
 
 /** Leaves out copies of operations whose original is in the list. */
@@ -107,7 +126,7 @@ function namedParts(kind: 'responses' | 'parameters'): NamedParts {
   };
 }
 
-function operationObject(operation: Operation, parts: Parts): object {
+function operationObject(operation: Operation, parts: Parts, security: object[] | undefined): object {
   const { area, body, description, operationId, owner } = operation;
   const { schemaOf } = parts;
   return {
@@ -115,7 +134,7 @@ function operationObject(operation: Operation, parts: Parts): object {
     operationId,
     summary: operation.summary,
     ...(description === undefined ? {} : { description }),
-    ...(owner === 'open' ? { security: [] } : {}),
+    ...(owner === 'open' ? { security: [] } : security && { security }),
     parameters: toParameters(operation, parts),
     ...(body && {
       requestBody: {

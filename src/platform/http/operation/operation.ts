@@ -186,8 +186,8 @@ export interface OperationBase {
    * ({@link boundsOf}). Without it such a key is refused where the operation is about the data of more than one user.
    */
   servesBoundKeys?: true;
-  /** True: absent in mode `jwt`, in which users log in with tokens of a shared server. */
-  isAbsentInJwt?: true;
+  /** True: the operation does not exist for tokens of users, nor where no keys are taken. */
+  isAbsentForTokens?: true;
   /** Rate limit class. Default: derived from method and scope, see {@link loadFor}. */
   load?: Load;
   /** True: a POST or PATCH accepts an `Idempotency-Key` and then runs at most once, in one transaction. */

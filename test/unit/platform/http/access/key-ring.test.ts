@@ -16,7 +16,7 @@ const write = (text: string) => {
 test('a key of the file is found by its secret; another secret and an expired one are not', async () => {
   const limited = createKey({ id: 'one', scopes: ['read'], users: ['u1'], apps: ['a'] });
   const old = createKey({ id: 'old', scopes: ['read'], expires: '2020-01-01T00:00:00Z' });
-  const find = createKeyRing({ keys: [], file: write(`# a comment\n\n${limited.entry}\n${old.entry}\n`) });
+  const find = createKeyRing({ plain: [], file: write(`# a comment\n\n${limited.entry}\n${old.entry}\n`) });
   expect(await find(limited.key)).toMatchObject({ kind: 'key', id: 'one' });
   for (const wrong of [`${limited.key}x`, 'one.', 'one', '', old.key, 'none.secret'])
     expect(await find(wrong)).toBeUndefined();
@@ -27,7 +27,7 @@ test.each([
   ['an id that is there twice', `${createKey({ id: 'i', scopes: ['read'] }).entry}\n`.repeat(2)],
   ['a scope that there is not', '{"id":"i","digest":"00","scopes":["root"]}\n'],
 ])('%s is refused', (_, text) => {
-  expect(() => createKeyRing({ keys: [], file: write(text) })).toThrow(/RUNTIME_API_KEYS_FILE|keys/);
+  expect(() => createKeyRing({ plain: [], file: write(text) })).toThrow(/RUNTIME_API_KEYS_FILE|keys/);
 });
 
 test('a scope that there is not makes no key', () => {

@@ -2,7 +2,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { COMPONENTS } from '../../../../../src/process/app.ts';
-import { type AuthMode, openApiDocument } from '../../../../../src/platform/http/openapi/document.ts';
+import type { AuthMode } from '../../../../../src/platform/http/access/bearer.ts';
+import { openApiDocument } from '../../../../../src/platform/http/openapi/document.ts';
 import { AREAS, operation } from '../../../../../src/platform/http/operation/operation.ts';
 import { createSessionSchema } from '../../../../../src/core/session.ts';
 import { writtenOut } from '../../../../support/document.ts';
@@ -58,11 +59,30 @@ describe('openApiDocument', () => {
     ['local', [{}, { RuntimeBearer: [] }]],
     ['key', [{ RuntimeBearer: [] }]],
     ['jwt', [{ RuntimeBearer: [] }]],
+    ['key+jwt', [{ RuntimeBearer: [] }, { UserToken: [] }]],
   ])('says what %s mode asks for', (mode, security) => {
     const document = documentOf(mode);
     expect(document.security).toEqual(security);
     expect(document.components.securitySchemes).toMatchObject({ RuntimeBearer: { type: 'http', scheme: 'bearer' } });
     expect(document.paths['/health']?.get?.security).toEqual([]);
+  });
+
+  it('says where keys and tokens are taken what is for keys alone', () => {
+    const [list, save, ...others] = sampleOperations.filter(({ owner }) => owner === 'path');
+    if (!list || !save) throw new Error('there are no operations');
+    const operations = [
+      { ...list, isForKeys: true as const },
+      { ...save, isAbsentForTokens: true as const },
+      ...others,
+    ];
+    const { components, paths } = documentOf('key+jwt', operations);
+    expect(components.securitySchemes).toMatchObject({
+      RuntimeBearer: { type: 'http', scheme: 'bearer' },
+      UserToken: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+    });
+    const securityOf = ({ path, method }: { path: string; method: string }) => paths[path]?.[method]?.security;
+    expect(operations.slice(0, 2).map(securityOf)).toEqual([[{ RuntimeBearer: [] }], [{ RuntimeBearer: [] }]]);
+    expect(documentOf('key', operations).paths[list.path]?.[list.method]?.security).toBeUndefined();
   });
 
   it('names the resources and refers to them', () => {
