@@ -67,7 +67,7 @@ end $$;
 comment on function service_state is 'Returns the connected replicas of the service, the numbers of waiting and running entries of each queue, and that of paused invocations that nothing will resume.';
 
 -- list_audit: returns a page of the audit log, the newest entry first. Members of p_wanted filter the entries:
--- decision, caller, operation, appName, userId, from and to (Unix seconds), limit, and cursor (only entries with
+-- decision, caller, callerKind, operation, appName, userId, from and to (Unix seconds), limit, and cursor (only entries with
 -- smaller ids). A page scans up to 10,000 entries, beginning near `to` by the index on time. The order of ids is that
 -- of times, up to about a second.
 create or replace function list_audit(p_wanted json, out page json) language plpgsql stable as $$
@@ -88,6 +88,7 @@ begin
       select *, row_number() over (order by id desc) as place from audit_log
       where id < below and id >= below - 10000
         and coalesce(decision = p_wanted ->> 'decision', true) and (p_wanted ->> 'caller' is null or caller = p_wanted ->> 'caller')
+        and (p_wanted ->> 'callerKind' is null or caller_kind = p_wanted ->> 'callerKind')
         and (p_wanted ->> 'operation' is null or operation = p_wanted ->> 'operation')
         and (p_wanted ->> 'appName' is null or resource ->> 'appName' = p_wanted ->> 'appName')
         and (p_wanted ->> 'userId' is null or resource ->> 'userId' = p_wanted ->> 'userId')

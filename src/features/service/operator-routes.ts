@@ -106,6 +106,10 @@ const listAudit = room.operation({
         .describe('The `nextCursor` of the page before.'),
       decision: filter('those that are `allowed`, or `refused`'),
       caller: filter('of this user, or of the key with this id'),
+      callerKind: z
+        .enum(['user', 'key', 'anonymous', 'unknown'])
+        .optional()
+        .describe('Only those of a caller of this kind: a user and a key may have the same name.'),
       operation: filter('of this `operationId`'),
       appName: filter('about this application'),
       userId: filter('about this user'),
