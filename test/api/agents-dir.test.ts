@@ -135,6 +135,21 @@ describe('an agent of the operator as harness_agent', () => {
       );
   });
 
+  test('why a hook failed is in the log, in a line that names the session of the invocation', async () => {
+    const lines: Record<string, unknown>[] = [];
+    const log = createLog('info', { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) });
+    const strict = `const beforeModel = () => { throw new Error('The hook met an explosive word.'); };
+      export const agent = { description: 'A shop.', instruction: 'Sell.', hooks: { name: 'strict', beforeModel } };`;
+    const app = await serve({ 'harness_agent/agent.ts': strict }, {}, { log });
+    const { body } = await invoke(app, 'Hello');
+    expect(body).toMatchObject({
+      error: 'The hook `strict.beforeModel` failed. The log of the service has the reason.',
+    });
+    const of = { appName: 'harness_agent', userId: 'u', sessionId: 's', invocationId: expect.any(String) };
+    const err = expect.objectContaining({ reason: 'The hook met an explosive word.' });
+    expect(lines).toContainEqual(expect.objectContaining({ ...of, err, msg: 'the agent failed' }));
+  });
+
   test('a second description in harness.yaml is refused at the start; its model and limits are taken', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'harness-'));
     onTestFinished(() => rm(directory, { recursive: true }));

@@ -49,6 +49,16 @@ test('a table, a report and the exit code; a later run names what changed', asyn
     '\ncalls: tool_trajectory_avg_score: 0 is below 1.\n  turn 1\n    expected calls: none\n' +
       '    actual calls:   calculator {"expression":"2 + 3"}\n\n0 of 1',
   );
+  const said = { ...evalCase('said', [call]).conversation[0], finalResponse: text('The tool answered five', 'model') };
+  await app.post(`${D}/eval-sets`, {
+    evalSet: { eval_set_id: 'words', eval_cases: [{ evalId: 'said', conversation: [said] }] },
+  });
+  writeFileSync(config, JSON.stringify({ criteria: { response_match_score: 0.9 } }));
+  const near = await evaluate('words', '--config', config);
+  expect(near.out).toContain(
+    '\nsaid: response_match_score: 0.6667 is below 0.9.\n  turn 1\n' +
+      '    expected answer: The tool answered five\n    actual answer:   The tool `calculator` answered: 5\n',
+  );
   expect(bad.out).toContain('\nAgainst the baseline: won none; lost calls; worse none; p = 1.000.\n');
   expect(readFileSync(junit, 'utf8')).toContain('<testsuite name="s" tests="1" failures="1" errors="0">');
 });

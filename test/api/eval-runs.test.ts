@@ -377,6 +377,8 @@ describe('a run', () => {
         await app.post(`${D}/eval-sets/single/run`, { evalMetrics: [MATCH] });
         await sleep(500);
       });
+      // Nothing is left to stop where each turn has ended.
+      expect(sent.filter((statement) => /^update "invocations" .* ->> 'kind' = /s.test(statement))).toEqual([]);
       return sent.filter((statement) => statement.includes('from claim_jobs(')).length;
     };
     // The least of several, because a poll may fall into one of them.

@@ -73,6 +73,8 @@ export interface CaseOutcome {
   lastSequence: number;
   scored?: ScoredCase | undefined;
   error?: { message: string; failedTurn: number } | undefined;
+  /** True if all turns of the case are known to have ended, so that none waits for a person. */
+  haveTurnsEnded?: boolean;
 }
 
 /**

@@ -47,6 +47,8 @@ export async function runCase(
     return { ...(await prepareScoring(context, agent, current.userId, spend, signal)), scenario: evalCase.scenario };
   };
   let end = toTurnsEnd(context, current);
+  // What became of turns before those of this process is not known.
+  let haveTurnsEnded = claimed.lastTurn === undefined;
   while (!end) {
     // A process that stops asks no model: another one goes on with the case.
     context.draining.throwIfAborted();
@@ -55,6 +57,7 @@ export async function runCase(
     if (status && isStopped(status)) current = await restart(db, current);
     const step = await takeTurn(context, current, evalCase, toScoringContext);
     if ('turn' in step) current = { ...current, lastTurn: step };
+    haveTurnsEnded &&= 'turn' in step ? step.status === 'succeeded' : step.error === undefined;
     end = 'turn' in step ? toTurnsEnd(context, current) : step;
     if (!end && performance.now() - startedAt > MAX_HELD_MS) return undefined;
   }
@@ -62,7 +65,7 @@ export async function runCase(
   const history = await findHistory(db, toSessionKey(current));
   // Later events are ignored, because a user may have continued the session after the judged run.
   const events = (history?.events ?? []).slice(0, current.lastSequence ?? undefined);
-  const outcome = { lastSequence: events.length };
+  const outcome = { lastSequence: events.length, haveTurnsEnded };
   if (end.error) return { ...outcome, error: end.error };
   if (current.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
   const ownEvents = withoutHistory(evalCase, events);

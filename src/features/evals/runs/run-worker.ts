@@ -53,6 +53,7 @@ async function runJob(context: EvalContext, running: RunningCase, signal: AbortS
  */
 async function end({ database: { db }, notifications }: EvalContext, job: Job, outcome: CaseOutcome): Promise<RunEnd> {
   const { key, runEnd } = await persist(() => endCase(db, job, outcome), PATIENCE_MS);
+  if (outcome.haveTurnsEnded) return runEnd;
   const stop = () => requestStopOfSteps(db, EVALUATION_JOB, [{ key, jobId: job.id }]);
   const stopped = await persist(stop, PATIENCE_MS);
   publishStops(
