@@ -236,6 +236,12 @@ export function isPassingFailure(error: unknown): boolean {
   return false;
 }
 
+/** Tells a client that gets no status any more why its request failed. @param unexpected - where the reason is in the log */
+export const toClientText = (error: unknown, unexpected: string): string =>
+  error instanceof AppError ? error.message : isPassingFailure(error) ? DATABASE_AWAY : unexpected;
+
+export const DATABASE_AWAY = 'The database is not available for now.';
+
 /** Classes of SQLSTATEs about the server or the connection, whose messages contain no statement and no value. */
 const CONNECTION_SQLSTATE = /^(?:08|28|3D|53|57)\w{3}$/;
 

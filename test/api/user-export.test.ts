@@ -146,6 +146,21 @@ test('a file that was cut off is imported as far as it goes, and said to be; a s
   }
 });
 
+test('an export of another format is refused with what to do, and nothing of it is kept', async () => {
+  const lines = readFileSync(join(folder, 'user.jsonl'), 'utf8').replace('"version":2', '"version":1');
+  const before = await there.get(`${USER}/sessions`);
+  const { status, body } = await there.post(`${USER}/import`, lines, { 'content-type': 'application/x-ndjson' });
+  expect([status, body]).toEqual([
+    400,
+    {
+      detail:
+        'Line 1: the export has the format 1, and this service reads 2. Import it with the release that wrote it, or ' +
+        'export again with this one.',
+    },
+  ]);
+  expect((await there.get(`${USER}/sessions`)).text).toBe(before.text);
+});
+
 test('a row that its table does not take is named by its lines, and nothing of the request is kept', async () => {
   const lines = readFileSync(join(folder, 'user.jsonl'), 'utf8').split('\n');
   const line = (table: string, members: object) => {

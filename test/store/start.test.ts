@@ -95,6 +95,14 @@ describe('the start knows its database', () => {
     );
   });
 
+  test('a database whose migration of tables is older than all that this version knows is older, not newer', async () => {
+    await migrate({ serving: { url: database.url } });
+    await client.query(`update agent_runtime_migrations set hash = 'x', created_at = 1795201442178`);
+    expect(await reasonOf(database.url)).toContain(
+      'its tables are those of a version before the first release. Export',
+    );
+  });
+
   test('a database that another text of a migration was applied to is refused', async () => {
     await migrate({ serving: { url: database.url } });
     await client.query(`update agent_runtime_migrations set hash = 'x'`);

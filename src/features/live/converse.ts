@@ -4,7 +4,7 @@ import type { LiveInput } from '../../agent/definition/model.ts';
 import { findSession } from '../../conversation/sessions/session-store.ts';
 import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
-import { AgentError, AppError, HandedOverError, NotFoundError } from '../../core/errors.ts';
+import { AgentError, AppError, HandedOverError, NotFoundError, toClientText } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
@@ -132,7 +132,7 @@ async function takeTurn(
     if (error instanceof HandedOverError) return live.fail(CLOSE.goingAway, GOES_ON);
     if (error instanceof NotFoundError) return live.close(CLOSE.sessionNotFound, sessionNotFound(key.sessionId));
     if (!(error instanceof AppError)) context.log.error({ err: error, invocationId }, 'invocation failed');
-    live.send({ error: error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.' });
+    live.send({ error: toClientText(error, 'The runtime failed while it ran the agent.') });
   }
 }
 

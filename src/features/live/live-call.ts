@@ -5,7 +5,7 @@ import { runLiveTurn, toLiveRequest } from '../../agent/loop/live-turn.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { findHistory } from '../../conversation/sessions/history.ts';
 import type { Content } from '../../core/content.ts';
-import { answerRefusal, AppError, NotFoundError } from '../../core/errors.ts';
+import { answerRefusal, AppError, NotFoundError, toClientText } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import type { InvocationContext } from '../../invocations/context.ts';
@@ -133,7 +133,7 @@ export class LiveCall {
       }
     } catch (error) {
       if (!(error instanceof AppError)) this.#context.log.error({ err: error }, 'a live session failed');
-      this.#live.fail(CLOSE.failed, error instanceof AppError ? error.message : 'The runtime failed.');
+      this.#live.fail(CLOSE.failed, toClientText(error, 'The runtime failed.'));
     } finally {
       await this.#close();
     }

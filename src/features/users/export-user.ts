@@ -28,7 +28,8 @@ export interface ExportContext {
 
 /** Identifies the format, in the first line of an export. */
 const EXPORT_KIND = 'agent-runtime user export';
-const VERSION = 1;
+/** Increases when an earlier export could no longer be imported. Version 1 was written before the first release. */
+const VERSION = 2;
 
 /** Tables in the order of an export: those that a table references stand before it. */
 function listExported(tables: readonly UserTable[]): PlacedTable[] {
@@ -148,6 +149,11 @@ async function toBatch(
   mayOverride: boolean,
 ): Promise<Batch | undefined> {
   const parsed = readLine(line, number);
+  if (parsed?.kind === EXPORT_KIND && parsed.version !== VERSION)
+    throw new InvalidError(
+      `Line ${number}: the export has the format ${JSON.stringify(parsed.version)}, and this service reads ${VERSION}. ` +
+        'Import it with the release that wrote it, or export again with this one.',
+    );
   if (parsed?.kind !== undefined) return undefined;
   const { table: name, row, content } = parsed ?? {};
   const table = tables.get(name ?? '');
@@ -190,7 +196,13 @@ function rowText(line: string): string {
   return line.slice(start, end);
 }
 
-type Line = { kind?: string; table?: string; row?: Record<string, unknown> | null; content?: unknown } | null;
+type Line = {
+  kind?: string;
+  version?: unknown;
+  table?: string;
+  row?: Record<string, unknown> | null;
+  content?: unknown;
+} | null;
 
 function readLine(line: string, number: number): Line {
   try {

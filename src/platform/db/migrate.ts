@@ -21,7 +21,7 @@ import {
   type Section,
 } from './repeatable.ts';
 import { checkTables, grantEach, grantRights, keepAuditRetention, makeRoles } from './rights.ts';
-import { inSchema, JOURNAL, listRecorded, STARTS_ANEW } from './schema-names.ts';
+import { BEFORE_FIRST_RELEASE, inSchema, JOURNAL, listRecorded, STARTS_ANEW } from './schema-names.ts';
 import { migrateTools } from './tool-schema.ts';
 
 export interface MigrateOptions {
@@ -97,7 +97,8 @@ export async function migrateDatabase(
 
 /**
  * Finds the migrations of tables that a schema lacks, and the sections that were applied to it.
- * @throws {ConfigError} if the schema is newer than this version, or an applied migration of tables has another text here
+ * @throws {ConfigError} if the schema is newer than this version or older than the first release, or an applied migration
+ * of tables has another text here
  */
 async function findPending(
   client: Client,
@@ -110,6 +111,8 @@ async function findPending(
   const newer = [...applied.values()].find(({ version }) => isNewer(version, VERSION));
   if (newer) throw new ConfigError(`it is newer than this version, ${VERSION}: ${newer.version} migrated it`);
   const unknown = appliedTables.filter(({ time }) => files.tables.every((each) => each.time !== time));
+  const newest = Math.max(...files.tables.map(({ time }) => time));
+  if (unknown.some(({ time }) => time < newest)) throw new ConfigError(BEFORE_FIRST_RELEASE);
   if (unknown.length > 0) {
     const last = new Date(Math.max(...unknown.map(({ time }) => time))).toISOString();
     throw new ConfigError(`it is newer than this version, ${VERSION}, which does not know its migration of ${last}`);

@@ -44,6 +44,8 @@ export function inSchema(text: string, schema: string): string {
 export const STARTS_ANEW =
   'Export what is needed with the version that made them; then use an empty database, or another DATABASE_SCHEMA';
 
+export const BEFORE_FIRST_RELEASE = `its tables are those of a version before the first release. ${STARTS_ANEW}`;
+
 /**
  * Lists the rows of a table that records what was applied; none if the schema lacks the table.
  * @param column - that a table of a version before the first release lacks
@@ -60,8 +62,7 @@ export async function listRecorded<Row extends object>(
   const { rows } = await client.query<{ row: Row }>(
     `select to_json(recorded) as row from ${escapeIdentifier(schema)}.${table} recorded`,
   );
-  if (rows.some(({ row }) => !(column in row)))
-    throw new ConfigError(`its tables are those of a version before the first release. ${STARTS_ANEW}`);
+  if (rows.some(({ row }) => !(column in row))) throw new ConfigError(BEFORE_FIRST_RELEASE);
   return rows.map(({ row }) => row);
 }
 

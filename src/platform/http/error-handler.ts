@@ -7,6 +7,7 @@ import {
   AppError,
   BusyError,
   ConflictError,
+  DATABASE_AWAY,
   ForbiddenError,
   HandedOverError,
   causes,
@@ -241,7 +242,7 @@ function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined 
 const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {
-  if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
+  if (isPassingFailure(error)) return { ...unavailable(DATABASE_AWAY), isUnexpected: true };
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return { status: 413, detail: refusal };
   const kept = userDataRefusal(error);

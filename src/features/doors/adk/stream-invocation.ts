@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { AppError, HandedOverError, RepeatedInvocationError } from '../../../core/errors.ts';
+import { AppError, HandedOverError, RepeatedInvocationError, toClientText } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
@@ -70,7 +70,7 @@ export async function streamInvocation(
     else if (stream === undefined) throw error;
     // Sends no error if another process took over: the client resumes with the last frame's id, or retries.
     else if (!(error instanceof HandedOverError)) {
-      const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
+      const message = toClientText(error, 'The runtime failed while it ran the agent.');
       if (!(error instanceof AppError))
         context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');
       written = written.then(() => sendError(open(), message));

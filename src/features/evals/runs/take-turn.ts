@@ -1,6 +1,14 @@
 import { EVALUATION_JOB } from '../../../core/names.ts';
 import { type Content, getParts } from '../../../core/content.ts';
-import { AgentError, AppError, ConflictError, InvalidError, NotFoundError, sizeRefusal } from '../../../core/errors.ts';
+import {
+  AgentError,
+  AppError,
+  ConflictError,
+  InvalidError,
+  NotFoundError,
+  sizeRefusal,
+  toClientText,
+} from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/idempotency.ts';
@@ -77,7 +85,7 @@ export async function takeTurn(
     if (!hasBegun && (context.draining.aborted || mayBeginLater(error))) throw error;
     if (!(error instanceof AppError)) context.log.error({ err: error }, 'a turn of an evaluation case failed');
     if (hasBegun) return toLastTurn(turn);
-    const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
+    const message = toClientText(error, 'The runtime failed while it ran the agent.');
     return { error: { message, failedTurn: turn } };
   }
 }
