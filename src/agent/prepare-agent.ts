@@ -28,6 +28,8 @@ export interface AgentEnvironment {
   model: Model;
   /** Name of the model of agents that neither name nor inherit one. */
   modelName: string;
+  /** Context window of that model, in tokens. Default: what is known of the model. */
+  contextTokens?: number | undefined;
   /** Returns the model for another provider or address. Default: `model` for all agents. */
   findModel?: (target: ModelTarget) => Model;
   builtInTools: ReadonlyMap<string, Tool>;
@@ -45,6 +47,12 @@ export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
     ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
   );
 
+/** The model of the same provider with another name; the window is that of the one before. */
+function renamed(model: AgentModel, name: string): AgentModel {
+  const { contextTokens: _, ...others } = model;
+  return { ...others, name };
+}
+
 /** `tools` and `skills` of a request are added to the agent's own; other members replace the agent's. */
 function applyOverrides(
   definition: AgentDefinition,
@@ -55,7 +63,7 @@ function applyOverrides(
     instruction: overrides.instruction ?? definition.instruction,
     ...(overrides.modelName !== undefined && { modelName: overrides.modelName }),
     ...(overrides.modelName !== undefined &&
-      definition.model && { model: { ...definition.model, name: overrides.modelName } }),
+      definition.model && { model: renamed(definition.model, overrides.modelName) }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
     // A failed connection is an error, because a client that names a server needs the tools of that server.
@@ -113,7 +121,9 @@ export async function prepareAgent(
     ...root,
     maxLlmCalls: effective.maxLlmCalls,
     maxTokens: overrides.tokensAtMost,
+    contextTokensAtMost: overrides.contextTokensAtMost,
     ...(effective.compaction && { compaction: effective.compaction }),
+    ...(effective.loopStop && { loopStop: effective.loopStop }),
     ...(overrides.toolChoice && { toolChoice: overrides.toolChoice }),
     close,
   };
@@ -156,7 +166,11 @@ interface UnconnectedNode {
 export function findNamedModel(environment: AgentEnvironment, target: ModelTarget): NamedModel {
   const { name, provider, baseUrl, apiKey } = target;
   const isOwn = (provider ?? baseUrl ?? apiKey) !== undefined;
-  return { model: (isOwn && environment.findModel?.(target)) || environment.model, modelName: name };
+  const model = (isOwn && environment.findModel?.(target)) || environment.model;
+  const isServices = model === environment.model && name === environment.modelName;
+  const contextTokens =
+    target.contextTokens ?? (isServices ? environment.contextTokens : undefined) ?? model.contextTokens?.(name);
+  return { model, modelName: name, ...(contextTokens !== undefined && { contextTokens }) };
 }
 
 /** Members that a sub-agent inherits if it does not set them. */
@@ -169,8 +183,7 @@ async function toNode(
   unconnected: UnconnectedNode[],
 ): Promise<AgentNode> {
   const { name, description, kind = 'llm', instruction, outputSchema, outputKey, maxIterations, remote } = definition;
-  const model =
-    definition.model ?? (definition.modelName === undefined ? above : { ...above, name: definition.modelName });
+  const model = definition.model ?? (definition.modelName === undefined ? above : renamed(above, definition.modelName));
   // A remote agent does not inherit its parent's sampling parameters, because those limit the parent's output.
   const own = { model, sampling: definition.sampling ?? (remote ? {} : sampling) };
   const { fallbacks, firstTokenMs, ...target } = model;

@@ -1,9 +1,11 @@
 import { MODEL_SOURCES, OFFLINE, PROVIDERS } from '../agent/providers/index.ts';
-import { choice, list, text, textOr, url, whole } from './setting-schemas.ts';
+import { choice, documented, integer, list, rangeText, text, textOr, url, whole } from './setting-schemas.ts';
 
 const namesOf = (providers: readonly { name: string }[]) => providers.map(({ name }) => `\`${name}\``).join(', ');
 const WITHOUT_ADDRESS = PROVIDERS.filter(({ baseUrl }) => baseUrl === undefined);
 const WITH_LIVE_API = PROVIDERS.filter(({ liveApi }) => liveApi);
+
+const CONTEXT_RANGE: [number, number] = [1_000, 100_000_000];
 
 export const MODEL = {
   MODEL_PROVIDER: choice(
@@ -16,6 +18,12 @@ export const MODEL = {
   MODEL_BASE_URL: url(
     `Base URL of the provider; required for ${namesOf(WITHOUT_ADDRESS)}.`,
     "the provider's public one",
+  ),
+  MODEL_CONTEXT_TOKENS: documented(
+    integer(CONTEXT_RANGE).optional(),
+    'Context window of the model, in tokens: [no request is larger](agents.md#long-conversations).',
+    rangeText(CONTEXT_RANGE),
+    'what is publicly known of the model, else unknown',
   ),
   MODEL_TIMEOUT_MS: whole(
     120_000,

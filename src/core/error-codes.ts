@@ -40,6 +40,12 @@ export const ERROR_CODES = {
     retry: 'no',
     remedy: 'Raise MAX_TOOL_CALLS; look in the session for a tool that the model calls in a circle.',
   },
+  loop_detected: {
+    meaning: 'The agent made the same calls with the same answers again and again, though its model was told.',
+    retry: 'no',
+    remedy:
+      'Look in the session for what the tool answers; a tool that is meant to repeat has `mayRepeat`, or stands in `loop_stop.except`.',
+  },
   budget_exceeded: {
     meaning: 'A budget of the user or the application has nothing left; the message says which, and when it opens.',
     retry: 'later',
@@ -74,6 +80,12 @@ export const ERROR_CODES = {
     meaning: 'The agent wrote a state of more than MAX_STATE_BYTES.',
     retry: 'no',
     remedy: 'Make the agent keep large values as artifacts, or raise MAX_STATE_BYTES.',
+  },
+  context_full: {
+    meaning: 'The prompt is larger than the context window of the model, even with all left out that may be.',
+    retry: 'no',
+    remedy:
+      'Send a shorter prompt, name a model with a larger window, or correct `context_tokens` of the model; the instruction and the tools count too.',
   },
   empty_answer: {
     meaning: 'The model answered with neither text nor a function call.',

@@ -138,3 +138,9 @@ export function markText(text: string): string {
 }
 
 export const unmarkText = (text: string): string => text.replaceAll(MARKED_IN_TEXT, '$1');
+
+/** A replacer of `JSON.stringify` that sorts object members, so that their order in the source makes no difference. */
+export const sortMembers = (_name: string, value: unknown): unknown =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))
+    : value;

@@ -204,6 +204,8 @@ interface ModelChoice {
   baseUrl: string | undefined;
   /** Who said so, for messages. */
   origin: NonNullable<ModelSettings['origin']>;
+  /** Context window of the model, in tokens, if it is configured. */
+  contextTokens: number | undefined;
 }
 
 /** How messages name a member of the model of `harness.yaml`, and of an agent's own model. */
@@ -239,7 +241,7 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
     ...(isInFile(config.MODEL_NAME, file.model?.name) && { name: ofFile('name') }),
     ...(isInFile(config.MODEL_BASE_URL, file.model?.baseUrl) && { baseUrl: ofFile('base_url') }),
   };
-  return { provider, name, baseUrl, origin };
+  return { provider, name, baseUrl, contextTokens: config.MODEL_CONTEXT_TOKENS ?? file.model?.contextTokens, origin };
 }
 
 /** Maximum number of one user's connections to one MCP server, so that other users get connections too. */
@@ -265,7 +267,7 @@ const toMcpEgress = ({ auth, ALLOW_ANONYMOUS, MCP_ALLOWED_HOSTS: allowedHosts }:
 
 function toEnvironment(
   config: Config,
-  { provider, name, baseUrl, origin }: ModelChoice,
+  { provider, name, baseUrl, contextTokens, origin }: ModelChoice,
   { mcp }: HostedSources,
 ): AgentEnvironment & { mcp: McpSettings } {
   const liveName = config.MODEL_LIVE_NAME;
@@ -280,6 +282,7 @@ function toEnvironment(
       ...(liveName ? { live: { modelName: liveName } } : {}),
     }),
     modelName: name,
+    contextTokens,
     findModel: toFindModel(config, { provider, name, baseUrl, origin }),
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
@@ -294,7 +297,10 @@ function toEnvironment(
 /**
  * Creates each model once per provider, base URL and key, so that all agents share the counts of failures and calls.
  */
-function toFindModel(config: Config, all: ModelChoice): NonNullable<AgentEnvironment['findModel']> {
+function toFindModel(
+  config: Config,
+  all: Omit<ModelChoice, 'contextTokens'>,
+): NonNullable<AgentEnvironment['findModel']> {
   const models = new Map<string, Model>();
   return ({ provider: own, baseUrl, apiKey }) => {
     const provider = own ?? all.provider;

@@ -22,6 +22,7 @@ export type {
   AgentModel,
   AgentSource,
   CompactionSettings,
+  LoopStop,
   McpServer,
   MemorySettings,
   ModelTarget,
@@ -56,12 +57,14 @@ export type { CircuitBreaker } from '../agent/definition/circuit-breaker.ts';
 export type { OutputSchema, WrittenSchema } from '../agent/definition/output-schema.ts';
 export type {
   CallContext,
+  CompactEvents,
   Guard,
   HookContext,
   HookedCall,
   HookedFailure,
   HookResult,
   Hooks,
+  PinEvent,
 } from '../agent/definition/hooks.ts';
 export type { Content, JsonObject, Part } from '../core/content.ts';
 export type { Event, EventActions } from '../core/event.ts';

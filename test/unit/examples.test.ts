@@ -56,7 +56,8 @@ describe('the examples', () => {
       tools: ['calculator', 'current_time', 'read_state', 'write_state'],
       confirmTools: ['write_state'],
       maxLlmCalls: 20,
-      compaction: { tokenBudget: 50_000 },
+      compaction: { share: 0.8, strategies: ['drop_results', 'summarise'] },
+      loopStop: { after: 5, action: 'end' },
       subAgents: [
         { name: 'poet' },
         { name: 'translator', asTool: true },

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import { MODEL_SOURCES } from '../providers/index.ts';
 import { isCheck } from './guardrail.ts';
-import { HOOKS, type Hooks } from './hooks.ts';
+import { type CompactEvents, HOOKS, type Hooks, type PinEvent } from './hooks.ts';
 import { headers, name, names, optional, positive, urlText } from './members.ts';
 import { type Model, samplingSchema } from './model.ts';
 import { isSchema, type WrittenSchema } from './output-schema.ts';
@@ -34,6 +34,11 @@ const isHooks = (value: unknown): value is Hooks =>
 
 const isModel = (value: unknown): value is Model => typeof (value as Model | null)?.generate === 'function';
 
+/** Strategies that both a file and code may name. */
+const strategies = [z.enum(['drop_results', 'summarise']), z.strictObject({ keepNewest: positive })] as const;
+const STRATEGY = 'drop_results, summarise, or how many of the newest events to keep';
+const isFunction = (value: unknown): boolean => typeof value === 'function';
+
 /** What a file can hold of the members in which code may have objects and functions. */
 const IN_FILE = {
   provider: z.enum(MODEL_SOURCES, MODEL_SOURCES.join(', ').replace(/, ([^,]*)$/, ' or $1')),
@@ -41,6 +46,7 @@ const IN_FILE = {
   document: name,
   form: z.record(z.string(), z.unknown()),
   remember: z.union([z.literal('always'), z.strictObject({ judge: z.string() })]),
+  compact: z.union(strategies, STRATEGY),
 };
 
 const IN_CODE = {
@@ -52,6 +58,7 @@ const IN_CODE = {
     (value) => value === 'always' || isCheck(value),
     '`always`, patterns, a judge, or a function',
   ),
+  compact: z.union([...strategies, z.custom<CompactEvents>(isFunction)], `${STRATEGY}, or a function`),
 };
 
 /** Members whose values code takes from its environment may be `undefined`, in their types too. */
@@ -131,11 +138,37 @@ export const remoteAgentShape = {
   userOauth: userOauthOfIssuer.optional(),
 };
 
-export const compactionShape = {
-  /** Estimated number of prompt tokens above which older events are summarised. */
-  tokenBudget: positive,
-  /** Number of newest invocations that are never summarised, including the current one. Default: 2. */
+const compactionOf = <Own extends z.ZodType>({ compact }: { compact: Own }) => ({
+  /**
+   * Share of the model's context window, if that is known, above which prompt and answer together are compacted before
+   * the next model call. The newest quarter stays, and at least the last step. Default: 0.8.
+   */
+  share: optional(z.number().min(0.3).max(0.95)),
+  /** Estimated number of prompt tokens above which older invocations are compacted. Default: only `share`. */
+  tokenBudget: optional(positive),
+  /**
+   * Number of newest invocations that `tokenBudget` leaves whole, including the current one. A full context window does
+   * not. Default: 2.
+   */
   keepInvocations: optional(positive),
+  /**
+   * What is tried in order until the prompt fits. `drop_results` replaces the results of older tool calls by short notes,
+   * `summarise` older events by a summary of the model, `{ keepNewest: 20 }` all but the newest 20 events by a note, and a
+   * function by the text that it makes of them. Default: `drop_results`, then `summarise`.
+   */
+  strategies: optional(z.array(compact).min(1).max(8)),
+});
+
+export const loopStopShape = {
+  /**
+   * Number of times that an agent may make the same calls with the same answers in a row, or a cycle of up to four steps
+   * of calls, before its model is told. 0: any number. Default: 5.
+   */
+  after: optional(z.int().min(0).max(100)),
+  /** What happens if it is made as often again: `end` with the code `loop_detected`, or `ask` a person. Default: `end`. */
+  action: optional(z.enum(['end', 'ask'], 'end or ask')),
+  /** Names of tools that may repeat, such as those of MCP servers that poll. Default: none. */
+  except: optional(names),
 };
 
 const targetOf = <Provider extends z.ZodType>({ provider }: { provider: Provider }) => ({
@@ -144,6 +177,15 @@ const targetOf = <Provider extends z.ZodType>({ provider }: { provider: Provider
   /** Base URL. Default: that of the environment if the provider is the same, else the provider's public address. */
   baseUrl: optional(urlText),
 });
+
+/** The size of a model that generates text. */
+const size = {
+  /**
+   * Context window of the model, in tokens: no request is larger. Default: what is publicly known of the model; for
+   * others none, and only `compaction.tokenBudget` limits a prompt.
+   */
+  contextTokens: optional(positive.min(1_000, 'at least 1000')),
+};
 
 function modelOf<Provider extends z.ZodType>(place: { provider: Provider }) {
   const target = {
@@ -154,8 +196,9 @@ function modelOf<Provider extends z.ZodType>(place: { provider: Provider }) {
     apiKey: optional(name),
   };
   const fallback = {
+    ...size,
     /** Models that are called in order, each if the one before it failed before it gave any text. Default: none. */
-    fallbacks: optional(z.array(z.strictObject(target)).max(8)),
+    fallbacks: optional(z.array(z.strictObject({ ...target, ...size })).max(8)),
     /** Time limit for the model's first output if a fallback model is left, in ms. Default: the provider's limit only. */
     firstTokenMs: optional(positive),
   };
@@ -253,10 +296,15 @@ const below = {
 };
 
 const inCode = modelOf(IN_CODE);
-export const modelTargetShape = inCode.target;
+export const modelTargetShape = { ...inCode.target, ...size };
 export const agentModelShape = { ...inCode.target, ...inCode.fallback };
 export const openApiShape = openApiOf(IN_CODE);
 export const memoryShape = memoryOf(IN_CODE);
+export const compactionShape = {
+  ...compactionOf(IN_CODE),
+  /** Returns true for an event that no compaction replaces, with the responses to its calls. Default: none. */
+  pin: optional(z.custom<PinEvent>(isFunction, 'a function')),
+};
 
 /** An agent in code, without its sub-agents: TypeScript cannot infer the type of a recursive schema. */
 export const sourceShape = {
@@ -272,8 +320,13 @@ export const sourceShape = {
   plugins: optional(z.array(z.custom<Hooks>(isHooks, NO_HOOKS))),
   /** Maximum number of model calls of one invocation. Default: 500. Read from the root agent only. */
   maxLlmCalls: optional(positive),
-  /** When older events are summarised. Default: never. Read from the root agent only. */
+  /**
+   * When and how older events are replaced in the model's prompts; they stay in the session. Default: at 80 % of the
+   * model's context window, if that is known. Read from the root agent only.
+   */
   compaction: optional(z.strictObject(compactionShape)),
+  /** When an agent that goes round in a circle is stopped. Read from the root agent only. */
+  loopStop: optional(z.strictObject(loopStopShape)),
   /** How memories are made and searched. Default: by words, and none are made. Read from the root agent only. */
   memory: optional(z.strictObject(memoryShape)),
 };
@@ -326,6 +379,8 @@ export const harnessSchema = z.strictObject({
   /** `limits.max_llm_calls` wins; `veadk harness add` writes it here. */
   maxLlmCalls: optional(positive),
   memory: optional(z.strictObject(memoryOf(IN_FILE))),
+  compaction: optional(z.strictObject(compactionOf(IN_FILE))),
+  loopStop: optional(z.strictObject(loopStopShape)),
   subAgents: optional(z.array(subAgentInFile)),
 });
 

@@ -2,6 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type {
   agentModelShape,
   compactionShape,
+  loopStopShape,
   mcpServerShape,
   memoryShape,
   modelTargetShape,
@@ -73,6 +74,8 @@ export interface AgentOverrides {
   llmCallsAtMost?: number;
   /** Maximum number of prompt and output tokens of the invocation; the prompt of the last model call may exceed it. */
   tokensAtMost?: number;
+  /** Lowers the context window of the models, in tokens; a value above it has no effect. */
+  contextTokensAtMost?: number;
   /** Lowers the time limit of the invocation, in milliseconds; a value above the limit has no effect. */
   timeAtMostMs?: number;
   /** Overrides the agent's sampling parameters one by one; the agent's value applies to one that is absent here. */
@@ -98,7 +101,10 @@ export interface PreparedAgent extends AgentNode {
   maxLlmCalls: number;
   /** Maximum number of the invocation's tokens; the last model call's prompt may exceed it. Default: only budgets. */
   maxTokens?: number | undefined;
+  /** Lowers the context window of all agents' models, in tokens. Default: as it is. */
+  contextTokensAtMost?: number | undefined;
   compaction?: CompactionSettings;
+  loopStop?: LoopStop;
   /** Whether the model must call a tool in its first answer, and which. Default: the model decides. */
   toolChoice?: ToolChoice;
   /** Closes the MCP sessions. Idempotent; never throws. */
@@ -125,5 +131,7 @@ export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
 /** How memories of an application's users are made and searched. */
 export interface MemorySettings extends Of<typeof memoryShape> {}
-/** When older events of a session are replaced by a summary in the model's requests. */
+/** When and how older events of a session are replaced in the model's requests. */
 export interface CompactionSettings extends Of<typeof compactionShape> {}
+/** When an agent that makes the same calls with the same answers again and again is stopped. */
+export interface LoopStop extends Of<typeof loopStopShape> {}

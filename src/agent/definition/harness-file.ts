@@ -39,14 +39,14 @@ export function toAgentDefinition(
   const source = toSource({ ...agent, name: HARNESS_APP, ...(model?.name && { model: model.name }) });
   const defaults = { instruction: file.instruction || DEFAULT_PROMPT, tools: file.tools ?? DEFAULT_TOOLS };
   const name = settings.modelName ?? model?.name ?? '';
-  const { provider: _, baseUrl: __, ...chain } = { ...model, name };
+  const { provider: _, baseUrl: __, contextTokens: ___, ...chain } = { ...model, name };
   const calls = limits?.maxLlmCalls ?? maxLlmCalls;
   const tokenBudget = limits?.compactAboveTokens;
   return {
     maxLlmCalls: DEFAULT_MAX_LLM_CALLS,
     ...(inCode ?? { ...toDefinition(fillIn(source, HARNESS_APP, variables)), ...defaults }),
     ...(calls === undefined ? {} : { maxLlmCalls: calls }),
-    ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
+    ...(tokenBudget === undefined ? {} : { compaction: { ...file.compaction, tokenBudget } }),
     ...withoutAbsent(settings),
     ...((model?.fallbacks || model?.firstTokenMs) && { model: fillIn(chain, name, variables) }),
   };
@@ -57,7 +57,7 @@ function toSource({
   model,
   subAgents,
   ...agent
-}: SubAgentInFile & Pick<HarnessFile, 'memory'>): AgentSource & { name: string } {
+}: SubAgentInFile & Pick<HarnessFile, 'memory' | 'compaction' | 'loopStop'>): AgentSource & { name: string } {
   return {
     ...agent,
     ...(typeof model === 'string' && { modelName: model }),

@@ -1,3 +1,4 @@
+import type { Event } from '../../core/event.ts';
 import type { Content, JsonObject } from '../../core/content.ts';
 import type { AgentError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
@@ -108,3 +109,11 @@ export interface Hooks {
   /** A returned value replaces the failed model answer or tool response. */
   onError?(failure: HookedFailure, context: HookContext): HookResult<ModelAnswer | JsonObject>;
 }
+
+/**
+ * A strategy of an author: returns the text that stands for older events in the model's prompts. `undefined`: the next
+ * strategy is tried.
+ */
+export type CompactEvents = (events: Event[]) => string | undefined | Promise<string | undefined>;
+/** Returns true for an event that no compaction replaces. */
+export type PinEvent = (event: Event) => boolean;

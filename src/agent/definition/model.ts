@@ -73,6 +73,8 @@ export interface ModelRequest {
   outputSchema?: JsonObject;
   /** Key for the provider's prompt cache, equal for model calls whose prompts begin alike. Default: none. */
   cacheKey?: string;
+  /** Estimated tokens of the prompt. Default: not estimated, because the context window of the model is not known. */
+  promptTokens?: number;
   /** The invocation that makes the call. Set only if the model is an agent of another service. */
   caller?: CallingInvocation;
   /** Aborted when the invocation ends; the model then stops and throws. */
@@ -147,6 +149,8 @@ export interface Model {
   provider: string;
   /** True: the provider needs an API key and none is configured, so every call fails. */
   lacksKey?: boolean;
+  /** The context window of a model, in tokens, if it is publicly known. Default: unknown. */
+  contextTokens?(modelName: string): number | undefined;
   /** The provider's live API, if it has one and the operator has named a model for it. */
   live?: LiveModel;
   /** Decides when calls skip this model for a fallback model. Default: never. */

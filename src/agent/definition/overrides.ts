@@ -84,6 +84,10 @@ export const harnessOverridesSchema = looseObject(
     model_name: z.string().min(1).max(1_024).nullish().describe('Model to call, of the deployed provider.'),
     system_prompt: text("Replaces the agent's instruction."),
     max_llm_calls: optional(llmCallLimitSchema, 'Maximum number of model calls of this invocation [as deployed, 500].'),
+    context_tokens: optional(
+      z.int().min(1_000),
+      "Lowers the context window of the agent's models, in tokens: no request to a model is larger [as deployed].",
+    ),
     temperature: z.number().min(0).nullish().describe('Sampling temperature; 0 is the most predictable.'),
     top_p: z.number().min(0).max(1).nullish().describe('Nucleus sampling: share of the probability to choose from.'),
     output_schema: optional(
@@ -114,6 +118,7 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
     outputSchema: harness.output_schema,
     instruction: harness.system_prompt,
     maxLlmCalls: toLlmCallLimit(harness.max_llm_calls),
+    contextTokensAtMost: harness.context_tokens,
     sampling: Object.keys(sampling).length > 0 ? sampling : undefined,
   });
 }

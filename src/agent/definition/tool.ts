@@ -152,6 +152,8 @@ export interface Tool extends ToolDeclaration {
    * if the tool throws or its process dies. A transactional tool must not declare `effect`. Default: false.
    */
   transactional?: boolean;
+  /** True: the same call may have the same answer any number of times, as of a tool that polls. Default: false. */
+  mayRepeat?: boolean;
   /** Finds out after a crash whether a call took effect; `undefined` or an error means unknown. Default: unknown. */
   check?: (operationId: string, signal: AbortSignal) => Promise<OperationOutcome | undefined>;
   /** Time limit, retries, concurrency and size of the calls. Default: those of `ToolLimits`. */
@@ -174,7 +176,7 @@ export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 export const AGENT_KINDS = ['llm', 'sequential', 'parallel', 'loop'] as const satisfies readonly AgentKind[];
 
 /** A model with the name by which it is called. */
-export type NamedModel = { model: Model; modelName: string };
+export type NamedModel = { model: Model; modelName: string; contextTokens?: number };
 
 /** An agent as it runs, for `context.callAgent`. */
 export interface AgentNode {
@@ -189,6 +191,8 @@ export interface AgentNode {
   isBrought?: { instruction?: boolean; form?: boolean };
   model: Model;
   modelName: string;
+  /** Context window of the model, in tokens. Default: unknown. */
+  contextTokens?: number;
   /** True: the agent runs in another service, and `model` forwards to that service. Default: false. */
   isRemote?: boolean;
   /** Models that are called in order, each if the one before it failed without output. Default: none. */

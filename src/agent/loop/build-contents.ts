@@ -42,7 +42,7 @@ export const buildAnew = (history: Event[], audience: Audience): Content[] => to
 /** The events that an agent's model reads, in order; a summary replaces the events that it covers. */
 export function listShown(history: Event[], audience: Audience): Event[] {
   const kept = history.some(changesEarlierEvents)
-    ? withoutCompacted(withoutRefused(withoutRewound(history)), history)
+    ? withoutCompacted(withoutRefused(withoutRewound(history)), history, audience.branch)
     : history;
   return kept.filter((event) => event.partial !== true && isInBranch(event, audience.branch));
 }
@@ -55,9 +55,9 @@ interface CachedContents extends Audience {
 }
 
 /**
- * Cached contents by the last event that they were built from. Only frozen events are keys: all invocations of a
- * session share the same frozen event objects (history cache), so a cache entry is garbage-collected together with
- * them. If the same event has the same index, the events before it are the same too.
+ * Cached contents by the last event that they were built from. Keys are frozen events, because all invocations of a
+ * session share the same frozen event objects (history cache), and the events of a long invocation; a cache entry is
+ * garbage-collected together with them. If the same event has the same index, the events before it are the same too.
  */
 const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 
@@ -65,10 +65,13 @@ const cacheByLastEvent = new WeakMap<Event, CachedContents>();
 const MIN_CACHED_EVENTS = 32;
 /** Number of newest events searched for a cache entry; an invocation that appends more events finds no entry. */
 const MAX_ADDED = 200;
+/** From so many events of its own on an invocation caches the contents of these too, at each step. */
+const MIN_OWN_EVENTS = 64;
 
-/** Contents of the leading frozen events; `undefined` if there are few, or one rewinds or summarises earlier ones. */
+/** Contents of the leading events that do not change; `undefined` if there are few, or a later event may change them. */
 function cachedContents(history: Event[], { agentName, branch, isOutside }: Audience): CachedContents | undefined {
-  const length = history.findLastIndex(Object.isFrozen) + 1;
+  const frozen = history.findLastIndex(Object.isFrozen) + 1;
+  const length = history.length - frozen < MIN_OWN_EVENTS ? frozen : history.length;
   const last = history[length - 1];
   if (length < MIN_CACHED_EVENTS || !last) return undefined;
   const previous = findCached(history, length, { agentName, branch });
@@ -77,7 +80,7 @@ function cachedContents(history: Event[], { agentName, branch, isOutside }: Audi
   const extendsPrevious = previous && added?.isAppendable === true;
   const cached = extendsPrevious ? previous : { agentName, branch, isOutside, length: 0, contents: [] };
   const built = extendsPrevious ? added : toContents(history.slice(0, length), cached);
-  if (built.changesEarlier) return undefined;
+  if (!built.isFinal) return undefined;
   const key = history[cached.length - 1];
   if (key) cacheByLastEvent.delete(key);
   for (const content of built.contents) {
@@ -100,8 +103,8 @@ function findCached(history: Event[], length: number, { agentName, branch }: Aud
 
 interface BuiltContents {
   contents: Content[];
-  /** True: an event rewinds, summarises or refuses earlier events, whose cached contents are then invalid. */
-  changesEarlier: boolean;
+  /** False: a refused message is shown until a later message follows it, so these contents may still change. */
+  isFinal: boolean;
   /** True: these contents neither depend on earlier ones nor change them, so they are appended to the cached list. */
   isAppendable: boolean;
 }
@@ -117,7 +120,8 @@ function toContents(history: Event[], audience: Audience): BuiltContents {
   const { slots, isComplete } = fillSlots(events);
   const contents = pairCalls(events, slots);
   const changesEarlier = history.some(changesEarlierEvents);
-  return { contents, changesEarlier, isAppendable: isComplete && !changesEarlier };
+  const isFinal = !changesEarlier || !history.some(({ errorCode }) => isRefusal(errorCode));
+  return { contents, isFinal, isAppendable: isComplete && !changesEarlier };
 }
 
 const changesEarlierEvents = ({ actions, errorCode }: Event) =>
@@ -146,17 +150,40 @@ function withoutRefused(events: Event[]): Event[] {
 
 /** Member of `customMetadata` that lists the events that a compaction covers. ADK stores only a time range for them. */
 const COVERED = 'agent-runtime/covers';
+/** Member of `customMetadata` that says how a compaction was made. */
+const COMPACTION = 'agent-runtime/compaction';
 
 /** Ids of the first and the last event that a compaction covers, in the order of the session. */
 export type Covered = [firstEventId: string, lastEventId: string];
 
-export const coversMetadata = (covered: Covered): Pick<Event, 'customMetadata'> => ({
-  customMetadata: { [COVERED]: covered },
+/** How a compaction was made. */
+export interface CompactionNotes {
+  /** `drop_results` replaces only function responses; the others replace the covered events by one text. */
+  strategy: 'summarise' | 'drop_results' | 'keep_newest' | 'function';
+  /** Estimated tokens of the prompt before it. */
+  tokens: number;
+  /** Tokens of the model's own count per estimated token. */
+  scale: number;
+  /** Ids of events in the range that stay. */
+  pinned?: string[];
+  /** Code of the error for which a summary failed, so that events are left out instead. */
+  failed?: string;
+}
+
+export const coversMetadata = (covered: Covered, notes: CompactionNotes): Pick<Event, 'customMetadata'> => ({
+  customMetadata: { [COVERED]: covered, [COMPACTION]: notes },
 });
+
+/** A compaction of an earlier version, or made by ADK, has no notes. */
+export const getCompactionNotes = ({ customMetadata }: Event): Partial<CompactionNotes> =>
+  (customMetadata?.[COMPACTION] as Partial<CompactionNotes> | null | undefined) ?? {};
+
+export const dropsResults = (event: Event): boolean => getCompactionNotes(event).strategy === 'drop_results';
 
 interface Compaction {
   /** Index of the event with the summary. */
   index: number;
+  event: Event;
   covers: (event: Event, index: number) => boolean;
   /** Indexes of the first and the last event that the summary covers. */
   start: number;
@@ -167,61 +194,80 @@ interface Compaction {
 /** Maximum number of compactions (summaries) that are used, newest first: each is compared with every event. */
 const MAX_COMPACTIONS = 500;
 
-/** Finds the compactions (events with a summary of earlier events), except those that a later one covers. */
-function findCompactions(events: Event[]): Compaction[] {
+/** Finds the compactions that agents of a branch see, except those that a later one of the same kind covers. */
+function findCompactions(events: Event[], branch: string | undefined): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const places = new Map(events.map(({ id }, index) => [id, index]));
   const newest = [...events.entries()]
-    .filter(([, { actions }]) => actions?.compaction)
+    .filter(([, event]) => event.actions?.compaction && isInBranch(event, branch))
     .slice(-MAX_COMPACTIONS)
     .flatMap(([index, event]) => toCompaction(events, places, event, index));
-  return newest.filter(
-    (one) => !newest.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
-  );
+  const replaces = (later: Compaction, one: Compaction) =>
+    later.index > one.index &&
+    later.start <= one.start &&
+    later.end >= one.end &&
+    (dropsResults(one.event) || !dropsResults(later.event)) &&
+    isInBranch(one.event, later.event.branch ?? undefined);
+  return newest.filter((one) => !newest.some((later) => replaces(later, one)));
 }
 
 /**
  * Finds the covered events by id if the compaction has ids, because timestamps of imported events are of another clock,
- * in whole seconds, or missing. Compactions made by ADK have only a time range.
+ * in whole seconds, or missing. Compactions made by ADK have only a time range. Not covered are: what the maker did not
+ * see, what is pinned, and what the user said in the same invocation, which is the question that is still open.
  */
 function toCompaction(
   events: Event[],
   places: ReadonlyMap<Event['id'], number>,
-  { actions, customMetadata }: Event,
+  event: Event,
   index: number,
 ): Compaction[] {
-  const { compactedContent, startTimestamp = 0, endTimestamp = 0 } = actions?.compaction ?? {};
+  const { compactedContent, startTimestamp = 0, endTimestamp = 0 } = event.actions?.compaction ?? {};
   if (!compactedContent) return [];
   const summary: Event = { author: 'user', content: { ...compactedContent, role: 'user' } };
-  const [first, last] = (customMetadata?.[COVERED] ?? []) as Partial<Covered>;
+  const [first, last] = (event.customMetadata?.[COVERED] ?? []) as Partial<Covered>;
   const end = places.get(last);
   if (end !== undefined && end < index) {
     const start = places.get(first) ?? 0;
-    return [{ index, start, end, summary, covers: (_event, place) => start <= place && place <= end }];
+    const { pinned } = getCompactionNotes(event);
+    const stays = new Set(Array.isArray(pinned) ? pinned : []);
+    const covers = (one: Event, place: number) =>
+      start <= place &&
+      place <= end &&
+      !(one.author === 'user' && one.invocationId === event.invocationId) &&
+      !(one.id && stays.has(one.id)) &&
+      isInBranch(one, event.branch ?? undefined);
+    return [{ index, event, start, end, summary, covers }];
   }
   const covers = ({ timestamp }: Event, place: number) => {
     const time = timestamp ?? Number.POSITIVE_INFINITY;
     return place < index && startTimestamp <= time && time <= endTimestamp;
   };
-  return [{ index, start: events.findIndex(covers), end: events.findLastIndex(covers), summary, covers }];
+  return [{ index, event, start: events.findIndex(covers), end: events.findLastIndex(covers), summary, covers }];
 }
 
-/** Returns the index of the first event that no summary covers; 0 if there is no summary. */
-export const coveredUntil = (events: Event[]): number =>
-  Math.max(0, ...findCompactions(events).map(({ end }) => end + 1));
+/** Returns the index of the first event that no summary covers, or whose results are not dropped; 0 if there is none. */
+export const coveredUntil = (events: Event[], branch: string | undefined, drops = false): number =>
+  Math.max(
+    0,
+    ...findCompactions(events, branch).flatMap(({ event, end }) => (drops || !dropsResults(event) ? end + 1 : [])),
+  );
 
 /**
  * Replaces compacted events by their summaries. A function call that had no response at the time of the summary is
  * kept, with the text beside it, because a person or another system may respond long after.
  */
-function withoutCompacted(events: Event[], history: Event[]): Event[] {
+function withoutCompacted(events: Event[], history: Event[], branch: string | undefined): Event[] {
   const kept = new Set(events);
   // A compaction among rewound events is undone too. Its indexes refer to the whole session.
-  const compactions = findCompactions(history).filter(({ index }) => kept.has(history[index] as Event));
-  if (compactions.length === 0) return events;
+  const all = findCompactions(history, branch).filter(({ event }) => kept.has(event));
+  if (all.length === 0) return events;
+  const drops = all.filter(({ event }) => dropsResults(event));
+  const compactions = all.filter(({ event }) => !dropsResults(event));
   const places = new Map(history.map((event, place) => [event, place]));
-  const summarised = new Set<Compaction>();
-  const covering = events.map((event) => compactions.find(({ covers }) => covers(event, places.get(event) ?? -1)));
+  const placeOf = (event: Event) => places.get(event) ?? -1;
+  const shown = new Set<Compaction>();
+  const covering = events.map((event) => compactions.find(({ covers }) => covers(event, placeOf(event))));
   const answered = new Map<Compaction | undefined, Set<unknown>>();
   for (const [index, event] of events.entries())
     for (const { id } of getFunctionResponses(event.content)) {
@@ -232,13 +278,42 @@ function withoutCompacted(events: Event[], history: Event[]): Event[] {
     !answered.get(cover)?.has(id) || [...answered].some(([other, ids]) => other !== cover && ids.has(id));
   return events.flatMap((event, index) => {
     if (event.actions?.compaction) return [];
+    const place = placeOf(event);
+    const summaries = compactions.filter((one) => one.start <= place && place <= one.end && !shown.has(one));
+    for (const one of summaries) shown.add(one);
     const cover = covering[index];
-    if (!cover) return [event];
-    const open = keepOpenCalls(event, (id) => isOpenCall(cover, id));
-    if (summarised.has(cover)) return open;
-    summarised.add(cover);
-    return [cover.summary, ...open];
+    const open = cover && keepOpenCalls(event, (id) => isOpenCall(cover, id));
+    const isDropped = !open && drops.some(({ covers }) => covers(event, place));
+    return [...summaries.map(({ summary }) => summary), ...(open ?? [isDropped ? withoutResults(event) : event])];
   });
+}
+
+/** Minimum size of a function response that is dropped, in characters of JSON, because its note has 80. */
+const MIN_DROPPED = 256;
+
+/** Events without their larger results, by event: the parts stay the same objects, whose sizes are known. */
+const dropped = new WeakMap<Event, Event>();
+
+/** Replaces larger function responses by notes with which the tool `read_result` finds them. */
+export function withoutResults(event: Event): Event {
+  const known = dropped.get(event);
+  if (known) return known;
+  const parts = getParts(event.content);
+  const short = parts.map((part) => toNote(part) ?? part);
+  const made = short.some((part, index) => part !== parts[index])
+    ? { ...event, content: { ...event.content, parts: short } }
+    : event;
+  dropped.set(event, made);
+  return made;
+}
+
+function toNote({ functionResponse }: Part): Part | undefined {
+  if (!functionResponse) return undefined;
+  const { id, name, response, parts } = functionResponse;
+  const characters = JSON.stringify(response ?? {}).length;
+  if (characters < MIN_DROPPED && (parts ?? []).length === 0) return undefined;
+  const handle = typeof response?.['handle'] === 'string' ? response['handle'] : id;
+  return { functionResponse: { id, name, response: { dropped: true, handle, characters } } };
 }
 
 /** Returns the event with only its text and the calls without a response; `[]` if it has no such call. */
@@ -262,7 +337,7 @@ export function withoutOpenCalls(events: Event[]): Event[] {
 }
 
 /** As in ADK, an agent sees events of its own branch and of the branches above. */
-function isInBranch(event: Event, branch: string | undefined): boolean {
+export function isInBranch(event: Event, branch: string | undefined): boolean {
   if (!branch || !event.branch) return true;
   return branch === event.branch || branch.startsWith(`${event.branch}.`);
 }

@@ -4,6 +4,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import type { AgentNode, NamedModel } from '../definition/tool.ts';
 import type { FailedTry, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
+import { answerRoom } from './estimate.ts';
 import { countCall, countTokens, type InvocationState } from './invocation-state.ts';
 
 /** Maximum number of failed model attempts that one event lists. */
@@ -36,7 +37,8 @@ export async function* callWithFallbacks(
 ): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const { userId } = invocation.input.session;
   const progress = { hasBegun: false };
-  const fallbacks = [...(agent.fallbacks ?? [])];
+  const fallbacks = (agent.fallbacks ?? []).filter((each) => hasRoom(each, request));
+  const full = (agent.fallbacks ?? []).filter((each) => !fallbacks.includes(each));
   for (let target: NamedModel | undefined = agent; ; ) {
     const { model, modelName }: NamedModel = target;
     const names = { provider: model.provider, model: modelName };
@@ -53,6 +55,9 @@ export async function* callWithFallbacks(
         const code = error instanceof AgentError ? error.code : 'model_failed';
         if (request.signal.aborted || !code.startsWith('model_')) throw error;
         if (!REQUEST_ERRORS.has(code)) model.breaker?.note(userId, true);
+        if (!progress.hasBegun)
+          for (const each of full.splice(0))
+            request.onFailedTry?.({ provider: each.model.provider, model: each.modelName, error: 'passed_over' });
         if (!next || progress.hasBegun) throw error;
         request.onFailedTry?.({ ...names, error: code });
       }
@@ -60,6 +65,12 @@ export async function* callWithFallbacks(
     target = next ?? target;
   }
 }
+
+/** False: the prompt is larger than the context window of a fallback model, which would refuse it. */
+const hasRoom = ({ contextTokens }: NamedModel, { promptTokens, sampling }: ModelRequest): boolean =>
+  contextTokens === undefined ||
+  promptTokens === undefined ||
+  promptTokens <= contextTokens - answerRoom(contextTokens, sampling.maxOutputTokens);
 
 /** @throws {AgentError} `model_timeout` if the model produced no output in time */
 async function* callOne(

@@ -20,6 +20,7 @@ import {
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { askInLoop } from './loop-stop.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { toToolLog } from '../definition/services.ts';
 import { isExactIntegerError, TOO_MANY_DIGITS } from '../definition/typed-arguments.ts';
@@ -156,6 +157,7 @@ async function answerCall(
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
   marks: HookMarks | undefined,
+  question: string | undefined,
 ): Promise<Answer> {
   const tool = findTool(turn, call);
   if (!tool) {
@@ -193,7 +195,9 @@ async function answerCall(
   const hooked = marks && decision !== true && (await runBeforeToolHooks(invocation, turn, call, marks));
   if (hooked) return hooked;
   if (!earlier && tool.needsConfirmation && decision === undefined)
-    return requestConfirmation(call, getWait(tool, call.args).hint);
+    return requestConfirmation(call, question ?? getWait(tool, call.args).hint);
+  if (question !== undefined && decision === undefined && !earlier)
+    return { ...requestConfirmation(call, question), state: 'settled' };
   if (marks && call.confirmation?.payload) {
     const { payload } = call.confirmation;
     const guarded = await guardAnswer(invocation, turn, ['input'], { ...failed(''), response: { payload } }, marks);
@@ -218,10 +222,11 @@ async function answerTraced(
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
+  question: string | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall?.(turn.agent.name, call);
   const marks = turn.agent.hooks && newMarks();
-  const run = () => answerCall(invocation, turn, call, decision, earlier, marks);
+  const run = () => answerCall(invocation, turn, call, decision, earlier, marks, question);
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
   if (!marks) return answer;
@@ -268,11 +273,12 @@ export async function callTools(
   const { ledger } = invocation.input;
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
+  const question = decisions.size === 0 ? askInLoop(invocation, turn, calls) : undefined;
   let running = calls.length;
   const answers = await Promise.all(
     calls.map(async (call) => {
       const [decision, entry] = [decisions.get(call.id), earlier.get(call.id)];
-      const answer = bounded(await answerTraced(invocation, turn, call, decision, entry));
+      const answer = bounded(await answerTraced(invocation, turn, call, decision, entry, question));
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
       // The response of the last call to finish is not written to the ledger of tool calls, because the next event

@@ -25,6 +25,8 @@ export interface InvocationState {
   toolChoice: ToolChoice | undefined;
   /** Token and call counters of all agents of the tree, including agents used as tools. */
   used: UsedSoFar;
+  /** True: a summary failed in this process, so none is tried again where the prompt fits without it. */
+  summaryFailed: boolean;
   /** The unexpected error that ended the invocation, for the log. */
   cause: unknown;
   callAgent: CallAgent;
@@ -78,6 +80,7 @@ export function newInvocationState(input: RunInput, callAgent: CallAgent): Invoc
     output: '',
     toolChoice: input.agent.toolChoice,
     used: input.used ?? { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
+    summaryFailed: false,
     cause: undefined,
   };
 }

@@ -10,11 +10,14 @@ import type { Decisions, OpenCall } from './call-ledger.ts';
 import { callTools, withError } from './call-tools.ts';
 import { toConfirmationRequest } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
+import { fitPrompt, windowOf } from './compact.ts';
+import { answerRoom } from './estimate.ts';
 import { guardRequest } from './guard.ts';
+import { stopLoop } from './loop-stop.ts';
 import { type InstructionPiece, renderPieces } from './instruction.ts';
 import { afterModel, beforeModel, holdsText, type HookMarks, newMarks, onError, withMarks } from './hooks.ts';
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
-import type { ModelAnswer, ModelRequest, ToolChoice } from '../definition/model.ts';
+import type { ModelAnswer, ModelRequest, Sampling, ToolChoice } from '../definition/model.ts';
 import {
   countTokensLeft,
   deriveId,
@@ -41,7 +44,10 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
     }
   }
   for (let repairs = 0; ; ) {
-    const answer = yield* callModel(invocation, turn);
+    const fitted = yield* fitPrompt(invocation, turn);
+    if (fitted instanceof AgentError)
+      return { event: recordEvent(invocation, withError(newEvent(invocation, turn, {}), fitted)), paused: false };
+    const answer = yield* callModel(invocation, turn, fitted);
     if (isRejected(answer) && !answer.errorCode) {
       if (repairs === MAX_REPAIRS) {
         const error = noOutput(answer, turn.agent.modelName);
@@ -78,7 +84,8 @@ async function* answerCalls(
   decisions?: Decisions,
 ): Steps {
   const stored = invocation.input.script?.takeIf(turn, 'confirmation');
-  const { event, stillOpen } = await callTools(invocation, turn, calls, decisions);
+  const { event: answered, stillOpen } = await callTools(invocation, turn, calls, decisions);
+  const event = answered && stopLoop(invocation, turn, answered);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
   const request = stored ?? toConfirmationRequest(invocation, turn, calls, requested);
   if (!event?.errorCode) noteWaits(invocation, turn, calls, { request, event });
@@ -100,7 +107,11 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
  * Makes one model call. Yields partial events, with the id of the complete event, if the client asked for streaming.
  * Returns the complete event, or an event with an error.
  */
-async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+async function* callModel(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  promptTokens: number | undefined,
+): AsyncGenerator<NewEvent, NewEvent, void> {
   const { toolChoice } = invocation;
   // The tool choice applies to the first model call only, even if a crashed process made that call.
   invocation.toolChoice = undefined;
@@ -118,13 +129,14 @@ async function* callModel(invocation: InvocationState, turn: AgentTurn): AsyncGe
     return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }
   invocation.used.llmCalls += 1;
-  return yield* callProvider(invocation, turn, toolChoice);
+  return yield* callProvider(invocation, turn, toolChoice, promptTokens);
 }
 
 async function* callProvider(
   invocation: InvocationState,
   turn: AgentTurn,
   toolChoice: ToolChoice | undefined,
+  promptTokens: number | undefined,
 ): AsyncGenerator<NewEvent, NewEvent, void> {
   const { agent, signal } = turn;
   const { streaming, observer, onRequest } = invocation.input;
@@ -150,6 +162,7 @@ async function* callProvider(
       ...made,
       ...(toolChoice && made.tools.length > 0 && { toolChoice }),
       ...caller,
+      ...(promptTokens !== undefined && { promptTokens }),
       asWhole: (!partial || isHeld) && agent.firstTokenMs === undefined,
       onAsk: (asWhole) => {
         isStreamed = !asWhole;
@@ -283,13 +296,19 @@ async function toRequest(
       buildContents(invocation.events, { agentName: agent.name, branch, isOutside: agent.isRemote }),
     ),
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
-    sampling: toSampling(invocation, agent.sampling),
+    sampling: toSampling(invocation, withinWindow(agent.sampling, windowOf(invocation, agent))),
     ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
     ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
     signal,
   };
   return { made, pieces };
 }
+
+/** Lowers `maxOutputTokens` to what the context window has room for beside a prompt. */
+const withinWindow = (sampling: Sampling, window: number | undefined): Sampling =>
+  window === undefined || sampling.maxOutputTokens === undefined
+    ? sampling
+    : { ...sampling, maxOutputTokens: answerRoom(window, sampling.maxOutputTokens) };
 
 function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {
   const content = answer.content ? withCallIds(invocation, turn, answer.content) : undefined;

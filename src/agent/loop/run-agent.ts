@@ -5,7 +5,6 @@ import type { AgentNode, AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { mergeActions, withError } from './call-tools.ts';
-import { compactHistory } from './compact.ts';
 import { hookAgent, isAnswer } from './hooks.ts';
 import {
   type AgentTurn,
@@ -44,13 +43,10 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* runSteps(invocation: InvocationState): Steps {
-  const { agent: root, history, script, confirmed, signal } = invocation.input;
+  const { agent: root, history, confirmed, signal } = invocation.input;
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
-  // The script may have a summary, although the agent makes none any more.
-  const compaction = root.compaction || script ? await compactHistory(invocation, turn) : undefined;
-  if (compaction) yield compaction;
   return yield* runNode(invocation, turn, confirmed);
 }
 
@@ -78,7 +74,13 @@ export async function callAgent(
   operationId: string,
   parentCall: ParentCall,
 ): Promise<AgentReply> {
-  const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
+  const { invocationId } = parent.input;
+  const prompt: Event = {
+    id: operationId,
+    invocationId,
+    author: 'user',
+    content: { role: 'user', parts: [{ text: request }] },
+  };
   // Events and tool calls of an agent used as a tool are not stored: the ledger has one entry, for the whole call.
   const input = { ...parent.input, script: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);

@@ -141,6 +141,10 @@ export class Script {
     return step;
   }
 
+  hasStep(place: Place): boolean {
+    return this.#remaining.some((step) => isStepBy(step, place));
+  }
+
   hasAny(isMeant: (event: NewEvent) => boolean): boolean {
     return this.#remaining.some(({ event }) => isMeant(event));
   }

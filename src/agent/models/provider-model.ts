@@ -142,6 +142,7 @@ export function providerModel(settings: ProviderSettings): Model {
     provider: provider.name,
     generate,
     ...(provider.hasEmbeddings && { embed }),
+    contextTokens: (name) => provider.contextTokens?.(name),
     lacksKey: needsKey(settings),
     breaker: new CircuitBreaker(),
   };

@@ -10,7 +10,7 @@ import {
   toWord,
 } from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
-import { type FileFacts, IMAGES, LOOSE_NAME, PDF, type Provider, type ProviderFacts } from './provider.ts';
+import { type FileFacts, findWindow, IMAGES, LOOSE_NAME, PDF, type Provider, type ProviderFacts } from './provider.ts';
 
 const FILES: FileFacts = {
   types: new Set([...IMAGES, PDF]),
@@ -240,6 +240,7 @@ export const anthropic: Provider<'anthropic'> = {
   load: async (connection) => (await import('@ai-sdk/anthropic')).createAnthropic(connection),
   hasEmbeddings: false,
   facts: () => FACTS,
+  contextTokens: findWindow([[/^claude-(?:3|[a-z]+-[4-9])/, 200_000]]),
   toOptions: ({ asWhole }) => (asWhole ? { anthropic: { toolStreaming: false } } : undefined),
   // A mark ends a cached prefix: the instruction with the tools, and the history.
   cacheMark: { anthropic: { cacheControl: { type: 'ephemeral' } } },

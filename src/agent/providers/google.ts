@@ -3,7 +3,15 @@ import type { Event } from '../../core/event.ts';
 import { hasExactIntegers, parseExactJson } from '../../core/exact-json.ts';
 import { type Cleaner, type Listener, toNumber, toObject, toObjects, toWord } from './cleaner.ts';
 import { ModelFailure } from './model-error.ts';
-import { ARGUMENT_NAME, type FileFacts, PDF, type Provider, type ProviderFacts, TOOL_NAME } from './provider.ts';
+import {
+  ARGUMENT_NAME,
+  type FileFacts,
+  findWindow,
+  PDF,
+  type Provider,
+  type ProviderFacts,
+  TOOL_NAME,
+} from './provider.ts';
 
 const TYPES = ['image/png', 'image/jpeg', 'image/webp', 'image/heic', 'image/heif', 'audio/*', 'video/*', PDF];
 
@@ -190,6 +198,10 @@ export const google: Provider<'google'> = {
   hasEmbeddings: true,
   liveApi: 'bidi-generate-content',
   facts: () => FACTS,
+  contextTokens: findWindow([
+    [/image|audio|live|tts|embedding|computer-use|robotics|omni/, undefined],
+    [/^(?:models\/)?gemini-(?:1\.5|2\.0|2\.5|3)/, 1_000_000],
+  ]),
   toWholeUrl: (url) => url.replace(':streamGenerateContent?alt=sse', ':generateContent'),
   // A session that was imported from ADK has signatures in Gemini's own format.
   fromForeignSignature: (signature) => ({ google: { thoughtSignature: signature } }),

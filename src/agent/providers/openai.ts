@@ -9,7 +9,7 @@ import {
   toObjects,
   toWord,
 } from './cleaner.ts';
-import { type FileFacts, IMAGES, LOOSE_NAME, PDF, type Provider, type ProviderFacts } from './provider.ts';
+import { type FileFacts, findWindow, IMAGES, LOOSE_NAME, PDF, type Provider, type ProviderFacts } from './provider.ts';
 
 const FILES: FileFacts = {
   types: new Set([...IMAGES, PDF]),
@@ -291,6 +291,16 @@ export const openai: Provider<'openai'> = {
   load: async (connection) => (await import('@ai-sdk/openai')).createOpenAI(connection),
   hasEmbeddings: true,
   facts: () => FACTS,
+  contextTokens: findWindow([
+    [/audio|realtime|search|transcribe|tts|image|oss|computer-use/, undefined],
+    [/^gpt-5[\w.-]*-chat/, 128_000],
+    // Of 400,000 tokens 128,000 are for the answer only.
+    [/^gpt-5/, 272_000],
+    [/^gpt-4\.1/, 1_000_000],
+    [/^(?:gpt-4o|gpt-4-turbo|chatgpt-4o)/, 128_000],
+    [/^(?:o1-mini|o1-preview)/, 128_000],
+    [/^(?:o1|o3|o4-mini)/, 200_000],
+  ]),
   // OpenAI is told to store nothing, so its reasoning is sent in the history, encrypted.
   toOptions: ({ outputSchema, cacheKey }) => ({
     openai: {

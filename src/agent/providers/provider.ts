@@ -37,6 +37,11 @@ export interface Provider<Name extends string = string> {
   liveApi?: 'bidi-generate-content';
 
   facts(baseUrl: string | undefined, modelName: string): ProviderFacts;
+  /**
+   * The context window of a model in tokens, the largest prompt that all models of this name take. Default: unknown, as
+   * for a server whose operator chooses it.
+   */
+  contextTokens?(modelName: string): number | undefined;
   /** Options of each call. */
   toOptions?(call: {
     outputSchema: JsonObject | undefined;
@@ -158,3 +163,9 @@ export const LOOSE_NAME = /^[a-zA-Z0-9_.-]{1,64}$/;
 export const TOOL_NAME = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
 /** Argument names that all providers accept. */
 export const ARGUMENT_NAME = /^[a-zA-Z_][a-zA-Z0-9_]{0,63}$/;
+
+/** Finds the window of the first pattern that the name of a model matches; `undefined` if there is none. */
+export const findWindow =
+  (windows: readonly (readonly [RegExp, number | undefined])[]) =>
+  (modelName: string): number | undefined =>
+    windows.find(([pattern]) => pattern.test(modelName))?.[1];

@@ -10,7 +10,7 @@ import type {
 import type { AgentNode, NamedModel, Tool } from '../../agent/definition/tool.ts';
 import type { Skill } from '../../agent/skills.ts';
 import type { JsonObject } from '../../core/content.ts';
-import { parseExactJson } from '../../core/exact-json.ts';
+import { parseExactJson, sortMembers } from '../../core/exact-json.ts';
 
 /** An agent with its sub-agents, for display; tools that are only known during an invocation are missing. */
 export interface AgentDescription {
@@ -66,11 +66,11 @@ export function toAgentVersion(definition: AgentDefinition, root: PreparedAgent,
     const node = nodes.get(agent.name);
     return node ? [[agent.name, describe(agent, node)] as const] : [];
   });
-  const { maxLlmCalls, compaction, model } = root;
+  const { maxLlmCalls, compaction, loopStop, model } = root;
   const { embeddings, remember } = definition.memory ?? {};
   const rule = Array.isArray(remember) ? remember.map(String) : typeof remember === 'function' ? 'code' : remember;
   const memory = definition.memory && [embeddings?.name, embeddings?.dimensions, rule];
-  const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, memory, root: root.name };
+  const settings = { runtime, provider: model.provider, maxLlmCalls, compaction, loopStop, memory, root: root.name };
   const text = JSON.stringify({ ...settings, agents: Object.fromEntries(agents) }, sortMembers);
   const digest = createHash('sha256').update(text).digest('hex');
   return { digest, definition: parseExactJson(text) as JsonObject };
@@ -109,12 +109,6 @@ const describe = (definition: AgentDefinition, node: AgentNode) => ({
   mcpServers: definition.mcpServers.map((server) => only(server, ['name', 'transport', 'resources', 'prompts'])),
   subAgents: (definition.subAgents ?? []).map(({ name }) => name),
 });
-
-/** Sorts object members, so that their order in the source does not change the version's digest. */
-const sortMembers = (_name: string, value: unknown): unknown =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.fromEntries(Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1)))
-    : value;
 
 /** The rule for adding to users' memory without a request, and the model that the rule may ask. */
 export type Remember = NamedModel & { rule: NonNullable<MemorySettings['remember']> };

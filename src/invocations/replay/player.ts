@@ -2,6 +2,8 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { type AgentNode, runsUnattended, type Tool } from '../../agent/definition/tool.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/services.ts';
+import type { CompactionSettings, PreparedAgent } from '../../agent/definition/agent.ts';
+import { dropsResults, getCompactionNotes } from '../../agent/loop/build-contents.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import type { ObservedAgent } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
@@ -81,6 +83,8 @@ export class Player {
   readonly #calls = new Map<AbortSignal, MadeCall>();
   readonly #hooks = new Map<string, ObservedAgent['hooks']>();
   readonly #isParallel: boolean;
+  /** Number of compactions that the replay has made. */
+  #compactions = 0;
 
   constructor(options: PlayerOptions) {
     const { run, firstPlace } = options;
@@ -101,8 +105,11 @@ export class Player {
     this.leftHooksOut ||= leavesHooksOut(node, this.#options);
     const names = new Set<string>();
     const tools = node.tools.filter(({ name }) => !names.has(name) && names.add(name));
+    const { compaction } = node as Pick<PreparedAgent, 'compaction'>;
+    const strategies = this.#toStrategies(compaction?.strategies);
     return {
       ...node,
+      ...(compaction && strategies && { compaction: { ...compaction, strategies } }),
       model: this.#toModel(node),
       fallbacks: [],
       ...(node.hooks && { hooks: toReplayHooks(node, this.differences, this.#options) }),
@@ -127,6 +134,7 @@ export class Player {
 
   take(event: Event): void {
     this.differences.take(event);
+    if (isMadeBy('summary', event)) this.#compactions += 1;
     Object.assign(this.#options.state, event.actions?.stateDelta);
     const text = getAnswerText(event.content);
     if (text !== '') this.output = text;
@@ -204,10 +212,27 @@ export class Player {
 
   /** Returns the stored summary of a compaction even if models are live, so that the history is the same. */
   #summarise(): ModelAnswer {
-    const stored = this.#options.run.events.find(({ event }) => isMadeBy('summary', event))?.event;
+    const stored = this.#nextCompaction((event) => !dropsResults(event));
+    const { failed } = getCompactionNotes(stored ?? {});
+    if (failed !== undefined) throw new AgentError(toErrorCode(failed), 'The stored run has no summary here.');
     const text = getAnswerText(stored?.actions?.compaction?.compactedContent);
     if (text === '') throw new Error('The stored run has no summary.');
     return { content: { role: 'model', parts: [{ text: text.slice(SUMMARY_START.length) }] } };
+  }
+
+  #nextCompaction(isMeant: (event: Event) => boolean): Event | undefined {
+    const all = this.#options.run.events.map(({ event }) => event).filter((event) => isMadeBy('summary', event));
+    return all.slice(this.#compactions).find(isMeant);
+  }
+
+  /** In place of a function that makes the text of a compaction stands the stored text, if that function made it. */
+  #toStrategies(strategies: CompactionSettings['strategies']): CompactionSettings['strategies'] {
+    const stored = () => {
+      const next = this.#nextCompaction(() => true);
+      const isOwn = next && getCompactionNotes(next).strategy === 'function';
+      return isOwn ? getAnswerText(next.actions?.compaction?.compactedContent) : undefined;
+    };
+    return strategies?.map((strategy) => (typeof strategy === 'function' ? stored : strategy));
   }
 
   async #checkRequest(

@@ -26,6 +26,8 @@ sampling: { temperature: 0.2, max_tokens: 100 }
 limits:
   max_llm_calls: 7
   compact_above_tokens: 5000
+compaction: { share: 0.7, strategies: [drop_results, { keep_newest: 20 }] }
+loop_stop: { after: 3, action: ask, except: [poll] }
 memory:
   embeddings: { name: vectors, provider: openai, api_key: '\${VECTORS_KEY}', dimensions: 256 }
   remember: { judge: Tastes of the user. }
@@ -66,7 +68,8 @@ test('a full file becomes a definition', () => {
     ],
     sampling: { temperature: 0.2, maxOutputTokens: 100 },
     maxLlmCalls: 7,
-    compaction: { tokenBudget: 5000 },
+    compaction: { share: 0.7, strategies: ['drop_results', { keepNewest: 20 }], tokenBudget: 5000 },
+    loopStop: { after: 3, action: 'ask', except: ['poll'] },
     memory: {
       embeddings: { name: 'vectors', provider: 'openai', apiKey: 'key', dimensions: 256 },
       remember: { judge: 'Tastes of the user.' },
