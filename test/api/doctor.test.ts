@@ -13,6 +13,7 @@ import { SHORT_LEASE } from '../../src/invocations/settings.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { startOn } from '../support/app.ts';
 import { createEmptyDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startTokenIssuer } from '../support/token-issuer.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 
 let database: TestDatabase;
@@ -87,6 +88,7 @@ test('nothing is wrong where nothing is', async () => {
   );
   expect(findings).toEqual([
     { check: 'settings', status: 'ok', detail: 'no contradiction' },
+    { check: 'access', status: 'ok', detail: 'mode local' },
     { check: 'database', status: 'ok', detail: 'reachable, up to date, with the rights it needs' },
     { check: 'model', status: 'ok', detail: 'openai-compatible knows known' },
     { check: 'agents', status: 'ok', detail: 'harness_agent' },
@@ -133,7 +135,7 @@ test('a lease that ends within a statement is said', async () => {
 
 test('a pooler without a way past it is a choice, and no fault', async () => {
   const settings = { DATABASE_URL: database.url, DATABASE_POOLER: 'transaction', PORT: '0' };
-  const [, found] = await examine(settings, { cgroup: directory });
+  const found = (await examine(settings, { cgroup: directory })).find(({ check }) => check === 'database');
   const detail =
     'reachable, up to date, with the rights it needs; ' +
     'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
@@ -151,6 +153,31 @@ describe('a planted fault is named with the setting to change', () => {
   test('settings: of two modes of access', async () => {
     const faults = await faultsOf({ AUTH_MODE: 'local', RUNTIME_API_KEYS: 'a-key-0123456789abcdef' });
     expect(faults).toEqual(one('settings: AUTH_MODE: found local, in which RUNTIME_API_KEYS would have no effect.*'));
+  });
+
+  test('access: an issuer that has no keys, one that cannot be reached, and a file of keys that is none', async () => {
+    const [fine, empty] = [await startTokenIssuer(), await startTokenIssuer()];
+    empty.issuer.keys = [];
+    const file = join(directory, 'keys');
+    await writeFile(file, '{"id":"i"}');
+    const issuers = [
+      { issuer: fine.issuer.url, audience: 'a' },
+      { issuer: empty.issuer.url, audience: 'a', userPrefix: 'e:' },
+      { issuer: 'http://127.0.0.1:1', audience: 'a', userPrefix: 'n:' },
+    ];
+    try {
+      const keys = { RUNTIME_API_KEYS: 'a-key-0123456789abcdef' };
+      const findings = await examine({ DATABASE_URL: database.url, PORT: '0', ...keys, ...fine.environment });
+      expect(findings).toContainEqual({ check: 'access', status: 'ok', detail: 'mode key+jwt' });
+      expect(await faultsOf({ JWT_ISSUERS: JSON.stringify(issuers), RUNTIME_API_KEYS_FILE: file })).toEqual([
+        expect.stringMatching(/^access: RUNTIME_API_KEYS_FILE: found line 1 of .* to be no key: /),
+        `access: ${empty.issuer.url} has no keys, so no token of it is valid.`,
+        expect.stringMatching(/^access: The keys of http:\/\/127\.0\.0\.1:1 cannot be fetched: .*JWT_ISSUER/),
+      ]);
+    } finally {
+      await fine.close();
+      await empty.close();
+    }
   });
 
   test.each([

@@ -52,6 +52,45 @@ describe.skipIf(!browserPath)('a key', () => {
   });
 });
 
+describe.skipIf(!browserPath)('keys beside two issuers', () => {
+  test('an operator pastes a key, and a user logs in at the own issuer, under a name of its own', async () => {
+    const [ours, partner] = [await startLoginIssuer(), await startLoginIssuer()];
+    const issuers = [
+      { issuer: ours.url, audience: 'runtime', clientId: 'console' },
+      { issuer: partner.url, audience: 'runtime', clientId: 'console', userPrefix: 'partner:' },
+    ];
+    const app = await startApp({
+      RUNTIME_API_KEYS: KEY,
+      JWT_ISSUERS: JSON.stringify(issuers),
+      CONSOLE: 'true',
+      DEV_UI: 'false',
+    });
+    const browser = await openConsole(browserPath ?? '', app.url);
+    const { page, problems } = browser;
+    try {
+      const headers = { authorization: `Bearer ${KEY}` };
+      for (const user of ['u1', 'partner:u1'])
+        await app.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: `of-${user}` }, headers);
+      await page.goto(`${app.url}/console/sessions`);
+      expect(await page.getByRole('button', { name: /^Log in at 127/ }).count()).toBe(2);
+      await page.getByLabel('Key or token').fill(KEY);
+      await page.getByRole('button', { name: 'Log in', exact: true }).click();
+      await page.getByRole('link', { name: 'of-partner:u1' }).waitFor();
+      await page.getByRole('button', { name: 'Log out' }).click();
+      await page.getByRole('button', { name: `Log in at ${new URL(partner.url).host}` }).click();
+      await page.getByTitle('The user of your token').filter({ hasText: 'partner:u1' }).waitFor();
+      await page.getByRole('link', { name: 'of-partner:u1' }).waitFor();
+      expect(await page.getByRole('row').count()).toBe(2);
+      expect(problems.filter((problem) => !problem.startsWith(`left: ${partner.url}/`))).toEqual([]);
+    } finally {
+      await browser.close();
+      await app.close();
+      await ours.close();
+      await partner.close();
+    }
+  });
+});
+
 describe.skipIf(!browserPath)('an issuer', () => {
   let issuer: LoginIssuer;
   let app: TestApp;

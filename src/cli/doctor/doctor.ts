@@ -2,6 +2,7 @@ import { styleText } from 'node:util';
 import { describeAnonymous } from '../../config/access.ts';
 import { type Config, readConfig } from '../../process/config.ts';
 import { processEnvironment } from '../../config/environment.ts';
+import { checkAccess } from './check-access.ts';
 import { checkAgents, checkModel } from './check-agents.ts';
 import { checkCollector } from './check-collector.ts';
 import { checkDatabase } from './check-database.ts';
@@ -31,7 +32,7 @@ export async function examine(
 ): Promise<Finding[]> {
   const config = read(environment);
   if (Array.isArray(config)) return [...config, ...checkContainer(cgroup)];
-  const checks = [checkDatabase, model, checkAgents, checkCollector, checkPorts, checkDisk].map((check) =>
+  const checks = [checkAccess, checkDatabase, model, checkAgents, checkCollector, checkPorts, checkDisk].map((check) =>
     check(config),
   );
   return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];

@@ -66,10 +66,7 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
       if (Date.now() - failedAt >= BACK_OFF_MS) {
         try {
           address ??= await discoveredAddress(issuer, signal);
-          const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
-          // `createLocalJWKSet` throws for a malformed key set, which must not replace the last good one.
-          createLocalJWKSet(keySet);
-          last = { keySet, fetchedAt: Date.now() };
+          last = { keySet: await fetchKeySet({ issuer, jwksUrl: address }, signal), fetchedAt: Date.now() };
         } catch (error) {
           failedAt = Date.now();
           onFailure?.(error);
@@ -79,6 +76,17 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
       return Response.json(last?.keySet);
     },
   };
+}
+
+/** @throws {Error} if the keys cannot be fetched, or are none */
+export async function fetchKeySet(
+  { issuer, jwksUrl }: Pick<JwksOptions, 'issuer' | 'jwksUrl'>,
+  signal: AbortSignal,
+): Promise<JSONWebKeySet> {
+  const keySet = await fetchJson(jwksUrl ?? (await discoveredAddress(issuer, signal)), signal);
+  // `createLocalJWKSet` throws for a malformed key set, which must not replace the last good one.
+  createLocalJWKSet(keySet as unknown as JSONWebKeySet);
+  return keySet as unknown as JSONWebKeySet;
 }
 
 /** The discovery document must name the issuer it came from (OpenID Connect Discovery 1.0 §4). */
