@@ -373,7 +373,6 @@ CREATE TABLE "invocations" (
 	"due_time" timestamp (6) with time zone,
 	"is_manual" boolean,
 	"try" smallint,
-	"waits_for_tasks" boolean,
 	"is_retried" boolean DEFAULT false NOT NULL,
 	"first_end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
@@ -741,7 +740,6 @@ CREATE INDEX "invocations_failed_idx" ON "invocations" USING btree ("app_name","
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_left_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is not null and start_time is not null;--> statement-breakpoint
-CREATE INDEX "invocations_paused_idx" ON "invocations" USING btree (coalesce(end_time, create_time)) WHERE status = 'paused' and waits_for_tasks;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX "invocations_run_key" ON "invocations" USING btree ("app_name","user_id","cronjob_id","due_time","try") WHERE cronjob_id is not null;--> statement-breakpoint
 CREATE INDEX "invocations_open_runs_idx" ON "invocations" USING btree ("user_id","app_name","cronjob_id") WHERE cronjob_id is not null and first_end_time is null and status in ('queued', 'running');--> statement-breakpoint

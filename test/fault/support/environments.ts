@@ -212,8 +212,10 @@ const NEIGHBOURS: Environment[] = [
     isMigrated: true,
     sql: () => 'drop table agent_runtime_migrations, invocations, events cascade',
     // The journal of sections is there, and so are the functions; triggers and views went with the tables.
-    refused: () =>
-      '0000_tables to views_outline.sql (4) missing, and could not be applied: schema "inspect" already exists.',
+    refused: () => {
+      const gone = toKnownNames(listMigrations().filter((name) => !name.startsWith('functions/')));
+      return `${gone} missing, and could not be applied: schema "inspect" already exists.`;
+    },
     isShort: true,
   },
   {
@@ -235,7 +237,7 @@ const NEIGHBOURS: Environment[] = [
   {
     name: 'another text of a migration',
     isMigrated: true,
-    sql: () => `update agent_runtime_migrations set hash = 'x'`,
+    sql: () => `update agent_runtime_migrations set hash = 'x' where id = 1`,
     refused: () => `another text of 0000_tables was applied to it than this version has. ${STARTS_ANEW}`,
     isShort: true,
   },

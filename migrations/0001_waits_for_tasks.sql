@@ -1,0 +1,2 @@
+ALTER TABLE "invocations" ADD COLUMN "waits_for_tasks" boolean;--> statement-breakpoint
+CREATE INDEX "invocations_paused_idx" ON "invocations" USING btree (coalesce(end_time, create_time)) WHERE status = 'paused' and waits_for_tasks;
