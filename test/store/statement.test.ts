@@ -41,9 +41,10 @@ test('a statement that is never answered ends at its time-out, and so does its c
     // The server's own time-out would come first.
     await pool.db.execute(sql`select set_config('statement_timeout', '0', false)`);
     await expect(sleep(pool.db, { seconds: 30 })).rejects.toMatchObject({ cause: { message: 'Query read timeout' } });
+    // Until then its backend keeps the only place of the pool.
+    await store.pool.query({ text: 'select pg_terminate_backend($1::int)', values: [before?.pid] });
     const [after] = await sleep(pool.db, { seconds: 0 });
     expect(after?.pid).not.toBe(before?.pid);
-    await store.pool.query({ text: 'select pg_terminate_backend($1::int)', values: [before?.pid] });
   } finally {
     await pool.close();
   }

@@ -117,9 +117,12 @@ class PreparedNames {
  */
 export class ServerClient extends Client {
   readonly preparedNames = new PreparedNames(this.connection);
+  /** Process id of its backend, or the one that a pooler gives; null before it has connected. */
+  declare readonly processID: number | null;
   readonly #reported = new Map<string, string>();
   readonly #isAnyPrimary: boolean;
   #underWay = 0;
+  #hasGivenUp = false;
 
   constructor({
     isAnyPrimary,
@@ -169,8 +172,15 @@ export class ServerClient extends Client {
     const stream = this.connection.stream as Socket;
     stream.setTimeout(ms);
     stream.on('timeout', () => {
-      if (this.#underWay > 0) stream.destroy(new Error('Query read timeout'));
+      if (this.#underWay === 0) return;
+      this.#hasGivenUp = true;
+      stream.destroy(new Error('Query read timeout'));
     });
+  }
+
+  /** True if a statement got no answer in time. The connection is closed then, and the server may still be at work. */
+  get hasGivenUp(): boolean {
+    return this.#hasGivenUp;
   }
 
   /** True if the server is in recovery or refuses writes by default, so that it is not, or no longer, the primary. */

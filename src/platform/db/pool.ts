@@ -34,6 +34,11 @@ const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
 /** The caller name under which work of the process itself is counted. */
 const OF_PROCESS = '';
 
+/** Time between two looks at the backends of statements that were given up. */
+const LOOK_MS = 1_000;
+/** The pools of a process look one after the other, so that all of them need one connection beside their own. */
+let lastLook: Promise<unknown> = Promise.resolve();
+
 /** A pool of connections to the server that accepts writes. It distributes them fairly between callers. */
 export class PrimaryPool {
   readonly #pool: Pool;
@@ -41,6 +46,8 @@ export class PrimaryPool {
   readonly #options: PrimaryPoolOptions;
   readonly #servers: ServerChoice;
   readonly #acceptsReadOnly: boolean;
+  /** Closed connections whose backend may still be at work, and the place that each of them keeps. */
+  readonly #givenUp = new Map<ServerClient, () => void>();
 
   /** @param acceptsReadOnly - true: use a read-only server if no server accepts writes */
   constructor(options: PrimaryPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
@@ -89,12 +96,58 @@ export class PrimaryPool {
       if (name) onLent?.(name, (performance.now() - startedAt) / 1000);
       const release = (mustEnd: boolean) => {
         client.release(mustEnd);
-        leave();
+        if (client.hasGivenUp) this.#keepPlace(client, leave);
+        else leave();
       };
       return { client, release };
     } catch (error) {
       leave();
       throw error;
+    }
+  }
+
+  /**
+   * Keeps the place of a connection whose statement got no answer until its backend has ended: one that waits for a
+   * synchronous standby does not notice that its client has gone, so a new one each time would use up
+   * `max_connections`. It is not cancelled, because what it has committed would be seen before the standby has it.
+   */
+  #keepPlace(client: ServerClient, leave: () => void): void {
+    this.#givenUp.set(client, leave);
+    if (this.#givenUp.size === 1) void this.#awaitEnds();
+  }
+
+  async #awaitEnds(): Promise<void> {
+    while (this.#givenUp.size > 0 && !this.#pool.ending) {
+      const asked = [...this.#givenUp.keys()];
+      const look = lastLook.then(() => this.#listEnded(asked));
+      lastLook = look;
+      for (const client of await look) {
+        this.#givenUp.get(client)?.();
+        this.#givenUp.delete(client);
+      }
+      if (this.#givenUp.size > 0) await sleep(LOOK_MS, undefined, { ref: false });
+    }
+  }
+
+  /**
+   * Returns those whose backend is at work no more; none if no server can be asked. An idle backend ends when it hears
+   * that its client has gone. After a fail-over the new primary has none of them.
+   */
+  async #listEnded(clients: ServerClient[]): Promise<ServerClient[]> {
+    try {
+      const asking = await this.#connect();
+      try {
+        const { rows } = await asking.query<{ pid: number }>(
+          `select pid from pg_stat_activity where pid = any($1::int[]) and coalesce(state, '') not like 'idle%'`,
+          [clients.map(({ processID }) => processID)],
+        );
+        const active = new Set<number | null>(rows.map(({ pid }) => pid));
+        return clients.filter(({ processID }) => !active.has(processID));
+      } finally {
+        asking.release(true);
+      }
+    } catch {
+      return [];
     }
   }
 
@@ -183,8 +236,8 @@ export class PrimaryPool {
   }
 
   use(): { open: number; idle: number; waiting: number } {
-    const { totalCount: open, idleCount: idle } = this.#pool;
-    return { open, idle, waiting: this.#places.waiting };
+    const { totalCount, idleCount: idle } = this.#pool;
+    return { open: totalCount + this.#givenUp.size, idle, waiting: this.#places.waiting };
   }
 
   end(): Promise<void> {
