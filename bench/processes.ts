@@ -42,7 +42,8 @@ export interface ServerProcess {
   /** Milliseconds from its launch to its first answer, and what CPU it took for that. */
   startMs: number;
   startCpuMs: number;
-  stop(): Promise<void>;
+  /** Settles when it has ended. Default: `SIGKILL`. */
+  stop(signal?: 'SIGKILL' | 'SIGTERM'): Promise<void>;
 }
 
 /** Starts a server and waits for a 200 of `path`. @throws Error when it ends before. */
@@ -73,7 +74,7 @@ export async function startServer(
     pid,
     startMs: performance.now() - startedAt,
     startCpuMs: cpuOf(pid),
-    stop: () => stop(child),
+    stop: (signal = 'SIGKILL') => stop(child, signal),
   };
 }
 
@@ -83,9 +84,9 @@ const answers = (url: string): Promise<boolean> =>
     () => false,
   );
 
-async function stop(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null) return;
+async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, 'exit');
-  child.kill('SIGKILL');
+  child.kill(signal);
   await ended;
 }

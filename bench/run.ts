@@ -5,7 +5,19 @@ import { fileURLToPath } from 'node:url';
  * `npm run bench -- <name> [options]` runs the benchmark of a name; without a name, the one beside other servers, whose
  * packages it installs first. Each benchmark is a process of its own, so that none measures what another has loaded.
  */
-const NAMES = ['cronjobs', 'deltas', 'doors', 'evals', 'growth', 'jobs', 'retention', 'scores', 'streams', 'waits'];
+const NAMES = [
+  'cronjobs',
+  'deltas',
+  'doors',
+  'evals',
+  'growth',
+  'jobs',
+  'retention',
+  'scores',
+  'soak',
+  'streams',
+  'waits',
+];
 
 const directory = fileURLToPath(new URL('.', import.meta.url));
 const [first = '--', ...rest] = process.argv.slice(2);
