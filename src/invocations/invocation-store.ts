@@ -265,20 +265,24 @@ export async function requestStopOfSteps(
   kind: string,
   jobs: { key: SessionKey; jobId: string }[],
 ): Promise<string[]> {
-  if (jobs.length === 0) return [];
-  const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
-  const ofKeys = (name: keyof SessionKey) => column(jobs.map(({ key }) => key[name]));
-  const { appName, userId, sessionId, job } = invocations;
-  const isStep = sql`(${appName}, ${userId}, ${sessionId}, ${job} ->> 'id') in (
-    select * from unnest(${ofKeys('appName')}, ${ofKeys('userId')}, ${ofKeys('sessionId')},
-                         ${column(jobs.map(({ jobId }) => jobId))}))`;
-  const rows = await db
-    .update(invocations)
-    .set(toStopped('cancelled'))
-    .from(NOW)
-    .where(and(isStep, sql`${job} ->> 'kind' = ${kind}`, sql`(${isActive} or ${invocations.status} = 'paused')`))
-    .returning({ id: invocations.id });
-  return rows.map(({ id }) => id);
+  const ids: string[] = [];
+  // A statement for each user, because a cluster loses what triggers of several nodes tell the coordinator.
+  for (const [owner, own] of Map.groupBy(jobs, ({ key }) => key.userId)) {
+    const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
+    const ofKeys = (name: keyof SessionKey) => column(own.map(({ key }) => key[name]));
+    const { appName, userId, sessionId, job } = invocations;
+    const isStep = sql`(${appName}, ${sessionId}, ${job} ->> 'id') in (
+      select * from unnest(${ofKeys('appName')}, ${ofKeys('sessionId')}, ${column(own.map(({ jobId }) => jobId))}))`;
+    const isOpen = sql`(${isActive} or ${invocations.status} = 'paused')`;
+    const rows = await db
+      .update(invocations)
+      .set(toStopped('cancelled'))
+      .from(NOW)
+      .where(and(eq(userId, owner), isStep, sql`${job} ->> 'kind' = ${kind}`, isOpen))
+      .returning({ id: invocations.id });
+    ids.push(...rows.map(({ id }) => id));
+  }
+  return ids;
 }
 
 /** Asks open runs of a cronjob to stop, one of them or all but some, as {@link requestStop} does. */

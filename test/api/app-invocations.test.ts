@@ -191,7 +191,8 @@ test('what waits in the background says what it is asked', async () => {
   await sql.query(`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time)
     values ('harness_agent', 'u9', 's9', 'busy', 'running', gen_random_uuid(), now() + interval '1 hour', now())`);
   await sql.query(
-    `update sessions set lease_token = (select lease_token from invocations where id = 'busy') where id = 's9'`,
+    `update sessions set lease_token = (select lease_token from invocations where user_id = 'u9' and id = 'busy')
+     where user_id = 'u9' and id = 's9'`,
   );
   const message = { newMessage: { role: 'user', parts: [{ text: 'Wait for me.' }] } };
   const { status } = await app.post('/apps/harness_agent/users/u9/sessions/s9/invocations', message, as('service'));

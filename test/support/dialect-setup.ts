@@ -1,5 +1,5 @@
 import { Client } from 'pg';
-import { dialectFaults, routingFaults } from './dialect.ts';
+import { dialectFaults, spreadFaults, routingFaults } from './dialect.ts';
 
 /**
  * Set-up of every test file: a statement that a distributed database would refuse fails in whatever test first sends
@@ -18,7 +18,7 @@ if (!prototype[PATCHED]) {
     const [first] = args;
     const text = typeof first === 'string' ? first : String((first as { text?: string }).text);
     if (!known.has(text)) {
-      const faults = [...dialectFaults(text), ...routingFaults(text)];
+      const faults = [...dialectFaults(text), ...routingFaults(text), ...spreadFaults(text)];
       if (faults.length > 0) throw new Error(`Not for a distributed database:\n${faults.join('\n')}\n${text}`);
       known.add(text);
     }

@@ -74,6 +74,89 @@ export function routingFaults(statement: string): string[] {
     .map(([name, times]) => `"${name}" stands there ${times} times, and has a user ${given.get(name) ?? 0} times`);
 }
 
+const LOCK = /\bfor (?:no key )?update\b|\bfor (?:key )?share\b/gi;
+const AGGREGATE = /\b(?:count|sum|min|max|avg|bool_(?:or|and)|(?:string|array|jsonb?)_agg)\s*\(/i;
+
+/**
+ * Why a distributed database would refuse a statement of the service, or lose a part of what it does, because its tables
+ * are spread over nodes; empty where it takes it.
+ */
+export function spreadFaults(statement: string): string[] {
+  const text = statement.replaceAll(/--.*$/gm, '').replaceAll(/'(?:[^']|'')*'/g, `''`);
+  return [
+    ...[...text.matchAll(LOCK)].flatMap(({ index }) =>
+      listUngiven(querySurrounding(text, index)).map((name) => `${name}: a lock of rows without their user`),
+    ),
+    ...(/\bwith recursive\b/i.test(text) ? listUngiven(text).map((name) => `${name}: a recursion without a user`) : []),
+    ...(mixesNodes(text)
+      ? [...text.matchAll(/\bexists\s*\(\s*select\s+from\s+"(\w+)"(?:\s+(?!where\b)"?(\w+)"?)?/gi)]
+      : []
+    )
+      .filter(([start, table = '', name = table]) => isAlone(text, start, name))
+      .map(([, table = '']) => `${table}: a query by itself that has no columns`),
+    ...aggregateFaults(text),
+    ...[...text.matchAll(/\bupdate\s+"invocations"(.*?)\bwhere\b/gis)].flatMap(({ 1: set = '', index }) =>
+      /"status" =/.test(set) && listUngiven(toEndOfCte(text.slice(index))).includes('invocations')
+        ? ['invocations: ends of several users, whose triggers cannot reach the coordinator']
+        : [],
+    ),
+  ];
+}
+
+/** True if a statement reads tables that are spread and tables of the coordinator: it then reads in several steps. */
+const mixesNodes = (text: string): boolean => {
+  const tables = [...text.matchAll(OCCURRENCE)].map(([, table = '']) => table);
+  const isSpread = (table: string) => DISTRIBUTED_TABLES.includes(table);
+  return tables.some(isSpread) && tables.some((table) => !isSpread(table) && !COPIED_TABLES.includes(table));
+};
+
+/** True if a query, which begins with `start`, names columns of its own table alone, so that it is a step by itself. */
+function isAlone(text: string, start: string, name: string): boolean {
+  const query = toEndOfCte(text.slice(text.indexOf(start) + start.indexOf('(') + 1));
+  return [...query.matchAll(/\b(\w+)"?\./g)].every(([, named]) => named === name);
+}
+
+/** An aggregate over all users beside a query: nodes could not put their parts together. */
+function aggregateFaults(text: string): string[] {
+  const [, list = '', rest = ''] = /^\s*select\b(.*?)\bfrom\s+"(.*)$/is.exec(withoutInner(text)) ?? [];
+  const isAggregate = AGGREGATE.test(list) && /\(\s*select\b/i.test(text.slice(0, text.length - rest.length));
+  const first = /^(\w+)"/.exec(rest)?.[1] ?? '';
+  return isAggregate && listUngiven(text).includes(first) ? [`${first}: an aggregate of all users beside a query`] : [];
+}
+
+/** The text without what stands in parentheses. */
+function withoutInner(text: string): string {
+  let depth = 0;
+  let kept = '';
+  for (const sign of text) {
+    if (sign === ')') depth--;
+    if (depth === 0 || (depth === 1 && sign === '(')) kept += sign;
+    if (sign === '(') depth++;
+  }
+  return kept;
+}
+
+/** The query in which a place of a text stands, up to the parentheses around it. */
+function querySurrounding(text: string, place: number): string {
+  let depth = 0;
+  let start = place;
+  while (start > 0 && depth >= 0) {
+    start--;
+    if (text[start] === ')') depth++;
+    if (text[start] === '(') depth--;
+  }
+  return toEndOfCte(text.slice(depth < 0 ? start + 1 : start));
+}
+
+const listSpread = (text: string) =>
+  [...text.matchAll(OCCURRENCE)].filter(([, table = '']) => DISTRIBUTED_TABLES.includes(table));
+
+/** The spread tables of a query that are not given their user by value. */
+function listUngiven(text: string): string[] {
+  const given = new Set([...text.matchAll(GIVEN_USER)].map(([, name = '']) => name));
+  return listSpread(text).flatMap(([, table = '', name = table]) => (given.has(name) ? [] : [table]));
+}
+
 /** A function of the migrations, and its body without comments and texts in quotes. */
 const FUNCTION = /^create or replace function (\w+)(.*?)(?=^create or replace |^do \$\$|^comment on |(?![^]))/gms;
 const TRIGGER = /^create or replace trigger [^;]*? on (\w+)\b[^;]*?execute function (\w+)/gms;
@@ -86,6 +169,18 @@ const DELEGATED = /p\.proname in \(([^)]*)\)(?=[^;]*;?[^;]*?distribution_arg_nam
  * function the last one counts.
  */
 export function nodeFaults(texts: string[], coordinatorTables: readonly string[]): string[] {
+  const { bodies, onNodes } = listOnNodes(texts);
+  return [...onNodes].toSorted().flatMap((name) => {
+    const body = bodies.get(name) ?? '';
+    const named = coordinatorTables.filter((table) =>
+      new RegExp(String.raw`\b(?:from|join|into|update|using)\s+${table}\b`).test(body),
+    );
+    return [...named, ...(/\bpg_notify\b/.test(body) ? ['pg_notify'] : [])].map((what) => `${name}: ${what}`);
+  });
+}
+
+/** The functions of the migrations, and the names of those that run on other nodes. */
+function listOnNodes(texts: string[]): { bodies: Map<string, string>; onNodes: Set<string> } {
   const all = texts.map((text) => text.replaceAll(/--.*$/gm, ''));
   const bodies = new Map<string, string>();
   for (const [, name = '', body = ''] of all.flatMap((text) => [...text.matchAll(FUNCTION)]))
@@ -101,13 +196,26 @@ export function nodeFaults(texts: string[], coordinatorTables: readonly string[]
     for (const [, called = ''] of (bodies.get(name) ?? '').matchAll(/\b(\w+)\s*\(/g)) {
       if (bodies.has(called)) onNodes.add(called);
     }
-  return [...onNodes].toSorted().flatMap((name) => {
-    const body = bodies.get(name) ?? '';
-    const named = coordinatorTables.filter((table) =>
-      new RegExp(String.raw`\b(?:from|join|into|update|using)\s+${table}\b`).test(body),
-    );
-    return [...named, ...(/\bpg_notify\b/.test(body) ? ['pg_notify'] : [])].map((what) => `${name}: ${what}`);
-  });
+  return { bodies, onNodes };
+}
+
+const NAMED = /\b(?:from|join|using|update|into)\s+(\w+)(?!\.|\()/gi;
+
+/**
+ * Statements of functions that run whole on the node of a user, and of those that they call, which name a spread table
+ * more often than `user_id`: the function and the table. Such a statement would ask all nodes, or is refused.
+ */
+export function unroutedFunctions(texts: string[]): string[] {
+  const { bodies, onNodes } = listOnNodes(texts);
+  return [...onNodes].toSorted().flatMap((name) =>
+    (bodies.get(name) ?? '').split(';').flatMap((part) => {
+      const spread = [...part.matchAll(NAMED)].flatMap(([, table = '']) =>
+        DISTRIBUTED_TABLES.includes(table) ? [table] : [],
+      );
+      const users = part.match(/\buser_id\b/g)?.length ?? 0;
+      return spread.length > users ? [`${name}: ${spread.join(', ')}`] : [];
+    }),
+  );
 }
 
 function countBy(names: string[]): Map<string, number> {

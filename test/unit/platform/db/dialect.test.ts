@@ -6,7 +6,7 @@ import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/c
 import { isFunctions, readSections } from '../../../../src/platform/db/repeatable.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
 import { MIGRATIONS } from '../../../support/migrations.ts';
-import { dialectFaults, nodeFaults, routingFaults } from '../../../support/dialect.ts';
+import { dialectFaults, nodeFaults, spreadFaults, routingFaults, unroutedFunctions } from '../../../support/dialect.ts';
 
 const EVENTS = 'insert into "events" ("id") select given.id from advanced';
 
@@ -100,6 +100,117 @@ test.each([
   `select "s"."id", "events"."id" from "sessions" "s", "cronjobs" where ${OF_USER}`,
 ])('one node of a distributed database has all of %s', (statement) => {
   expect(routingFaults(statement)).toEqual([]);
+});
+
+/** What a real cluster (Citus 13.2.2) refused, as a statement of the service would be written, or did wrong. */
+test.each([
+  ['select from "sessions" where "id" = $1 for update', ['sessions: a lock of rows without their user']],
+  [
+    `with due as (select "id" from "tasks" where "due_time" < now() for no key update skip locked)
+       select from due, "sessions" "s" where ${OF_USER}`,
+    ['tasks: a lock of rows without their user'],
+  ],
+  [
+    `with recursive tree as (select "id" from "invocations" union all select "i"."id" from "invocations" "i", tree)
+       select from tree`,
+    ['invocations: a recursion without a user', 'invocations: a recursion without a user'],
+  ],
+  [
+    `select "eval_runs"."status" from "eval_runs" left join (select from "eval_run_cases"
+       left join "sessions" "s" on "s"."user_id" = "eval_run_cases"."session_user_id"
+       where exists (select from "eval_runs" where "eval_runs"."id" = $1 and "eval_runs"."status" = 'done')) e on true`,
+    ['eval_runs: a query by itself that has no columns'],
+  ],
+  [
+    `select "id" from "jobs" where exists (select from "sessions" "s" where ${OF_USER})`,
+    ['sessions: a query by itself that has no columns'],
+  ],
+  [
+    `select (select count(*) from "jobs")::int as waiting, count(*) filter (where "job" is null)::int as others
+       from "invocations" where "status" = 'running'`,
+    ['invocations: an aggregate of all users beside a query'],
+  ],
+  [
+    `update "invocations" set "status" = $1, "end_time" = now() where ctid = any(array(
+       select ctid from "invocations" where "lease_expire_time" < now() limit 100))`,
+    ['invocations: ends of several users, whose triggers cannot reach the coordinator'],
+  ],
+])('a distributed database refuses %s', (statement, faults) => {
+  expect(spreadFaults(statement)).toEqual(faults);
+});
+
+test.each([
+  `select from "sessions" "s" where ${OF_USER} for update`,
+  `select "id" from "jobs" where exists (select 1 from "sessions" "s" where ${OF_USER}) for update skip locked`,
+  `select from "sessions" "s" where exists (select from "tasks" "t" where "t"."user_id" = "s"."user_id")`,
+  `with recursive tree as (select "i"."id" from "invocations" "i" where "i"."user_id" = $1) select from tree`,
+  `select from "sessions" "s" where ${OF_USER} and exists (select 1 from "eval_runs" where "eval_runs"."id" = $2)`,
+  `select count(*)::int from "invocations" where "status" = 'running'`,
+  `select (select count(*) from "jobs"), count(*) from "invocations" where "invocations"."user_id" = $1`,
+  `update "invocations" set "status" = $1 where "invocations"."user_id" = $2`,
+])('a distributed database takes, of spread tables, %s', (statement) => {
+  expect(spreadFaults(statement)).toEqual([]);
+});
+
+test('each of the hottest statements names the user of every spread table, or calls for one user', () => {
+  const text = readFileSync(new URL('../docs/statements.sql', MIGRATIONS), 'utf8').replaceAll(/^--.*$/gm, '');
+  const statements = text.split(/;\s*\n/).filter((each) => each.trim() !== '');
+  expect(statements.length).toBeGreaterThan(10);
+  for (const statement of statements) {
+    const faults = [...dialectFaults(statement), ...routingFaults(statement), ...spreadFaults(statement)];
+    expect(faults).toEqual([]);
+    // The user comes by value, as an argument or as a condition.
+    expect(statement).toMatch(/p_user => \$\d+|"user_id" = \$\d+|insert into "\w+" \(.*?"user_id"/s);
+  }
+});
+
+const UNROUTED = `create or replace function claim_session(p_user text) returns int language plpgsql as $$
+begin
+  perform helped(p_user);
+  update sessions s set lease_token = null where s.user_id = p_user;
+end $$;
+create or replace function helped(p_user text) returns void language plpgsql as $$
+begin
+  delete from events e where e.session_id = 's';
+end $$;
+do $$ begin perform 1 from pg_proc p where p.proname in ('claim_session'); call distribution_arg_name; end $$;`;
+
+test('functions that run on the node of a user name that user for each spread table', () => {
+  const distribute = readFileSync(new URL('citus/distribute.sql', MIGRATIONS), 'utf8');
+  const texts = [...readSections(MIGRATIONS, true).map(({ text }) => text), distribute];
+  // A budget of an application asks all nodes (docs/scale.md).
+  expect(unroutedFunctions(texts)).toEqual([
+    'budget_uses_of_app: budget_uses',
+    'budget_uses_of_app: budget_reservations',
+  ]);
+  expect(unroutedFunctions([UNROUTED])).toEqual(['helped: events']);
+});
+
+test('each key of a spread table has its user in it, and each reference to one leads to rows of the same user', () => {
+  const spread = Object.values(schema).flatMap((table) =>
+    is(table, PgTable) && DISTRIBUTED_TABLES.includes(getTableName(table)) ? [getTableConfig(table)] : [],
+  );
+  expect(spread).toHaveLength(DISTRIBUTED_TABLES.length);
+  const faults = spread.flatMap(({ name, primaryKeys, uniqueConstraints, indexes, foreignKeys, columns }) => [
+    ...columns.filter(({ primary, isUnique }) => primary || isUnique).map((column) => `${name}: ${column.name} alone`),
+    ...[...primaryKeys, ...uniqueConstraints]
+      .filter((key) => !key.columns.some((column) => column.name === 'user_id'))
+      .map((key) => `${name}: a key of ${key.columns.map((column) => column.name).join()}`),
+    ...indexes
+      .filter(
+        ({ config }) =>
+          config.unique && !config.columns.some((column) => 'name' in column && column.name === 'user_id'),
+      )
+      .map(({ config }) => `${name}: the index ${config.name}`),
+    ...foreignKeys
+      .map((key) => key.reference())
+      .filter(({ foreignTable, columns: own, foreignColumns }) => {
+        const place = own.findIndex((column) => column.name === 'user_id');
+        return DISTRIBUTED_TABLES.includes(getTableName(foreignTable)) && foreignColumns[place]?.name !== 'user_id';
+      })
+      .map(({ foreignTable }) => `${name}: a reference to ${getTableName(foreignTable)}`),
+  ]);
+  expect(faults).toEqual([]);
 });
 
 test('what a conversation is made of is spread by user; what is looked at for all users stays on one node', () => {
