@@ -147,12 +147,13 @@ const issuersSchema = z
   .max(MAX_ISSUERS);
 
 /** Reads the setting `JWT_ISSUERS`. @throws {ConfigError} also if two issuers would name the same users */
-function readIssuers(text: string): TokenIssuer[] {
-  const read = issuersSchema.safeParse(parseJson(text));
+function readIssuers(setting: string): TokenIssuer[] {
+  const read = issuersSchema.safeParse(parseJson(setting));
   if (!read.success) {
-    const [{ path = [], message = '' } = {}] = read.error.issues;
-    const place = path.map((part) => (typeof part === 'number' ? `entry ${part + 1}` : String(part))).join(', ');
-    throw new ConfigError(`JWT_ISSUERS: found no list of issuers${place && ` at ${place}`}: ${message}.`);
+    const [issue] = read.error.issues;
+    const path = issue?.path.map((part) => (typeof part === 'number' ? `entry ${part + 1}` : String(part))) ?? [];
+    const place = path.length > 0 ? ` at ${path.join(', ')}` : '';
+    throw new ConfigError(`JWT_ISSUERS: found no list of issuers${place}: ${issue?.message}.`);
   }
   const byName = new Map<string, string>();
   const byPrefix = new Map<string, string>();
@@ -173,11 +174,11 @@ function readIssuers(text: string): TokenIssuer[] {
   return read.data;
 }
 
-function parseJson(text: string): unknown {
+function parseJson(setting: string): unknown {
   try {
-    return JSON.parse(text);
+    return JSON.parse(setting);
   } catch {
-    return text;
+    return setting;
   }
 }
 

@@ -226,6 +226,20 @@ describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (
   });
 });
 
+test('beside a service that takes keys and tokens each does what is its own', async () => {
+  const app = await startApp({ RUNTIME_API_KEYS: KEY, ...issuer.environment });
+  try {
+    const token = await tokenOf();
+    expect((await type(app.url, token, ['sessions', 'list'])).code).toBe(0);
+    expect(await type(app.url, token, ['users', 'list'])).toEqual({ code: 1, out: '', error: ONLY_KEYS });
+    expect((await type(app.url, KEY, ['users', 'list'])).code).toBe(0);
+    const expired = 'The token in AGENT_RUNTIME_KEY has expired.\n';
+    expect((await type(app.url, await tokenOf('-1h'), ['sessions', 'list'])).error).toBe(expired);
+  } finally {
+    await app.close();
+  }
+});
+
 test('evaluation beside a service without the development UI, with EVALS and without', async () => {
   const app = await startApp({ TOOLS: 'calculator', DEV_UI: 'false', EVALS: 'true' });
   try {

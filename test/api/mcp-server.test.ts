@@ -388,6 +388,20 @@ test('a client without a token is told where the issuer is, and what scope it la
     };
     for (const at of [metadataUrl, `${shared.url}/.well-known/oauth-protected-resource`])
       expect(await (await fetch(at)).json()).toEqual(metadata);
+    const issuers = ['https://a.example', 'https://b.example'].map((name) => ({
+      issuer: name,
+      audience: 'https://agents.example/mcp',
+      userPrefix: name,
+    }));
+    const keys = { RUNTIME_API_KEYS: 'a-runtime-key-of-32-characters-x' };
+    const several = { DOORS: 'mcp', DEV_UI: 'false', ...keys, JWT_ISSUERS: JSON.stringify(issuers) };
+    const both = await startOn(app.databaseUrl, several, { agents });
+    expect(await (await fetch(`${both.url}/.well-known/oauth-protected-resource/mcp`)).json()).toEqual({
+      resource: 'https://agents.example/mcp',
+      authorization_servers: ['https://a.example', 'https://b.example'],
+      bearer_methods_supported: ['header'],
+    });
+    await both.close();
     const reader = await rpc(
       `${url(shared.url)}/${APP}`,
       'tools/list',

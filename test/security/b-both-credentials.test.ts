@@ -2,8 +2,8 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import type * as Access from '../../src/platform/http/access/authorize.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
-import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 
@@ -12,12 +12,11 @@ import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
  * of a key with the same name. The matrix has who may do what.
  */
 
-type Authorize = typeof import('../../src/platform/http/access/authorize.ts');
 /** False takes down the application's own check, so that row-level security stands alone. */
 const wall = vi.hoisted(() => ({ isUp: true }));
 vi.mock('../../src/platform/http/access/authorize.ts', async (original) => {
-  const real = await original<Authorize>();
-  const createAuthorize = (operation: Operation): ReturnType<Authorize['createAuthorize']> => {
+  const real = await original<typeof Access>();
+  const createAuthorize: typeof Access.createAuthorize = (operation) => {
     const authorize = real.createAuthorize(operation);
     return (principal, resource) => {
       if (wall.isUp) authorize(principal, resource);

@@ -8,8 +8,8 @@ import { startMcpServer } from '../support/mcp-server.ts';
 
 const SESSIONS = '/apps/harness_agent/users/u/sessions';
 const SENTENCE_FOR_PROXIES =
-  'Forbidden: the request came through a proxy, and AUTH_MODE local has no login. Use AUTH_MODE key or jwt ' +
-  'behind a proxy, or name a proxy that may pass requests on without one in TRUSTED_PROXIES.';
+  'Forbidden: the request came through a proxy, and AUTH_MODE local has no login. Set RUNTIME_API_KEYS or ' +
+  'JWT_ISSUER behind a proxy, or name a proxy that may pass requests on without one in TRUSTED_PROXIES.';
 const KEY = 'a-runtime-key-of-32-characters-x';
 
 /** A runtime as docker-compose.yml starts it, and one that trusts the proxy beside it. */
