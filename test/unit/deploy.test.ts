@@ -150,7 +150,7 @@ interface Rule {
   alert: string;
   expr: string;
   labels: { severity: string };
-  annotations: { summary: string; runbook: string };
+  annotations: { summary: string; runbook: string; runbook_url?: string };
 }
 
 /** Series under which each alert fires after half an hour. Without them none may. */
@@ -226,6 +226,16 @@ describe('the alerts', () => {
     expect(findUnknownLabels(rule.expr, shown)).toEqual([]);
     expect(['critical', 'warning']).toContain(rule.labels.severity);
     expect(rule.annotations.runbook).toMatch(/^\w.{40,}\.$/);
+  });
+
+  test('lead to parts of the runbook, and every part is led to', () => {
+    const parts = [...read('docs/runbook.md').matchAll(/^## (.+)$/gm)].map(
+      ([, heading = '']) => `docs/runbook.md#${heading.toLowerCase().replaceAll(' ', '-')}`,
+    );
+    const led = new Set(rules.flatMap(({ annotations }) => annotations.runbook_url ?? []));
+    expect([...led].filter((url) => !parts.includes(url))).toEqual([]);
+    // What a bill should be, no metric knows.
+    expect(parts.filter((part) => !led.has(part))).toEqual(['docs/runbook.md#the-bill-jumped']);
   });
 
   test('are read by the Prometheus of compose, and sized by the settings that they name', () => {
