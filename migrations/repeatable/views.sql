@@ -662,7 +662,7 @@ comment on column inspect.tool_calls.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create or replace view inspect.usage as
 select i.app_name, i.user_id, (i.create_time at time zone 'utc')::date as day,
-       count(*) as invocations, count(*) filter (where i.status = 'failed') as failed,
+       count(*) as invocations, count(*) filter (where i.status in ('failed', 'interrupted')) as failed,
        sum(i.llm_calls) as llm_calls, sum(i.tool_calls) as tool_calls,
        sum(i.prompt_tokens) as prompt_tokens, sum(i.output_tokens) as output_tokens, s.is_eval
 from invocations i
@@ -671,7 +671,7 @@ group by i.app_name, i.user_id, (i.create_time at time zone 'utc')::date, s.is_e
 comment on view inspect.usage is 'Invocations, calls and tokens by user and day, those of evaluation runs apart, without deleted sessions.';
 comment on column inspect.usage.app_name is 'Application.';
 comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
-comment on column inspect.usage.failed is 'Number of failed invocations.';
+comment on column inspect.usage.failed is 'Number of invocations that failed or were interrupted.';
 comment on column inspect.usage.invocations is 'Number of invocations.';
 comment on column inspect.usage.is_eval is 'True for the sessions of evaluation runs.';
 comment on column inspect.usage.llm_calls is 'Model calls made.';

@@ -50,7 +50,8 @@ export interface InvocationOutcome {
 }
 
 /** What only the invocation's row knows of its end. */
-type EndedRow = Required<Pick<Invocation, 'createTime' | 'startTime' | 'endTime' | keyof InvocationCounts>>;
+type EndedRow = Required<Pick<Invocation, 'createTime' | 'startTime' | 'endTime' | keyof InvocationCounts>> &
+  Pick<Invocation, 'failedToolCalls' | 'workSeconds'>;
 
 /**
  * Ends an invocation in one SQL statement: stores the last events, the status and the result, and releases the session.

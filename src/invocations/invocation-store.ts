@@ -40,9 +40,14 @@ export const invocationMembers = sql`
   coalesce(',"endTime":' || extract(epoch from ${i.endTime}), '') ||
   coalesce(',"agentVersion":' || to_json(${i.agentVersion}), '') ||
   ',"llmCalls":' || ${i.llmCalls} || ',"toolCalls":' || ${i.toolCalls} ||
+  case when ${i.failedCalls} > 0 then ',"failedToolCalls":' || ${i.failedCalls} else '' end ||
+  case when ${i.endTime} is null then '' else ',"workSeconds":' || ${i.workMs}::float8 / 1000 end ||
   ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
   coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '')`;
-const invocationText = sql`'{' || ${invocationMembers} || '}'`;
+/** SQL expression: the member `cost`, or nothing. Computed of rows that are answered alone, because it reads prices. */
+export const costMember = (modelTokens: SQL | typeof i.modelTokens): SQL =>
+  sql`coalesce(',"cost":' || tokens_cost(${modelTokens}), '')`;
+const invocationText = sql`'{' || ${invocationMembers} || ${costMember(i.modelTokens)} || '}'`;
 
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(

@@ -12,6 +12,7 @@ export type InvocationStatus = (typeof STATUSES)[number];
 
 /** Statuses of what ended and did not succeed: those of the index `invocations_failed_idx`. */
 export const FAILED_STATUSES = ['failed', 'interrupted', 'cancelled'] as const satisfies InvocationStatus[];
+export const isFailed = (status: InvocationStatus): boolean => (FAILED_STATUSES as readonly string[]).includes(status);
 
 export const isActive = ({ status }: { status: InvocationStatus }): boolean =>
   status === 'queued' || status === 'running';
@@ -42,8 +43,29 @@ export const invocationSchema = z
       ),
     llmCalls: z.int().describe('Number of model calls, those of sub-agents included.'),
     toolCalls: z.int().describe('Number of tool calls.'),
+    failedToolCalls: z
+      .int()
+      .optional()
+      .describe(
+        'Number of those whose response has an `error`: of the tool, of the arguments, or because a person rejected the ' +
+          'call; absent for none.',
+      ),
+    workSeconds: z
+      .number()
+      .optional()
+      .describe(
+        'Seconds for which a process ran it, until it ended or paused last; absent until then. The rest of the time ' +
+          'since `createTime` it waited: for its session, a person or a time.',
+      ),
     promptTokens: z.int().describe('Tokens of the prompts of all its model calls, as the provider counts them.'),
     outputTokens: z.int().describe('Tokens of the answers of all its model calls, reasoning included.'),
+    cost: z
+      .number()
+      .optional()
+      .describe(
+        'Cost of its stored model answers by the prices of now, in their currency; absent where one of its models has no ' +
+          'price.',
+      ),
     error: z
       .looseObject({
         code: z

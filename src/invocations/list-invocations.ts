@@ -8,12 +8,12 @@ import { newestFirst } from '../platform/db/sql.ts';
 import { statement, value } from '../platform/db/statement.ts';
 import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
-import { FAILED_STATUSES, type InvocationStatus, STATUSES } from './invocation.ts';
-import { invocationMembers } from './invocation-store.ts';
+import { FAILED_STATUSES, type InvocationStatus, isFailed, STATUSES } from './invocation.ts';
+import { costMember, invocationMembers } from './invocation-store.ts';
 
 /**
- * Maximum invocations of an application or a user that a page looks at. Of the filters only time, user and failure have
- * an index; an index for each would be written by every invocation.
+ * Maximum invocations of an application or a user that a page looks at. Of the filters only time, user, failure and failed
+ * tool calls have an index; an index for each would be written by every invocation.
  */
 export const MAX_LOOKED_AT = 5_000;
 
@@ -25,6 +25,8 @@ export interface InvocationFilter {
   agent?: string | undefined;
   version?: string | undefined;
   sessionId?: string | undefined;
+  /** Only those with a tool call whose response has an error. */
+  failedToolCalls?: boolean | undefined;
   /** Text in the beginning of the prompt, or the whole id of the invocation or its session. */
   text?: string | undefined;
   /** Unix time in seconds. */
@@ -48,11 +50,12 @@ interface Row extends ListPlace {
 
 /**
  * A page of invocations of all users, or of some; of a session of one user, all are looked at.
- * @param userIds - a statement is sent for each of them
+ * @param appNames - a statement is sent for each of them
+ * @param userIds - a statement is sent for each of them in each application
  */
 export async function listInvocationPage(
   db: Database,
-  appName: string,
+  appNames: readonly string[],
   userIds: readonly string[] | undefined,
   filter: InvocationFilter,
   limit: number,
@@ -60,12 +63,12 @@ export async function listInvocationPage(
 ): Promise<InvocationPage> {
   const isOfFailed = filter.errorCode !== undefined || filter.statuses?.every((each) => isFailed(each)) === true;
   const values = {
-    appName,
     sessionId: filter.sessionId ?? null,
     statuses: filter.statuses ?? (isOfFailed ? FAILED_STATUSES : STATUSES),
     errorCode: filter.errorCode ?? null,
     agent: filter.agent ?? null,
     version: filter.version ?? null,
+    failedCalls: filter.failedToolCalls === true ? 1 : 0,
     text: filter.text ?? '',
     id: filter.text ?? '',
     createdAfter: clampedSeconds(filter.createdAfter ?? -Infinity),
@@ -74,14 +77,16 @@ export async function listInvocationPage(
     afterId: after?.id ?? '',
     size: limit + 1,
   };
-  if (!userIds) return toPage(await (isOfFailed ? selectFailed : selectOfApp)(db, values), limit);
-  const select = filter.sessionId === undefined ? selectOfUser : selectOfSession;
+  const ofApp = filter.failedToolCalls === true ? selectOfFailedCalls : isOfFailed ? selectFailed : selectOfApp;
+  const ofUser = filter.sessionId === undefined ? selectOfUser : selectOfSession;
   const found: Row[] = [];
-  for (const userId of userIds) found.push(...(await runAsUser(userId, () => select(db, { ...values, userId }))));
+  for (const appName of appNames) {
+    if (!userIds) found.push(...(await ofApp(db, { ...values, appName })));
+    for (const userId of userIds ?? [])
+      found.push(...(await runAsUser(userId, () => ofUser(db, { ...values, appName, userId }))));
+  }
   return toPage(found, limit);
 }
-
-const isFailed = (status: InvocationStatus) => (FAILED_STATUSES as readonly string[]).includes(status);
 
 function toPage(rows: Row[], limit: number): InvocationPage {
   const inOrder = rows.toSorted((one, other) => (isBefore(one, other) ? -1 : 1));
@@ -110,6 +115,9 @@ const LOOKED = [
   i.firstText,
   i.llmCalls,
   i.toolCalls,
+  i.failedCalls,
+  i.workMs,
+  i.modelTokens,
   i.promptTokens,
   i.outputTokens,
   i.errorCode,
@@ -117,11 +125,12 @@ const LOOKED = [
 ];
 const list = newestFirst(i.createTime, i.id);
 const item = sql`'{' || ${invocationMembers} || coalesce(',"agent":' || to_json(${i.agent}), '')
-  || coalesce(',"firstText":' || to_json(${i.firstText}), '') || '}'`;
+  || coalesce(',"firstText":' || to_json(${i.firstText}), '')`;
 const optionally = (column: SQL | (typeof LOOKED)[number], name: string) =>
   sql`(${value(name)}::text is null or ${column} = ${value(name)}::text)`;
 const matches = and(
   sql`${i.status} = any(${value('statuses')}::text[])`,
+  sql`${i.failedCalls} >= ${value('failedCalls')}::integer`,
   optionally(i.errorCode, 'errorCode'),
   optionally(i.agent, 'agent'),
   optionally(i.agentVersion, 'version'),
@@ -143,9 +152,10 @@ const select = (isListed: SQL, isWhole = false) =>
       and (${i.createTime}, ${i.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')}::text)
     order by ${list.order} limit ${sql.raw(isWhole ? 'all' : `${MAX_LOOKED_AT}`)}),
   page as materialized (
-    select ${item} as text, ${list.place.time} as time, ${list.place.id} as id from looked ${i} where ${matches}
+    select ${item} as text, ${list.place.time} as time, ${list.place.id} as id, ${i.modelTokens} as tokens
+    from looked ${i} where ${matches}
     order by ${list.order} limit ${value('size')}::int)
-  select * from page
+  select page.text || ${costMember(sql`page.tokens`)} || '}' as text, page.time, page.id from page
   ${
     isWhole
       ? sql``
@@ -158,5 +168,6 @@ const select = (isListed: SQL, isWhole = false) =>
 // The conditions on time are those of `invocations_app_time_idx` and `invocations_user_time_idx`.
 const selectOfApp = select(sql`${i.createTime} > '-infinity'`);
 const selectFailed = select(sql`${i.status} in ('failed', 'interrupted', 'cancelled')`);
+const selectOfFailedCalls = select(sql`${i.failedCalls} > 0`);
 const selectOfUser = select(sql`${isOfUser} and ${i.createTime} < 'infinity'`);
 const selectOfSession = select(sql`${isOfUser} and ${i.sessionId} = ${value('sessionId')}::text`, true);

@@ -125,9 +125,10 @@ const DEMANDED: Record<string, [scope: string, because: string]> = {
   importUser: ['import', 'it brings events in the name of others.'],
   replayInvocation: ['override', '`harness` changes the deployed agent.'],
   listAppInvocations: ['admin', 'it lists the invocations of all users.'],
+  listAllInvocations: ['admin', 'it lists the invocations of all users.'],
 };
 /** A caller that acts for some users lists theirs, without it. */
-const isDemandedOf = (id: string, { users }: Caller) => id !== 'listAppInvocations' || !users;
+const isDemandedOf = (id: string, { users }: Caller) => !/^list(App|All)Invocations$/.test(id) || !users;
 
 function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   const { owner, scope } = operation;

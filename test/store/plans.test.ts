@@ -344,14 +344,18 @@ describe('among what many have', () => {
       ['eval_runs_set_idx', () => listEvalRuns(db, { appName, requestedBy: undefined, evalSetId: 's7', limit: 5 })],
       ['eval_session_scores_list_idx', () => listSessionScores(db, appName, { limit: 5 })],
       ['tasks_list_idx', () => listTasks(db, { groups: [] }, { state: 'open' }, 5, undefined)],
-      ['invocations_app_time_idx', () => listInvocationPage(db, appName, undefined, {}, 5, undefined)],
-      ['invocations_app_time_idx', () => listInvocationPage(db, appName, undefined, { text: 'x' }, 5, undefined)],
+      ['invocations_app_time_idx', () => listInvocationPage(db, [appName], undefined, {}, 5, undefined)],
+      ['invocations_app_time_idx', () => listInvocationPage(db, [appName], undefined, { text: 'x' }, 5, undefined)],
       [
         'invocations_failed_idx',
-        () => listInvocationPage(db, appName, undefined, { errorCode: 'internal' }, 5, undefined),
+        () => listInvocationPage(db, [appName], undefined, { errorCode: 'internal' }, 5, undefined),
       ],
-      ['invocations_user_time_idx', () => listInvocationPage(db, appName, ['u7'], { text: 'x' }, 5, undefined)],
-      ['invocations_pkey', () => listInvocationPage(db, appName, ['u7'], { sessionId: 's' }, 5, undefined)],
+      [
+        'invocations_failed_calls_idx',
+        () => listInvocationPage(db, [appName], undefined, { failedToolCalls: true }, 5, undefined),
+      ],
+      ['invocations_user_time_idx', () => listInvocationPage(db, [appName], ['u7'], { text: 'x' }, 5, undefined)],
+      ['invocations_pkey', () => listInvocationPage(db, [appName], ['u7'], { sessionId: 's' }, 5, undefined)],
       ['tasks_id_idx', () => findTask(db, viewer, 't')],
       ['tasks_due_idx', () => listDueTasks(db, 5)],
     ];
@@ -360,7 +364,7 @@ describe('among what many have', () => {
       expect(await explain(text)).toContain(index);
     }
     // All invocations of a session are looked at, so what does not match is not kept.
-    const ofSession = () => listInvocationPage(db, appName, ['u7'], { sessionId: 's', text: 'x' }, 5, undefined);
+    const ofSession = () => listInvocationPage(db, [appName], ['u7'], { sessionId: 's', text: 'x' }, 5, undefined);
     const kept = (await statementsOf(ofSession)).find((each) => !each.startsWith('begin')) ?? '';
     expect(await explain(kept)).not.toContain('CTE looked');
   });

@@ -113,7 +113,7 @@ const BOUNDS = {
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
     'listA2aPushConfigs ' +
     'listBudgets listSessionVerdicts listScoreRules summarizeEvalRun listEvalJudges listUsers listToolCalls listVersions ' +
-    'sampleInvocations listAudit listAppInvocations',
+    'sampleInvocations listAudit listAppInvocations listAllInvocations',
   'a page that ends where its bytes do':
     'diffSessions listTasks listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries ' +
     'getSessionTrace getSessionTraceLegacy listAllCronjobs listAiSdkMessages readSessionStream readInvocationStream ' +

@@ -28,6 +28,7 @@ language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_failed_calls constant integer := case when p_lease is null then 0 else failed_calls(p_events) end;
 begin
   -- 1
   update sessions s set
@@ -44,10 +45,11 @@ begin
   perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   version := row_version(v_changed);
   -- 2
-  if p_llm_calls + p_tool_calls > 0 then
+  if p_llm_calls + p_tool_calls + v_failed_calls > 0 then
     update invocations i set
       first_text = coalesce(i.first_text, p_first_text),
       llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+      failed_calls = i.failed_calls + v_failed_calls, model_tokens = with_tokens(i.model_tokens, p_models),
       prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.lease_token = p_lease;
@@ -68,3 +70,34 @@ begin
   end if;
 end $$;
 comment on function append_events is 'Appends events to a session, with their state changes.';
+
+-- Number of tool responses in the agent's events that have an error. Without the one that stands in for the response of a
+-- call which a person has to confirm first.
+create or replace function failed_calls(p_events jsonb) returns integer language plpgsql immutable as $$
+begin
+  if not p_events @? '$[*].content.parts[*].functionResponse.response.error' then return 0; end if;
+  return (
+    select count(*)
+    from jsonb_array_elements(p_events) e(event)
+    cross join lateral jsonb_path_query(
+      e.event, '$.content.parts[*].functionResponse ? (@.response.error.type() != "null")') r(response)
+    where e.event ->> 'author' <> 'user'
+      and not coalesce(e.event #> '{actions,requestedToolConfirmations}' ? (r.response ->> 'id'), false));
+end $$;
+comment on function failed_calls is 'Number of tool responses in the agent''s events that have an error.';
+
+-- Adds what models used to the tokens by model of an invocation. p_models: see count_use.
+create or replace function with_tokens(p_tokens jsonb, p_models jsonb) returns jsonb language plpgsql immutable as $$
+begin
+  if p_models is null then return p_tokens; end if;
+  return coalesce(p_tokens, '{}') || (
+    select coalesce(jsonb_object_agg(u.model, jsonb_build_array(
+             u.prompt + coalesce((p_tokens -> u.model ->> 0)::bigint, 0), u.output + coalesce((p_tokens -> u.model ->> 1)::bigint, 0))), '{}')
+    from (
+      select coalesce(used ->> 'answeredAs', used ->> 'model') as model, sum((used ->> 'promptTokens')::bigint) as prompt,
+             sum((used ->> 'outputTokens')::bigint) as output
+      from jsonb_array_elements(p_models) used
+      group by 1) u
+    where u.prompt + u.output > 0);
+end $$;
+comment on function with_tokens is 'Adds what models used to the tokens by model of an invocation.';

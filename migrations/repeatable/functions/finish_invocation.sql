@@ -34,7 +34,9 @@ declare
   v_changed timestamptz;
   -- In a variable, because a distributed database allows none but immutable functions in coalesce.
   v_now constant timestamptz := statement_timestamp();
-  v_agent constant text := nullif(p_events -> -1 ->> 'author', 'user');
+  v_seconds constant float8 := extract(epoch from v_now);
+  v_failed_calls constant integer := failed_calls(p_events);
+  v_agent text := nullif(p_events -> -1 ->> 'author', 'user');
   v_row record;
 begin
   -- 1
@@ -49,6 +51,11 @@ begin
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
   -- 2
+  if p_events = '[]' then
+    v_agent := (
+      select nullif(e.author, 'user') from events e
+      where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.sequence = last);
+  end if;
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
@@ -58,16 +65,20 @@ begin
     error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),
     first_text = coalesce(i.first_text, p_first_text),
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
-    prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+    prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens,
+    failed_calls = i.failed_calls + v_failed_calls, model_tokens = with_tokens(i.model_tokens, p_models),
+    work_ms = i.work_ms + greatest(0, 1000 * (v_seconds - coalesce((i.request #>> '{began,at}')::float8, v_seconds)))::integer
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token
   returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens,
+            i.failed_calls, i.work_ms,
             case when i.count_time = v_now then 1 else 0 end as invocations
   into v_row;
-  ended := json_build_object(
+  ended := json_strip_nulls(json_build_object(
     'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
     'endTime', extract(epoch from v_row.end_time), 'llmCalls', v_row.llm_calls, 'toolCalls', v_row.tool_calls,
-    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens);
+    'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens,
+    'failedToolCalls', nullif(v_row.failed_calls, 0), 'workSeconds', v_row.work_ms::float8 / 1000));
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
   if v_row.tool_calls > 0 then
     with cut_off as (

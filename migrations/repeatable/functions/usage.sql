@@ -23,10 +23,10 @@ begin
                   when 'day' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD') end as period,
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
         case when 'version' = any(p_by) then i.agent_version end as version,
-        (each.calls is null)::int as invocations, (each.calls is null and i.status = 'failed')::int as failed,
+        (each.calls is null)::int as invocations, (each.calls is null and i.status in ('failed', 'interrupted'))::int as failed,
         coalesce(each.calls, i.llm_calls - named.calls) as calls, coalesce(each.prompt, i.prompt_tokens - named.prompt) as prompt,
         coalesce(each.output, i.output_tokens - named.output) as output, each.cost,
-        case when each.calls is null then coalesce(extract(epoch from i.end_time - i.start_time), 0) else 0 end as seconds,
+        case when each.calls is null then i.work_ms / 1000.0 else 0 end as seconds,
         case when each.calls is null then scores.scored else 0 end as scored,
         case when each.calls is null then scores.passed else 0 end as passed
       from invocations i
@@ -74,3 +74,21 @@ begin
     limit p_limit) page;
 end $$;
 comment on function usage_report is 'Returns a page of the usage by invocations that were requested in a period, grouped by user, model, version, day or hour.';
+
+-- tokens_cost: what the tokens of an invocation cost by the prices of now, by the rule of inspect.invocation_costs. Null
+-- without tokens, or if a model has no price.
+-- p_tokens: invocations.model_tokens.
+create or replace function tokens_cost(p_tokens jsonb) returns numeric language plpgsql stable as $$
+begin
+  if p_tokens is null or not exists (select from model_prices) then return null; end if;
+  return (
+    select case when count(*) = count(price.prompt_price)
+                then trim_scale(sum((t.value ->> 0)::numeric * price.prompt_price + (t.value ->> 1)::numeric * price.output_price)
+                                / 1000000) end
+    from jsonb_each(p_tokens) t
+    left join lateral (
+      select m.prompt_price, m.output_price from model_prices m
+      where starts_with(t.key, m.model) or m.model = '*'
+      order by m.model = '*', length(m.model) desc limit 1) price on true);
+end $$;
+comment on function tokens_cost is 'What the tokens of an invocation cost by the prices of now; null if a model has no price.';

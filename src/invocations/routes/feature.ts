@@ -12,7 +12,7 @@ import { toolCallSchema, toolCallOperations } from './tool-calls.ts';
 import { INVOCATION_SETTINGS } from '../settings.ts';
 import { invocationHeaders } from '../wire-request.ts';
 import { harnessInvoke } from './harness-invoke.ts';
-import { listAppInvocations, listedInvocationSchema } from './app-invocations.ts';
+import { listAppInvocations, listAllInvocations, listedInvocationSchema } from './app-invocations.ts';
 import { type BackgroundContext, invocationOperations } from './invocations.ts';
 import { sessionEventOperations } from './session-events.ts';
 import { usageOperations } from './usage.ts';
@@ -29,6 +29,7 @@ export const invocationFeature = {
   operations: [
     ...usageOperations,
     listAppInvocations,
+    listAllInvocations,
     ...invocationOperations,
     ...toolCallOperations,
     ...sessionEventOperations,

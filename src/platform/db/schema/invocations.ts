@@ -72,6 +72,21 @@ export const invocations = table(
       .text('stop_requested_as', { enum: ['cancelled', 'interrupted'] })
       .comment('Requested stop, and the status to end with: cancelled or interrupted.'),
     toolCalls: c.integer('tool_calls').notNull().default(0).comment('Tool calls made.'),
+    failedCalls: c
+      .integer('failed_calls')
+      .notNull()
+      .default(0)
+      .comment(
+        'Tool calls whose response has an error: of the tool, of the arguments, or because a person rejected the call.',
+      ),
+    workMs: c
+      .integer('work_ms')
+      .notNull()
+      .default(0)
+      .comment('Milliseconds for which a process ran it, until its last end or pause; without what it waited.'),
+    modelTokens: json('model_tokens').comment(
+      'Prompt tokens and answer tokens of its stored model answers, an array of both by the name of the model; null for none.',
+    ),
     llmCalls: c.integer('llm_calls').notNull().default(0).comment('Model calls made.'),
     promptTokens: c.integer('prompt_tokens').notNull().default(0).comment('Prompt tokens of all model calls.'),
     outputTokens: c
@@ -141,6 +156,7 @@ export const invocations = table(
     index('invocations_failed_idx')
       .on(t.appName, t.createTime, t.id)
       .where(sql`status in ('failed', 'interrupted', 'cancelled')`),
+    index('invocations_failed_calls_idx').on(t.appName, t.createTime, t.id).where(sql`failed_calls > 0`),
     // Index for the sweeper that deletes keys after a day.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
