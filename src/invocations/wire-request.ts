@@ -9,7 +9,8 @@ import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './request.ts';
-import { BUSY_POLICIES, type Invocation, isStopped } from './invocation.ts';
+import { hasMessage } from '../conversation/sessions/event-store.ts';
+import { BUSY_POLICIES, type Invocation, isFailed, isStopped } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from '../invocations/webhooks/address.ts';
 
@@ -109,7 +110,7 @@ export const invocationNotFound = (invocationId: string): string => `Invocation 
  * @throws {InvalidError} if the body has neither a message nor an invocation to resume
  * @throws {TooLargeError} if the body's `customMetadata` is too large
  * @throws {NotFoundError} if the invocation to resume does not exist
- * @throws {ConflictError} if it was stopped before it began, and the body has no message
+ * @throws {ConflictError} if its message is not kept, and the body has none
  */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
@@ -127,9 +128,15 @@ export async function toInvocation(
   if (invocationId) {
     const text = await findInvocationText(database.reads, key, invocationId);
     if (text === undefined) throw new NotFoundError(invocationNotFound(invocationId));
-    if (!newMessage && hasLostMessage(JSON.parse(text) as Invocation))
+    const invocation = JSON.parse(text) as Invocation;
+    if (!newMessage && hasLostMessage(invocation))
       throw new ConflictError(
         `Invocation ${invocationId} was stopped before it began, and its message is not kept. Send the message again.`,
+      );
+    // Without its message the model would answer the turn before.
+    if (!newMessage && isFailed(invocation.status) && !(await hasMessage(database.db, key, invocationId)))
+      throw new ConflictError(
+        `The session has no message of invocation ${invocationId}: it was refused, or deleted. Send the message again.`,
       );
   }
   const request = toRequest(key, invocationId ?? newInvocationId({ newId }), body);
@@ -174,7 +181,7 @@ export const invocationHeaders = idempotencyHeaders.extend({
 export const BUSY_ERRORS = {
   409:
     'The session is busy and the request would not wait, or the request with this key is still running, or the ' +
-    'invocation to go on with was stopped before it began.',
+    'message of the invocation to go on with is not kept.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
   503:
     'The service has no room, or its database is away. With `X-Invocation-Id` the invocation has begun, and another process ' +

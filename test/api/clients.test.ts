@@ -150,6 +150,13 @@ describe('a harness of tools, skills or models that do not exist', () => {
       ['harness_agent', code],
     ]);
     expect(failed.state).toEqual({});
+    // It has no message that it could go on with: the model would answer the turn before.
+    const list = `/apps/harness_agent/users/wrong/sessions/${member}/invocations`;
+    const [{ id }] = (await app.get(list)).body as [{ id: string }];
+    expect(await app.post(list, { invocationId: id })).toMatchObject({
+      status: 409,
+      body: { detail: expect.stringContaining('Send the message again.') as string },
+    });
     await app.post('/run', { ...key, ...question, harness: { tools: ['write_state'] } });
     const { events, state } = await sessionOf(app, member);
     expect(events.slice(2).map(textOf)).toEqual([QUESTION, '', '', REPLY]);

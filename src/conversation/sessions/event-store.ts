@@ -256,6 +256,16 @@ export async function listInvocationEvents(db: Database, key: SessionKey, invoca
   return rows.map(({ event }) => event as Event);
 }
 
+/** True if the session has a message of the user that belongs to the invocation. */
+export async function hasMessage(db: Database, key: SessionKey, invocationId: string): Promise<boolean> {
+  const rows = await db
+    .select({ sequence: events.sequence })
+    .from(events)
+    .where(and(isOfInvocation(key, invocationId), eq(events.author, 'user')))
+    .limit(1);
+  return rows.length > 0;
+}
+
 /** Lists an invocation's next events after a sequence, fewer than `limit` if they are large; empty at the end. */
 export async function listNextInvocationEvents(
   db: Database,
