@@ -183,7 +183,9 @@ export function AuditList() {
                       {entry.callerKind} {entry.caller}
                     </td>
                     <td>{entry.address ?? '–'}</td>
-                    <td>{[entry.resource['appName'], entry.resource['userId']].filter(Boolean).join(' / ') || '–'}</td>
+                    <td>
+                      <About resource={entry.resource} />
+                    </td>
                     <td>
                       {entry.reason ?? '–'}
                       {entry.leftOut > 0 && <div className="hint">{formatCount(entry.leftOut)} more before it</div>}
@@ -196,6 +198,23 @@ export function AuditList() {
           );
         }}
       </Loaded>
+    </>
+  );
+}
+
+/** Whose object a request was about, and the other names in its path. */
+function About({ resource: { appName, userId, ...names } }: { resource: Record<string, string> }) {
+  const whose = [appName, userId].filter(Boolean).join(' / ');
+  const others = Object.entries(names).map(([name, value]) => `${name} ${value}`);
+  if (whose === '' && others.length === 0) return <>–</>;
+  return (
+    <>
+      {whose}
+      {others.map((each) => (
+        <div key={each} className="hint">
+          {each}
+        </div>
+      ))}
     </>
   );
 }

@@ -65,6 +65,16 @@ const allowed = (operation: string, members: object) =>
   entry({ decision: 'allowed', reason: null, operation, ...members });
 const refused = (operation: string, reason: string, members: object) =>
   entry({ decision: 'refused', reason, operation, ...members });
+/** A task of alice's session that only ann answers. */
+async function insertTask(): Promise<void> {
+  const key = `'harness_agent', 'alice', 'asked'`;
+  await client.query(`insert into sessions (app_name, user_id, id, state) values (${key}, '{}')`);
+  await client.query(`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+    values (${key}, 'i', 'paused', gen_random_uuid(), now())`);
+  await client.query(`insert into tasks (app_name, user_id, session_id, id, invocation_id, call_id, call_name, kind, form,
+      rules, assigned_users)
+    values (${key}, 'of-ann', 'i', 'c', 'ask', 'call', '{"tool": "ask"}', '{}', '{ann}')`);
+}
 const newMessage = { role: 'user', parts: [{ text: 'say mark4audit' }] };
 
 describe('what is kept', () => {
@@ -102,6 +112,23 @@ describe('what is kept', () => {
     expect(await audited('PATCH', `${SESSIONS}/s`, { stateDelta: { 'app:a': 1 } }, alice)).toEqual([
       403,
       refused('updateSession', reason, { session_id: 's', resource }),
+    ]);
+    // Whose it is that the content names, or the object of the path.
+    const invoked = { appName: 'harness_agent', userId: 'bob', sessionId: 's', newMessage };
+    expect(await audited('POST', '/run', invoked, alice)).toEqual([
+      404,
+      refused('runAgent', 'what it asks for belongs to another user or application', {
+        user_id: 'bob',
+        resource: { appName: 'harness_agent', userId: 'bob' },
+      }),
+    ]);
+    await insertTask();
+    expect(await audited('PATCH', '/tasks/of-ann', { action: 'answer' }, alice, 2)).toEqual([
+      403,
+      allowed('changeTask', { app_name: null, user_id: null, resource: { taskId: 'of-ann' } }),
+      refused('changeTask', 'Others have to answer task of-ann.', {
+        resource: { appName: 'harness_agent', userId: 'alice', taskId: 'of-ann' },
+      }),
     ]);
     const unknown = { caller_kind: 'unknown', caller: null, session_id: 's' };
     const nobody = refused('getSession', 'no credential, or a wrong one', { ...unknown, resource });

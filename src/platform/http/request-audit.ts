@@ -57,9 +57,9 @@ export function auditErrors(audit: Audit | undefined, log: EdgeLog): ErrorReques
 
 /** Stores the refusal of a request, or of an action of its open stream; other errors are not stored. */
 export function auditDenied(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
-  const { isForeign } = response.locals as Noted;
+  const { isForeign, about } = response.locals as Noted;
   const reason = isForeign ? FOREIGN : toReason(error);
-  if (reason !== undefined) audit?.refused(toAuditEntry(request, response), reason);
+  if (reason !== undefined) audit?.refused(toAuditEntry(request, response, about), reason);
 }
 
 function toReason(error: unknown): string | undefined {

@@ -115,6 +115,7 @@ function createHandler(operation: Operation, steps: Steps): RequestHandler {
     await readBody?.(request, response);
     const valid = await validate(request, response);
     const resource = readContent?.(valid, named, noted) ?? named;
+    noted.about = resource;
     if (readContent) authorize(principal, resource);
     if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);
     if (typeof owner === 'object') noted.caller = toCallerId(principal, noted.network, resource.userId);

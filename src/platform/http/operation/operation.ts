@@ -140,6 +140,8 @@ export interface Noted {
   caller?: string;
   /** True for a 404 about another user's or application's resource; the audit stores it. */
   isForeign?: boolean;
+  /** Whose object the request is about, if its content or the object says it; a refusal from then on is audited with it. */
+  about?: { appName?: string | undefined; userId?: string | undefined };
   /** How the operation's protocol formats an error. */
   toRefusal?: ToRefusal | undefined;
   /** Address of the OAuth resource metadata (RFC 9728). */

@@ -169,6 +169,7 @@ export function declareResource<
           // At run time the context is the whole process context, whatever part of it the feature's type names.
           const { database } = context as { database: DatabasePool };
           const row = finds ? await get(method === 'get' ? database.reads : database.db, call) : undefined;
+          if (isOwned(row)) call.response.locals['about'] = row;
           if (handler) return handler(context, call, row as Found);
           const value = await run(context, call, row as Found);
           if (verb.answers === 'nothing' && value === false) throw call.notFound();
@@ -192,6 +193,9 @@ export function declareResource<
     action: (name: string) => declare<Key, Row, z.ZodUndefined, Wire>(VERBS.action, `/${name}`),
   };
 }
+
+const isOwned = (row: unknown): row is { appName: string; userId: string } =>
+  typeof row === 'object' && row !== null && 'appName' in row && 'userId' in row;
 
 const capitalize = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 const article = (noun: string) => (/^[aeiou]/.test(noun) ? 'an' : 'a');
