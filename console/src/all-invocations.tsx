@@ -2,48 +2,94 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { type FormEvent, useState } from 'react';
 import { Button } from 'react-aria-components';
 import { useScope, useViewer } from './context.tsx';
-import { InvocationList } from './invocation-list.tsx';
+import { FAILED, InvocationList } from './invocation-list.tsx';
 import { Effects } from './invocations.tsx';
 import { fieldsOf, Loading, Problem } from './ui.tsx';
 
 const route = getRouteApi('/invocations');
-const FAILED = 'failed,interrupted,cancelled';
 const STATUSES = [
   ['', 'any'],
-  [FAILED, 'did not succeed'],
+  [FAILED, 'failed or interrupted'],
   ['queued,running,paused', 'runs or waits'],
   ...['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'].map((each) => [each, each]),
 ] as const;
 
-/** What an application was asked by all users, or by one, and what became of it. */
+/** What an application, or all of them, were asked by all users, or by one, and what became of it. */
 export function InvocationsPage() {
-  const { app, apps, user, isPending, error, refetch } = useScope();
+  const { app, apps, isPending, error, refetch } = useScope();
   const { me } = useViewer();
-  const { of, app: _app, user: _user, ...search } = route.useSearch();
+  const { of, every, app: _app, user: _user, ...search } = route.useSearch();
   if (error) return <Problem error={error} retry={() => void refetch()} />;
   if (isPending) return <Loading />;
   return (
     <>
       <h1>Invocations</h1>
       <p className="actions">
-        <Link to="/invocations" search={{ app, status: FAILED, after: today() }}>
+        <Link to="/invocations" search={{ app, every, status: FAILED, after: today() }}>
           What failed today
         </Link>
-        <Link to="/invocations" search={{ app }}>
+        <Link to="/invocations" search={{ app, every, tools: 'failed', after: today() }}>
+          With failed tool calls today
+        </Link>
+        <Link to="/invocations" search={{ app, every }}>
           All
         </Link>
+        {apps.length > 1 && (
+          <Link to="/invocations" search={{ ...search, app, of, every: every === undefined ? 'yes' : undefined }}>
+            {every === undefined ? 'All applications' : `Only ${app}`}
+          </Link>
+        )}
         <span className="hint">
-          Of the application <strong>{app}</strong>
-          {apps.length > 1 && `; the other ${apps.length - 1} are chosen above`}.
+          {every === undefined ? (
+            <>
+              Of the application <strong>{app}</strong>.
+            </>
+          ) : (
+            <>
+              Of <strong>all {apps.length} applications</strong>.
+            </>
+          )}
         </span>
       </p>
       <FoldedFilters />
-      <InvocationList app={app} filter={{ ...search, user: me ?? of }} />
-      {user !== '' && (
+      <InvocationList app={every === undefined ? app : undefined} filter={{ ...search, user: me ?? of }} />
+      <h2>Uncertain tool calls</h2>
+      <Uncertain key={`${app} ${of}`} app={app} chosen={me ?? of} />
+    </>
+  );
+}
+
+/** The tool calls of one user, who is named, of which nobody knows what became. */
+function Uncertain({ app, chosen }: { app: string; chosen: string | undefined }) {
+  const { me } = useViewer();
+  const [user, setUser] = useState(chosen);
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    setUser(fieldsOf(event.currentTarget)['uncertain']);
+  };
+  return (
+    <>
+      <p className="hint">
+        Calls that may have acted when their process stopped; a person says what became of them. They are listed for one
+        user of {app}.
+      </p>
+      {me === undefined && (
+        <form className="filters" onSubmit={submit} aria-label="Whose uncertain tool calls">
+          <label>
+            Calls of user
+            <input name="uncertain" maxLength={256} list="users" autoComplete="off" defaultValue={user} required />
+          </label>
+          <Button type="submit">Show</Button>
+        </form>
+      )}
+      {user !== undefined && (
         <>
-          <h2>Uncertain tool calls</h2>
-          <p className="hint">Of {of ?? user}.</p>
-          <Effects app={app} user={of ?? user} />
+          {me === undefined && (
+            <p>
+              Of <strong>{user}</strong>:
+            </p>
+          )}
+          <Effects app={app} user={user} />
         </>
       )}
     </>
@@ -96,6 +142,13 @@ function Filters() {
       <label>
         Error code
         <input name="error" maxLength={256} defaultValue={search.error} />
+      </label>
+      <label>
+        Tool calls
+        <select name="tools" defaultValue={search.tools ?? ''}>
+          <option value="">any</option>
+          <option value="failed">with failed ones</option>
+        </select>
       </label>
       <label>
         Agent

@@ -7,6 +7,7 @@ import {
   useCallback,
   useEffect,
   useMemo,
+  useRef,
   useState,
 } from 'react';
 import { Button } from 'react-aria-components';
@@ -170,16 +171,21 @@ function Talk({ name }: { name: SessionName }) {
       keepSaid(JSON.stringify([...waiting, { id, text }]));
     await refresh();
   };
+  const putBack = (texts: string[]) => {
+    const draft = readDraft(place);
+    const missing = texts.filter((text) => draft?.includes(text) !== true);
+    if (missing.length === 0) return;
+    keepDraft(place, [...missing, ...(draft === undefined ? [] : [draft])].join('\n'));
+    setReturned((count) => count + 1);
+  };
   /** What was said and never began is in the field again. */
   const takeBack = (stopped: Invocation[]) => {
     const texts = waitingOf(said).flatMap(({ id, text }) =>
       stopped.some((turn) => turn.id === id && turn.startTime === undefined) ? [text] : [],
     );
     if (texts.length === 0) return;
-    const draft = readDraft(place);
-    keepDraft(place, [...texts, ...(draft === undefined ? [] : [draft])].join('\n'));
+    putBack(texts);
     keepSaid('');
-    setReturned((count) => count + 1);
   };
   const askOtherwise = async (message: Message, attempt: string) => {
     const { id } = await ask(
@@ -228,7 +234,14 @@ function Talk({ name }: { name: SessionName }) {
           <p className="said">{text}</p>
         </article>
       ))}
-      <Turns name={name} turns={turns.data ?? []} mayTalk={mayTalk} onChange={refresh} onStopped={takeBack} />
+      <Turns
+        name={name}
+        turns={turns.data ?? []}
+        mayTalk={mayTalk}
+        onChange={refresh}
+        onStopped={takeBack}
+        putBack={putBack}
+      />
       <ForSpeakers>
         {edited ? (
           <Composer
@@ -300,6 +313,32 @@ async function startTurn(name: SessionName, turn: Turn, attempt: string): Promis
   return ask<Partial<Invocation>>(asked);
 }
 
+/**
+ * Goes on with a turn that failed. If the service did not keep its message, which then was not asked, nothing begins.
+ * @returns that message
+ */
+async function goOn(name: SessionName, id: string): Promise<string | undefined> {
+  try {
+    await startTurn(name, { invocationId: id }, newKey());
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 409) throw error;
+    const { app, user, session } = name;
+    const { items } = await ask(
+      api.GET('/apps/{app_name}/invocations', {
+        params: { path: { app_name: app }, query: { userId: user, sessionId: session, text: id, limit: 1 } },
+      }),
+    );
+    const { firstText = '' } = items.find((each) => each.id === id) ?? {};
+    // Of a longer one the beginning alone is kept.
+    if (firstText === '' || firstText.length >= MAX_FIRST_TEXT) throw error;
+    return firstText;
+  }
+}
+
+/** Length of the `firstText` of an invocation. */
+const MAX_FIRST_TEXT = 200;
+
 /** Random, also where the page came without TLS and has no `randomUUID`. */
 const newKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join('-');
 
@@ -309,10 +348,12 @@ interface TurnsProps {
   mayTalk: boolean;
   onChange: () => unknown;
   onStopped: (turns: Invocation[]) => void;
+  /** Writes texts into the field, before what is there. */
+  putBack: (texts: string[]) => void;
 }
 
 /** What runs and can be stopped, what waits for an answer, or how the last turn failed, which can be tried again. */
-function Turns({ name, turns, mayTalk, onChange, onStopped }: TurnsProps) {
+function Turns({ name, turns, mayTalk, onChange, onStopped, putBack }: TurnsProps) {
   const busy = turns.filter(isActive);
   const paused = turns.filter(({ status }) => status === 'paused');
   const [last] = turns;
@@ -332,7 +373,8 @@ function Turns({ name, turns, mayTalk, onChange, onStopped }: TurnsProps) {
     onSettled: onChange,
   });
   const again = useMutation({
-    mutationFn: (id: string) => startTurn(name, { invocationId: id }, newKey()),
+    mutationFn: (id: string) => goOn(name, id),
+    onSuccess: (text) => text !== undefined && putBack([text]),
     onSettled: onChange,
   });
   const waiting = busy.filter(isQueued).length;
@@ -372,6 +414,9 @@ function Turns({ name, turns, mayTalk, onChange, onStopped }: TurnsProps) {
       )}
       {stop.error && <Problem error={stop.error} />}
       {again.error && <Problem error={again.error} />}
+      {again.data !== undefined && (
+        <output className="hint">It never began, so its message is in the field again: send it.</output>
+      )}
     </div>
   );
 }
@@ -456,9 +501,7 @@ interface ComposerProps {
 /** A field for a message and its files. What was written stays until the service has taken it. */
 function Composer({ draft, start, title, isBusy = false, onBack, send }: ComposerProps) {
   const [text, write] = useDraft(draft, start && textOf(start));
-  const [files, setFiles] = useState<Part[]>(() =>
-    start ? partsOf(start).filter(({ inlineData }) => inlineData) : [],
-  );
+  const [files, setFiles, isKept] = useFiles(`${draft} files`, start);
   const [error, setError] = useState<Error>();
   const [isSending, setSending] = useState(false);
   // Also after a reload the same message is sent with the same key.
@@ -466,8 +509,9 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
   const isEmpty = text.trim() === '' && files.length === 0;
   const submit = async () => {
     if (isEmpty || isSending) return;
-    const message: Message = { role: 'user', parts: [...(text.trim() === '' ? [] : [{ text }]), ...files] };
-    const body = JSON.stringify(message);
+    const parts = [...(text.trim() === '' ? [] : [{ text }]), ...files.map(({ part }) => part)];
+    const message: Message = { role: 'user', parts };
+    const body = JSON.stringify([text, ...files.map(({ id }) => id)]);
     const last = attempt === '' ? undefined : (JSON.parse(attempt) as { body: string; key: string });
     const key = last?.body === body ? last.key : newKey();
     keepAttempt(JSON.stringify({ body, key }));
@@ -477,7 +521,7 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
       await send(message, key);
       keepAttempt('');
       write('');
-      setFiles([]);
+      setFiles(() => []);
     } catch (reason) {
       setError(reason as Error);
     } finally {
@@ -487,7 +531,7 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
   const attach = (chosen: Iterable<File>) => {
     setError(undefined);
     Promise.all([...chosen].map(toPart)).then(
-      (parts) => setFiles((before) => [...before, ...parts]),
+      (parts) => setFiles((before) => [...before, ...parts.map((part) => ({ id: newKey(), part }))]),
       (reason: Error) => setError(reason),
     );
   };
@@ -520,13 +564,13 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
       </label>
       {files.length > 0 && (
         <ul className="files" aria-label="Attached files">
-          {files.map(({ inlineData }, index) => (
-            <li key={index}>
+          {files.map(({ id, part: { inlineData } }) => (
+            <li key={id}>
               {inlineData?.displayName ?? inlineData?.mimeType}{' '}
               <span className="hint">{formatBytes(bytesOf(inlineData?.data))}</span>{' '}
               <Button
                 aria-label={`Remove ${inlineData?.displayName ?? 'the file'}`}
-                onPress={() => setFiles(files.filter((_, place) => place !== index))}
+                onPress={() => setFiles((before) => before.filter((file) => file.id !== id))}
               >
                 Remove
               </Button>
@@ -534,6 +578,7 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
           ))}
         </ul>
       )}
+      {!isKept && <p className="hint">The tab cannot keep files of this size: a reload loses them, not the text.</p>}
       {error && <Problem error={error} />}
       <div className="actions">
         <Button type="submit" className="primary" isDisabled={isEmpty || isSending}>
@@ -557,6 +602,37 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
       </div>
     </form>
   );
+}
+
+interface Attached {
+  /** Random: says whether a message is the same as the one that was sent last, without its bytes. */
+  id: string;
+  part: Part;
+}
+/** Characters of files that a tab keeps. Browsers give a page about 5 million, which text needs too. */
+const MAX_KEPT = 3_500_000;
+
+/** The files of a message, kept in the tab like its text as far as it takes them. */
+function useFiles(name: string, start: Event | undefined) {
+  const [kept, keep] = useDraft(name);
+  const [files, setFiles] = useState<Attached[]>(() =>
+    kept !== ''
+      ? (JSON.parse(kept) as Attached[])
+      : start
+        ? partsOf(start).flatMap((part, index) => (part.inlineData ? [{ id: `${index}`, part }] : []))
+        : [],
+  );
+  const [isKept, setKept] = useState(true);
+  const latest = useRef(files);
+  const change = (toNext: (before: Attached[]) => Attached[]) => {
+    const next = toNext(latest.current);
+    latest.current = next;
+    const text = next.length === 0 ? '' : JSON.stringify(next);
+    setFiles(next);
+    const isSmall = text.length <= MAX_KEPT;
+    setKept(keep(isSmall ? text : '') && isSmall);
+  };
+  return [files, change, isKept] as const;
 }
 
 const textOf = (event: Event) =>

@@ -1,7 +1,8 @@
+import { useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from 'react';
-import { type Event, type SessionName } from './api.ts';
+import { api, ask, type Event, type SessionName } from './api.ts';
 import { Content, Shown } from './artifacts.tsx';
 import { type Item, partsOf, type SessionEvents } from './events.ts';
 import { Markdown } from './markdown.tsx';
@@ -15,11 +16,15 @@ type Row = Item | { author: string; text: string };
 function toRows(items: Item[]): { rows: Item[]; answers: Answers } {
   const answers: Answers = new Map();
   const calls = new Set<string>();
-  for (const { event } of items)
+  for (const { event } of items) {
+    const asked = event.actions?.requestedToolConfirmations ?? {};
     for (const { functionCall, functionResponse } of partsOf(event)) {
       if (functionCall?.id) calls.add(functionCall.id);
-      if (functionResponse?.id) answers.set(functionResponse.id, functionResponse.response);
+      // What stands in for the answer of a call that a person has to confirm first is none.
+      if (functionResponse?.id && !Object.hasOwn(asked, functionResponse.id))
+        answers.set(functionResponse.id, functionResponse.response);
     }
+  }
   const isFolded = ({ event }: Item) => {
     const parts = partsOf(event);
     // A file that was saved is shown.
@@ -125,7 +130,7 @@ const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
         </span>
         {toActions?.(row)}
       </h3>
-      <Parts event={event} isUser={isUser} answers={answers} />
+      <Parts event={event} isUser={isUser} answers={answers} name={name} />
       {(errorCode || errorMessage) && (
         <p className="problem">
           {errorCode}: {errorMessage}
@@ -141,10 +146,21 @@ const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
   );
 });
 
-function Parts({ event, isUser, answers }: { event: Event; isUser: boolean; answers: Answers }) {
+interface PartsProps {
+  event: Event;
+  isUser: boolean;
+  answers: Answers;
+  name: SessionName;
+}
+
+function Parts({ event, isUser, answers, name }: PartsProps) {
   return partsOf(event).map((part, index) => {
     const { text, thought, functionCall, functionResponse, inlineData, fileData } = part;
-    if (functionCall) return <Call key={index} call={functionCall} answers={answers} />;
+    if (functionCall) {
+      const isLong = event.longRunningToolIds?.includes(functionCall.id ?? '') === true;
+      if (isLong && !answers.has(functionCall.id ?? '')) return <Waiting key={index} call={functionCall} name={name} />;
+      return <Call key={index} call={functionCall} answers={answers} />;
+    }
     if (functionResponse)
       return <Folded key={index} label={`Answer of ${functionResponse.name}`} value={functionResponse.response} />;
     if (inlineData) return <Inline key={index} {...inlineData} />;
@@ -211,6 +227,43 @@ interface FunctionCall {
   id?: string | null;
   name?: string | null;
   args?: unknown;
+}
+
+/** A call that waits for a person, or for something else that will answer it. */
+function Waiting({ call, name }: { call: FunctionCall; name: SessionName }) {
+  const { app, user, session } = name;
+  const query = useQuery({
+    queryKey: ['asked', name],
+    queryFn: () =>
+      ask(api.GET('/tasks', { params: { query: { appName: app, ownerId: user, sessionId: session, state: 'open' } } })),
+    refetchInterval: 3_000,
+  });
+  const task = query.data?.items.find(({ callId }) => callId === call.id);
+  const { originalFunctionCall, toolConfirmation } = (call.args ?? {}) as {
+    originalFunctionCall?: FunctionCall;
+    toolConfirmation?: { hint?: string };
+  };
+  const about = originalFunctionCall ?? call;
+  const isByItself = task?.kind === 'sleep' || task?.kind === 'signal';
+  return (
+    <section className="asks" aria-label="Waits">
+      <Badge tone="busy">{isByItself ? `waits for a ${task.kind}` : 'waits for an answer'}</Badge>
+      <Markdown text={task?.form.hint ?? toolConfirmation?.hint ?? ''} />
+      <Folded
+        label={
+          <code>
+            {about.name}({short(about.args)})
+          </code>
+        }
+        value={about.args}
+      />
+      {task && !isByItself && (
+        <Link to="/tasks/$taskId" params={{ taskId: task.id }}>
+          Answer it
+        </Link>
+      )}
+    </section>
+  );
 }
 
 /** A call of a tool, with its answer folded in. */

@@ -4,23 +4,26 @@ import { useState } from 'react';
 
 const PLACE = 'console.draft ';
 
-export function useDraft(name: string, start = ''): [text: string, write: (text: string) => void] {
+export function useDraft(name: string, start = ''): [text: string, write: (text: string) => boolean] {
   const [text, setText] = useState(() => readDraft(name) ?? start);
   const write = (next: string) => {
     setText(next);
-    keepDraft(name, next);
+    return keepDraft(name, next);
   };
   return [text, write];
 }
 
 export const readDraft = (name: string) => sessionStorage.getItem(PLACE + name) ?? undefined;
 
-export function keepDraft(name: string, text: string): void {
+/** @returns false for more than a tab may keep: it is in the page only, and what was kept before is gone */
+export function keepDraft(name: string, text: string): boolean {
+  sessionStorage.removeItem(PLACE + name);
+  if (text === '') return true;
   try {
-    if (text === '') sessionStorage.removeItem(PLACE + name);
-    else sessionStorage.setItem(PLACE + name, text);
+    sessionStorage.setItem(PLACE + name, text);
+    return true;
   } catch {
-    // More than a tab may keep: it is in the page only.
+    return false;
   }
 }
 

@@ -73,6 +73,19 @@ export function formatSeconds(seconds: number): string {
   return seconds < 7_200 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3_600).toFixed(1)} h`;
 }
 
+/** Seconds as whole units where they are: `90 minutes`, `hour`, `2 days`. */
+export function formatInterval(seconds: number): string {
+  const [size, unit] = (
+    [
+      [86_400, 'day'],
+      [3_600, 'hour'],
+      [60, 'minute'],
+    ] as const
+  ).find(([each]) => seconds % each === 0) ?? [1, 'second'];
+  const count = seconds / size;
+  return count === 1 ? unit : `${formatCount(count)} ${unit}s`;
+}
+
 export function formatBytes(bytes: number): string {
   if (bytes < 1_000) return `${bytes} B`;
   return bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;

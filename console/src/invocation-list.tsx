@@ -2,19 +2,27 @@ import { keepPreviousData, queryOptions, useInfiniteQuery, useQuery } from '@tan
 import { Link } from '@tanstack/react-router';
 import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Event, type Schemas } from './api.ts';
-import { formatCost, formatCount, formatSeconds, toSeconds } from './format.ts';
+import { COST_UNIT, formatCost, formatCount, formatSeconds, toSeconds } from './format.ts';
 import { Badge, Empty, Loaded, Refusal, Table, Time } from './ui.tsx';
 
 export type Invocation = Schemas['Invocation'];
 
 export const isOpen = ({ status }: Invocation) => /^(queued|running|paused)$/.test(status);
 
-/** How long it took, or has taken until now. */
-export const secondsOf = ({ startTime, endTime }: Invocation) =>
-  startTime === undefined ? undefined : (endTime ?? Date.now() / 1000) - startTime;
+/**
+ * Work: the time for which a process ran it. Waiting: the rest since it was requested, for its session, a person or a time.
+ * What runs now is not known to the service until it ends or pauses.
+ */
+export function timesOf({ status, createTime, endTime, workSeconds }: Invocation) {
+  const now = Date.now() / 1000;
+  if (status === 'running') return { work: now - createTime, waiting: undefined };
+  const isOver = status !== 'queued' && status !== 'paused';
+  const whole = (isOver ? (endTime ?? now) : now) - createTime;
+  return { work: workSeconds, waiting: Math.max(0, whole - (workSeconds ?? 0)) };
+}
 
-/** Events that are looked through for those of an invocation. */
-const RECENT = 500;
+/** Waits below this are those of every invocation, and not worth a word in a list. */
+const MIN_WAIT_SECONDS = 1;
 
 /** The prices of models; without the scope `admin` there are none to see. */
 export const pricesQuery = queryOptions({
@@ -41,27 +49,6 @@ export function costOf(events: Event[], prices: Schemas['ModelPrice'][]): number
 }
 const length = ({ model }: Schemas['ModelPrice']) => (model === '*' ? 0 : model.length);
 
-/** What an invocation has cost so far by its stored events, at the prices of now. */
-export function Cost({ invocation: { appName, userId, sessionId, id, llmCalls } }: { invocation: Invocation }) {
-  const prices = useQuery(pricesQuery);
-  const events = useQuery({
-    queryKey: ['cost', appName, userId, sessionId, id, llmCalls],
-    queryFn: () =>
-      ask(
-        api.GET('/apps/{app_name}/users/{user_id}/sessions/{session_id}', {
-          params: {
-            path: { app_name: appName, user_id: userId, session_id: sessionId },
-            query: { numRecentEvents: RECENT },
-          },
-        }),
-      ),
-    enabled: prices.data !== undefined && prices.data.length > 0,
-  });
-  const own = events.data?.events?.filter(({ invocationId }) => invocationId === id);
-  const cost = prices.data && own && costOf(own, prices.data);
-  return <>{cost === undefined ? '–' : formatCost(cost)}</>;
-}
-
 const PAGE_SIZE = 50;
 
 /** What a list is narrowed by. */
@@ -76,32 +63,35 @@ export interface InvocationFilter {
   session?: string | undefined;
   after?: string | undefined;
   before?: string | undefined;
+  /** Anything: only those with failed tool calls. */
+  tools?: string | undefined;
 }
 
-const useInvocations = (app: string, filter: InvocationFilter) =>
+/** @param app - `undefined`: all applications */
+const useInvocations = (app: string | undefined, filter: InvocationFilter) =>
   useInfiniteQuery({
     queryKey: ['invocations', app, filter],
-    queryFn: ({ pageParam }) =>
-      ask(
-        api.GET('/apps/{app_name}/invocations', {
-          params: {
-            path: { app_name: app },
-            query: {
-              limit: PAGE_SIZE,
-              text: filter.text,
-              status: filter.status?.split(',') as Invocation['status'][] | undefined,
-              errorCode: filter.error,
-              agent: filter.agent,
-              version: filter.version,
-              userId: filter.user,
-              sessionId: filter.session,
-              createdAfter: toSeconds(filter.after),
-              createdBefore: toSeconds(filter.before),
-              cursor: pageParam,
-            },
-          },
-        }),
-      ),
+    queryFn: ({ pageParam }) => {
+      const query = {
+        limit: PAGE_SIZE,
+        text: filter.text,
+        status: filter.status?.split(',') as Invocation['status'][] | undefined,
+        errorCode: filter.error,
+        failedToolCalls: filter.tools === undefined ? undefined : true,
+        agent: filter.agent,
+        version: filter.version,
+        userId: filter.user,
+        sessionId: filter.session,
+        createdAfter: toSeconds(filter.after),
+        createdBefore: toSeconds(filter.before),
+        cursor: pageParam,
+      };
+      return ask(
+        app === undefined
+          ? api.GET('/invocations', { params: { query } })
+          : api.GET('/apps/{app_name}/invocations', { params: { path: { app_name: app }, query } }),
+      );
+    },
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ nextCursor }) => nextCursor,
     placeholderData: keepPreviousData,
@@ -111,7 +101,7 @@ const useInvocations = (app: string, filter: InvocationFilter) =>
 const isRefusal = (error: Error) => error instanceof ApiError && error.status === 403;
 
 /** Invocations, the newest first, as they come; those of one session without what is the same in all rows. */
-export function InvocationList({ app, filter }: { app: string; filter: InvocationFilter }) {
+export function InvocationList({ app, filter }: { app: string | undefined; filter: InvocationFilter }) {
   const query = useInvocations(app, filter);
   if (query.error && isRefusal(query.error) && filter.user === undefined)
     return (
@@ -128,7 +118,9 @@ export function InvocationList({ app, filter }: { app: string; filter: Invocatio
         const isFiltered = Object.entries(filter).some(([name, value]) => name !== 'session' && value !== undefined);
         return (
           <>
-            {all.length > 0 && <Rows all={all} isOfSession={filter.session !== undefined} />}
+            {all.length > 0 && (
+              <Rows all={all} isOfSession={filter.session !== undefined} isOfAllApps={app === undefined} />
+            )}
             {all.length === 0 && !isCut && <Empty>{isFiltered ? 'No invocation fits.' : 'No invocation yet.'}</Empty>}
             {isCut && (
               <p className="hint">
@@ -148,37 +140,72 @@ export function InvocationList({ app, filter }: { app: string; filter: Invocatio
   );
 }
 
-function Rows({ all, isOfSession }: { all: Schemas['ListedInvocation'][]; isOfSession: boolean }) {
-  const names = isOfSession ? [] : ['User', 'Session'];
+interface RowProps {
+  /** Without what is the same in all rows. */
+  isOfSession: boolean;
+  isOfAllApps: boolean;
+}
+
+function Rows({ all, isOfSession, isOfAllApps }: RowProps & { all: Schemas['ListedInvocation'][] }) {
+  const names = [...(isOfAllApps ? ['App'] : []), ...(isOfSession ? [] : ['User', 'Session'])];
+  const hasCosts = all.some(({ cost }) => cost !== undefined);
   return (
-    <Table
-      label="Invocations"
-      head={['Question', 'Status', 'Agent', ...names, 'Requested', 'Took', 'Tools', 'Tokens in', 'Tokens out']}
-    >
-      {all.map((each) => (
-        <Row key={`${each.userId} ${each.sessionId} ${each.id}`} invocation={each} isOfSession={isOfSession} />
-      ))}
-    </Table>
+    <>
+      <Table
+        label="Invocations"
+        head={[
+          'Question',
+          'Status',
+          'Agent',
+          ...names,
+          'Requested',
+          'Worked',
+          'Tools',
+          'Tokens in',
+          'Tokens out',
+          ...(hasCosts ? ['Cost'] : []),
+        ]}
+      >
+        {all.map((each) => (
+          <Row
+            key={`${each.appName} ${each.userId} ${each.sessionId} ${each.id}`}
+            invocation={each}
+            isOfSession={isOfSession}
+            isOfAllApps={isOfAllApps}
+            hasCost={hasCosts}
+          />
+        ))}
+      </Table>
+      <p className="hint">
+        Worked: the time for which a process ran it, without what it waited for its session, a person or a time.
+        {hasCosts && ` Cost: ${COST_UNIT}; “–” where a model has no price.`}
+      </p>
+    </>
   );
 }
 
-function Row({ invocation, isOfSession }: { invocation: Schemas['ListedInvocation']; isOfSession: boolean }) {
+function Row(props: RowProps & { invocation: Schemas['ListedInvocation']; hasCost: boolean }) {
+  const { invocation, isOfSession, isOfAllApps, hasCost } = props;
   const { id, appName, userId, sessionId, status, error, agent, agentVersion, firstText } = invocation;
+  const { failedToolCalls = 0, toolCalls, cost } = invocation;
+  const { work, waiting = 0 } = timesOf(invocation);
   const search = { app: appName, user: userId };
+  const params = { appName, userId, sessionId, invocationId: id };
   return (
     <tr>
       <td className="question">
-        <Link
-          to="/invocations/$appName/$userId/$sessionId/$invocationId"
-          params={{ appName, userId, sessionId, invocationId: id }}
-          search={search}
-        >
+        <Link to="/invocations/$appName/$userId/$sessionId/$invocationId" params={params} search={search}>
           {firstText || id}
         </Link>
         <div className="hint">{id}</div>
       </td>
       <td className="reason">
         <Badge>{status}</Badge>
+        {failedToolCalls > 0 && (
+          <Badge tone="busy">
+            {failedToolCalls} tool {failedToolCalls === 1 ? 'call' : 'calls'} failed
+          </Badge>
+        )}
         {error && error.code !== status && (
           <>
             {' '}
@@ -200,6 +227,13 @@ function Row({ invocation, isOfSession }: { invocation: Schemas['ListedInvocatio
           </div>
         )}
       </td>
+      {isOfAllApps && (
+        <td>
+          <Link to="/invocations" search={{ app: appName }}>
+            {appName}
+          </Link>
+        </td>
+      )}
       {!isOfSession && (
         <>
           <td>
@@ -217,13 +251,20 @@ function Row({ invocation, isOfSession }: { invocation: Schemas['ListedInvocatio
       <td>
         <Time at={invocation.createTime} age />
       </td>
-      <td className="number">{toText(secondsOf(invocation), formatSeconds)}</td>
-      <td className="number">{formatCount(invocation.toolCalls)}</td>
+      <td className="number">
+        {toText(work, formatSeconds)}
+        {waiting >= MIN_WAIT_SECONDS && <div className="hint">waited {formatSeconds(waiting)}</div>}
+      </td>
+      <td className="number">{formatCount(toolCalls)}</td>
       <td className="number">{formatCount(invocation.promptTokens)}</td>
       <td className="number">{formatCount(invocation.outputTokens)}</td>
+      {hasCost && <td className="number">{toText(cost, formatCost)}</td>}
     </tr>
   );
 }
+
+/** Statuses of what failed. What was cancelled did not fail: somebody stopped it. */
+export const FAILED = 'failed,interrupted';
 
 /** A number of failed invocations, which leads to them. */
 export const Failed = ({
@@ -240,7 +281,7 @@ export const Failed = ({
   count === 0 ? (
     <>0</>
   ) : (
-    <Link to="/invocations" search={{ app, status: 'failed', ...of }}>
+    <Link to="/invocations" search={{ app, status: FAILED, ...of }}>
       {formatCount(count)}
     </Link>
   );

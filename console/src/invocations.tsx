@@ -3,8 +3,8 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { useMemo } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask, inPath, type Schemas, type SessionName } from './api.ts';
-import { formatCount, formatSeconds } from './format.ts';
-import { Cost, isOpen, type Invocation } from './invocation-list.tsx';
+import { COST_UNIT, formatCost, formatCount, formatSeconds } from './format.ts';
+import { isOpen, type Invocation, timesOf } from './invocation-list.tsx';
 import { Failure, InvocationTree } from './invocation-tree.tsx';
 import { Ask, Badge, Empty, Facts, Json, Loaded, Problem, Table, Time } from './ui.tsx';
 
@@ -128,12 +128,10 @@ export function InvocationPage() {
   );
 }
 
-/** From the request to the end, or to now: after a pause `startTime` is that of the last run. */
-const wholeSecondsOf = ({ createTime, endTime }: Invocation) => (endTime ?? Date.now() / 1000) - createTime;
-
 function About({ name, invocation }: { name: SessionName; invocation: Invocation }) {
   const { status, error, agentVersion } = invocation;
-  const seconds = wholeSecondsOf(invocation);
+  const { work, waiting } = timesOf(invocation);
+  const { failedToolCalls = 0, toolCalls, cost } = invocation;
   return (
     <>
       <Facts
@@ -141,12 +139,16 @@ function About({ name, invocation }: { name: SessionName; invocation: Invocation
           ['Status', <Badge key="status">{status}</Badge>],
           ['User', name.user],
           ['Requested', <Time key="requested" at={invocation.createTime} />],
-          ['Took, with waits', formatSeconds(seconds)],
+          [
+            invocation.status === 'running' ? 'Since its request' : 'Worked',
+            work === undefined ? '–' : formatSeconds(work),
+          ],
+          ['Waited', waiting === undefined ? '–' : formatSeconds(waiting)],
           ['Model calls', formatCount(invocation.llmCalls)],
-          ['Tool calls', formatCount(invocation.toolCalls)],
+          ['Tool calls', formatCount(toolCalls) + (failedToolCalls > 0 ? `, ${failedToolCalls} failed` : '')],
           ['Tokens in', formatCount(invocation.promptTokens)],
           ['Tokens out', formatCount(invocation.outputTokens)],
-          ['Cost', <Cost key="cost" invocation={invocation} />],
+          [`Cost, ${COST_UNIT}`, cost === undefined ? '–' : formatCost(cost)],
           ['Version of the agent', agentVersion ? <code key="version">{agentVersion}</code> : '–'],
         ]}
       />

@@ -4,7 +4,7 @@ import { Button } from 'react-aria-components';
 import { api, ApiError, ask, type Schemas } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
 import { MakeCronjob } from './create.tsx';
-import { formatCount, formatMoment } from './format.ts';
+import { formatCount, formatInterval, formatMoment } from './format.ts';
 import { AuditList, Keys, Service } from './service.tsx';
 import { Ask, Badge, Empty, Folded, ForUser, Loaded, Problem, SwitchedOff, Table, Time } from './ui.tsx';
 
@@ -112,11 +112,28 @@ const Off = ({ job: { disabledReason, failureCount } }: { job: Cronjob }) =>
     <span className={failureCount > 0 ? 'bad' : ''}>{disabledReason}</span>
   );
 
+const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+
+/** A schedule in words. */
 function scheduleText({ schedule }: Cronjob): string {
   if (!schedule) return '–';
-  const { type, timezone, ...rest } = schedule as { type: string; timezone?: string };
-  if ('onceAt' in rest) return `once, ${formatMoment(String(rest.onceAt))}`;
-  return `${type} ${Object.values(rest).flat().join(' ')} ${timezone ?? ''}`.trim();
+  const { timezone = 'UTC' } = schedule;
+  switch (schedule.type) {
+    case 'once':
+      return `once, ${formatMoment(schedule.onceAt)}`;
+    case 'interval':
+      return `every ${formatInterval(schedule.intervalSeconds)}`;
+    case 'daily':
+      return `daily at ${schedule.time}, ${timezone}`;
+    case 'weekly': {
+      const days = schedule.weekdays ?? [schedule.weekday ?? 0];
+      return `each ${days.map((day) => WEEKDAYS[day]).join(', ')} at ${schedule.time}, ${timezone}`;
+    }
+    case 'monthly':
+      return `each month on day ${schedule.monthDays.join(', ')} at ${schedule.time}, ${timezone}`;
+    default:
+      return `${schedule.type} ${schedule.cron}, ${timezone}`;
+  }
 }
 
 function CronjobActions({ job }: { job: Cronjob }) {

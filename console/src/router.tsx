@@ -91,7 +91,9 @@ const invocation = createRoute({
 const invocations = createRoute({
   getParentRoute: at,
   path: '/invocations',
-  validateSearch: texts('text', 'status', 'error', 'agent', 'version', 'of', 'session', 'after', 'before'),
+  validateSearch: texts(
+    ...(['text', 'status', 'error', 'tools', 'agent', 'version', 'of', 'session', 'after', 'before', 'every'] as const),
+  ),
   component: lazyRouteComponent(() => import('./all-invocations.tsx'), 'InvocationsPage'),
 });
 

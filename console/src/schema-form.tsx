@@ -69,6 +69,13 @@ interface SchemaFormProps {
   onAnswer: (answer: Record<string, unknown> | undefined, by: string | undefined) => void;
 }
 
+/** True for a schema of an object without members: there is nothing to fill in. */
+export function isPlain(schema: object): boolean {
+  const { properties, additionalProperties = false, patternProperties } = schema as Schema & Record<string, unknown>;
+  const isEmpty = properties !== undefined && Object.keys(properties).length === 0;
+  return isEmpty && additionalProperties === false && patternProperties === undefined;
+}
+
 /** A form made of a schema: a field for each member; the service checks what comes of it. */
 export function SchemaForm(props: SchemaFormProps) {
   const { schema, schemas = {}, action, asksWho = false, folded = [], isBusy = false, error, onAnswer } = props;
@@ -76,8 +83,9 @@ export function SchemaForm(props: SchemaFormProps) {
   const whole = (schema ?? {}) as Schema;
   const { properties = {}, required = [] } = whole;
   const names = Object.keys(properties);
-  const isJson = schema !== undefined && names.length === 0;
+  const isJson = schema !== undefined && names.length === 0 && !isPlain(schema);
   const refused = new Map(error instanceof ApiError ? error.refused : []);
+  const isAtFields = refused.size > 0 && [...refused.keys()].every((path) => names.includes(path.split('/')[0] ?? ''));
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
     const values = new FormData(event.currentTarget);
@@ -120,7 +128,7 @@ export function SchemaForm(props: SchemaFormProps) {
         </label>
       )}
       {problem && <Problem error={problem} />}
-      {error && <Problem error={error} />}
+      {error && <Problem error={isAtFields ? new ApiError(0, 'What was refused is marked above.') : error} />}
       <div>
         <Button type="submit" className="primary" isDisabled={isBusy}>
           {action}
@@ -142,7 +150,9 @@ function Field({ path, name, schema: written, isRequired }: FieldProps) {
   const { schemas, refused } = use(FormContext);
   const id = useId();
   const schema = resolve(written, schemas);
-  const why = refused.get(path);
+  const members =
+    schema.properties ?? Object.assign({}, ...(variantsOf(schema) ?? []).map(({ variant }) => variant.properties));
+  const why = whyOf(refused, path, isListOfObjects(schema, schemas) ? undefined : Object.keys(members as object));
   const label = (
     <>
       {schema.title ?? name}
@@ -166,6 +176,7 @@ function Field({ path, name, schema: written, isRequired }: FieldProps) {
       {content}
     </fieldset>
   );
+  // What was refused of a row stands at the row.
   if (variantsOf(schema)) return group(<Variants path={path} schema={schema} isRequired={isRequired} />);
   if (schema.properties) return group(<Members path={path} schema={schema} />);
   if (isListOfObjects(schema, schemas)) return group(<Rows path={path} schema={schema} />);
@@ -186,6 +197,18 @@ function Field({ path, name, schema: written, isRequired }: FieldProps) {
       <Input path={path} schema={schema} isRequired={isRequired} problem={why === undefined ? undefined : id} />
     </label>
   );
+}
+
+/**
+ * Why a value was refused: it, or something in it that has no field of its own.
+ * @param members - what has fields below it; `undefined` for a list, whose rows say themselves what is wrong
+ */
+function whyOf(refused: ReadonlyMap<string, string>, path: string, members: string[] | undefined): string | undefined {
+  const reasons = [...refused].flatMap(([place, why]) => {
+    const below = place.startsWith(`${path}/`) ? place.slice(path.length + 1).split('/')[0] : undefined;
+    return place === path || (below !== undefined && members?.includes(below) === false) ? [why] : [];
+  });
+  return reasons.length > 0 ? reasons.join('\n') : undefined;
 }
 
 function Members({ path, schema: { properties = {}, required = [] } }: { path: string; schema: Schema }) {
@@ -231,6 +254,7 @@ function Rows({ path, schema }: { path: string; schema: Schema }) {
         <div key={row} className="form-row">
           <input type="hidden" name={`${path} row`} value={row} />
           <RowContext path={path} row={row} index={index}>
+            <RowProblem path={`${path}/${row}`} members={Object.keys(item.properties ?? {})} />
             <Members path={`${path}/${row}`} schema={item} />
           </RowContext>
           <Button
@@ -252,11 +276,22 @@ function Rows({ path, schema }: { path: string; schema: Schema }) {
 function RowContext(props: { path: string; row: number; index: number; children: ReactNode }) {
   const { path, row, index, children } = props;
   const { schemas, refused } = use(FormContext);
-  const before = `${path}/${index}/`;
+  const before = `${path}/${index}`;
   const own = [...refused].flatMap(([place, why]): [string, string][] =>
-    place.startsWith(before) ? [[`${path}/${row}/${place.slice(before.length)}`, why]] : [],
+    place === before || place.startsWith(`${before}/`) ? [[`${path}/${row}${place.slice(before.length)}`, why]] : [],
   );
   return <FormContext value={{ schemas, refused: new Map(own) }}>{children}</FormContext>;
+}
+
+function RowProblem({ path, members }: { path: string; members: string[] }) {
+  const why = whyOf(use(FormContext).refused, path, members);
+  return (
+    why !== undefined && (
+      <p className="refused" role="alert">
+        {why}
+      </p>
+    )
+  );
 }
 
 interface InputProps {

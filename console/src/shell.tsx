@@ -102,7 +102,10 @@ function Whose() {
   const isOfUser = me === undefined && (here?.hasUser(asked, settings.features) ?? false);
   if (!hasApp && !isOfUser) return null;
   const go = (chosen: { app?: string; user?: string | undefined }) =>
-    void navigate({ to: '.', search: (before: object) => ({ ...before, ...chosen }) });
+    void navigate({
+      to: '.',
+      search: (before: object) => ({ ...before, ...chosen, ...(chosen.app && { every: undefined }) }),
+    });
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
     go({ user: fieldsOf(event.currentTarget)['user'] });

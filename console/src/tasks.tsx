@@ -5,7 +5,7 @@ import { Button } from 'react-aria-components';
 import { api, ask, type Schemas } from './api.ts';
 import { appsQuery, useViewer } from './context.tsx';
 import type { paths } from './openapi.d.ts';
-import { SchemaForm } from './schema-form.tsx';
+import { isPlain, SchemaForm } from './schema-form.tsx';
 import { Badge, Empty, Facts, fieldsOf, Folded, Json, Loaded, Problem, Table, Time } from './ui.tsx';
 
 const list = getRouteApi('/tasks');
@@ -238,11 +238,13 @@ export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) 
     mutation.mutate({ action: 'reject', ...(text && { text }) });
   };
   const isYesOrNo = /^(confirmation|effect|budget)$/.test(task.kind);
+  const schema = schemaOf(task);
+  const isConfirmed = schema !== undefined && isPlain(schema);
   return (
     <>
       <SchemaForm
-        schema={schemaOf(task)}
-        action={isYesOrNo ? 'Allow' : 'Answer'}
+        schema={schema}
+        action={isYesOrNo ? 'Allow' : isConfirmed ? 'Confirm' : 'Answer'}
         asksWho={asksWho}
         onAnswer={(answer, by) => mutation.mutate({ action: 'answer', ...(answer && { answer }), ...(by && { by }) })}
       />
@@ -253,7 +255,7 @@ export function AnswerForm({ task, asksWho }: { task: Task; asksWho: boolean }) 
           <input name="text" maxLength={2000} />
         </label>
         <Button type="submit" className="danger">
-          Reject
+          {isConfirmed ? 'Decline' : 'Reject'}
         </Button>
       </form>
     </>

@@ -170,7 +170,8 @@ function OverTime({ unit, ...range }: Range & { unit: 'day' | 'hour' }) {
               <Card name={`Cost, ${COST_UNIT}`} value={formatCost(sum(rows, (row) => row.cost))} />
             </div>
             <p className="hint">
-              Each point is one {unit}
+              Failed: with an error, or interrupted; what was cancelled is not counted there. Times are those of work,
+              without waits. Each point is one {unit}
               {unit === 'day' && ' of UTC'}.
             </p>
             <div className="charts">
@@ -189,7 +190,7 @@ function OverTime({ unit, ...range }: Range & { unit: 'day' | 'hour' }) {
                 format={formatCompact}
               />
               <Chart
-                title="Time of an invocation"
+                title="Work of an invocation"
                 unit={unit}
                 times={times}
                 lines={[line('mean', meanOf), line(P95, (row) => row.p95Seconds)]}

@@ -76,12 +76,29 @@ describe.skipIf(!browserPath)('a form of the document', () => {
     });
   });
 
+  test('the interval of a cronjob is said in words', async () => {
+    const schedule = { type: 'interval', intervalSeconds: 5_400 };
+    await app.post('/harness/cronjobs', { name: 'Often', prompt: 'Hello', ownerId: 'u1', schedule });
+    await page.goto(`${app.url}/console/operations?${ofUser}`);
+    const row = page.getByRole('row', { name: /^Often/ });
+    await expect.poll(() => row.innerText()).toContain('every 90 minutes');
+  });
+
   test('an evaluation is started with a metric, and followed to its end', async () => {
     const set = '/dev/apps/harness_agent/eval-sets/smoke';
     await app.post(`${set}/add-session`, { evalId: 'first', sessionId: 's1', userId: 'u1' });
     await page.goto(`${app.url}/console/quality?${ofUser}&set=smoke`);
     await open('Start a run');
     await page.getByLabel('Metric (required)').selectOption('response_match_score');
+    // Taken out of the form's own check, so that the service refuses it: the reason stands in its row.
+    await page.getByLabel('Threshold').evaluate((input) => input.removeAttribute('required'));
+    const faults = browser.problems.length;
+    await press('Start a run');
+    const row = page.locator('.form-row');
+    await row.getByText('response_match_score needs a threshold.').waitFor();
+    await page.getByText('What was refused is marked above.').waitFor();
+    const shown = await browser.look('run-form');
+    expect(shown.slice(faults).filter((fault) => !fault.includes('422'))).toEqual([]);
     await page.getByLabel('Threshold').fill('0.8');
     await press('Start a run');
     await page.getByText('passed', { exact: true }).first().waitFor();

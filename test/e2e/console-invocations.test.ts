@@ -4,9 +4,12 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
+import { AgentError } from '../../src/core/errors.ts';
+import { hostAgent, hostScript } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { findBrowser } from '../support/browser.ts';
 import { type ConsolePage, openConsole } from '../support/console.ts';
+import { scriptedModel } from '../support/scripted-model.ts';
 
 /** What failed today, among all users. */
 
@@ -86,6 +89,42 @@ describe.skipIf(!browserPath)('the invocations of all users', () => {
     await link('Turn 8.').waitFor();
   });
 
+  test('a succeeded one with a failed tool call has a mark, and is found by it', async () => {
+    await ask(app, 'u9', 's9', 'Use the calculator {"expression":"two cups"}');
+    await page.goto(`${app.url}/console/invocations`);
+    const marked = rows().filter({ hasText: '1 tool call failed' });
+    await marked.waitFor();
+    expect(await marked.innerText()).toContain('succeeded');
+    await link('With failed tool calls today').click();
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(await browser.look('failed-tools')).toEqual([]);
+    await page.getByLabel('Tool calls', { exact: true }).selectOption('');
+    await button('Search').click();
+    await expect.poll(() => rows().count()).toBeGreaterThan(20);
+  });
+
+  test('uncertain tool calls are those of a user who is named', async () => {
+    await page.goto(`${app.url}/console/invocations`);
+    await page.getByText('They are listed for one user').waitFor();
+    expect(await page.getByText('None: of every call').count()).toBe(0);
+    await page.getByLabel('Calls of user').fill('u3');
+    await button('Show').click();
+    await page.getByText('None: of every call it is known what became of it.').waitFor();
+    expect(await page.getByRole('main').innerText()).toContain('Of u3:');
+  });
+
+  test('a row has its cost where prices are known, and its unit is said', async () => {
+    await page.goto(`${app.url}/console/invocations?text=Turn 1.`);
+    await link('Turn 1.').waitFor();
+    expect(await page.getByRole('columnheader', { name: 'Cost' }).count()).toBe(0);
+    await app.send('PUT', '/model-prices', { model: '*', promptPrice: 1_000_000, outputPrice: 1_000_000 });
+    await page.getByText('in the currency of your model prices').waitFor();
+    const row = await rows().first().locator('td').allInnerTexts();
+    const [tokensIn, tokensOut, cost] = row.slice(-3).map((text) => Number(text.replaceAll(',', '')));
+    expect(cost).toBe((tokensIn ?? NaN) + (tokensOut ?? NaN));
+    expect(await browser.look('costs')).toEqual([]);
+  });
+
   test('the number of failed ones in the report leads to them', async () => {
     await page.goto(`${app.url}/console/usage`);
     await page.locator('.card', { hasText: 'Failed' }).getByRole('link').click();
@@ -119,4 +158,37 @@ describe.skipIf(!browserPath)('with a key that only reads', () => {
       rmSync(folder, { recursive: true, force: true });
     }
   });
+});
+
+test.skipIf(!browserPath)('all applications in one look, and back to one', async () => {
+  const agents = new Map([
+    ...hostScript([[{ text: 'One.' }]]),
+    ...hostAgent(scriptedModel([new AgentError('model_unavailable', 'The model is away.')]), [], { name: 'second' }),
+  ]);
+  const app = await startApp({}, { agents });
+  const browser = await openConsole(browserPath ?? '', app.url);
+  const { page } = browser;
+  const rows = () => page.getByRole('region', { name: 'Invocations' }).locator('tbody tr');
+  try {
+    for (const appName of ['harness_agent', 'second']) {
+      const sessions = `/apps/${appName}/users/u1/sessions`;
+      await app.post(sessions, { sessionId: 's1' });
+      const newMessage = { role: 'user', parts: [{ text: `Hello ${appName}` }] };
+      await app.post('/run', { appName, userId: 'u1', sessionId: 's1', newMessage });
+    }
+    await page.goto(`${app.url}/console/invocations?app=harness_agent`);
+    await page.getByRole('link', { name: 'Hello harness_agent' }).waitFor();
+    expect(await rows().count()).toBe(1);
+    await page.getByRole('link', { name: 'All applications' }).click();
+    await expect.poll(() => rows().count()).toBe(2);
+    expect(await browser.look('all-applications')).toEqual([]);
+    await page.getByRole('link', { name: 'What failed today' }).click();
+    await expect.poll(() => rows().count()).toBe(1);
+    await page.getByRole('link', { name: 'Hello second' }).waitFor();
+    await page.getByRole('link', { name: 'Only harness_agent' }).click();
+    await page.getByText('No invocation fits.').waitFor();
+  } finally {
+    await browser.close();
+    await app.close();
+  }
 });

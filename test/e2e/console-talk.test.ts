@@ -158,6 +158,29 @@ describe.skipIf(!browserPath)('an agent that speaks', () => {
     await page.getByText('waits for its turn', { exact: true }).waitFor({ state: 'detached' });
   });
 
+  test('a message that was stopped elsewhere before it began is in the field again when it is tried again', async () => {
+    const { app, page } = talk;
+    await app.post(SESSIONS, { sessionId: 'stopped' });
+    const path = `${SESSIONS}/stopped/invocations`;
+    const start = async (text: string) =>
+      (await app.post(path, { newMessage: { role: 'user', parts: [{ text }] } })).body as { id: string };
+    await start('Count to a million.');
+    const call = await model.called(1);
+    const { id } = await start('And then to two.');
+    await app.post(`${path}/${id}/cancel`, {});
+    await call.say('Done.');
+    call.end();
+    await page.goto(`${app.url}/console/talk/harness_agent/u1/stopped`);
+    await press(page, 'Try again');
+    await page.getByText('its message is in the field again').waitFor();
+    expect(await field(page).inputValue()).toBe('And then to two.');
+    await press(page, 'Send');
+    const next = await model.called(2);
+    await next.say('One, two.');
+    next.end();
+    await page.getByText('One, two.').waitFor();
+  });
+
   test('a connection that is lost is said, and what was spoken meanwhile is there when it is back', async () => {
     const { app, page } = talk;
     const way = await openWay(app.url);
@@ -230,6 +253,56 @@ describe.skipIf(!browserPath)('an agent that asks', () => {
     await page.getByText('Saved plan.md, version 0').click();
     await page.locator('details', { hasText: 'Saved plan.md' }).locator('pre', { hasText: 'Tea first.' }).waitFor();
     expect(browser.problems).toEqual([]);
+  });
+
+  test('what waits for a person looks so in the conversation, with a way to answer it, and not like an error', async () => {
+    const { app, browser, page } = talk;
+    await page.goto(`${app.url}/console/talk`);
+    await say(page, 'write_state {"key":"cup","value":"big"}');
+    const waits = page.getByRole('region', { name: 'Waits', exact: true });
+    await waits.getByText('Do you allow it?').waitFor();
+    const log = page.getByRole('log');
+    expect(await log.innerText()).not.toContain('requires confirmation');
+    expect(await log.locator('.bad').count()).toBe(0);
+    expect(await browser.look('talk-waits')).toEqual([]);
+    await waits.getByRole('link', { name: 'Answer it' }).click();
+    await page.getByRole('region', { name: 'Decide' }).waitFor();
+    await press(page, 'Allow');
+    await page.goBack();
+    await page.getByText('answered: {"kept":"cup"}').waitFor();
+    await waits.waitFor({ state: 'detached' });
+  });
+
+  test('a question without anything to fill in is confirmed or declined', async () => {
+    const { app, page } = talk;
+    const schema = { type: 'object', properties: {} };
+    await page.goto(`${app.url}/console/talk`);
+    await say(page, `Use ask_person ${JSON.stringify({ question: 'Shall I go on?', schema })}`);
+    await page.getByRole('button', { name: 'Decline', exact: true }).waitFor();
+    expect(await page.getByLabel('Answer, as JSON').count()).toBe(0);
+    await press(page, 'Confirm');
+    await page.getByText('answered: {}').waitFor();
+  });
+
+  test('files that are attached are still there after a reload, and are sent once', async () => {
+    const { app, page } = talk;
+    await page.goto(`${app.url}/console/talk`);
+    await page
+      .getByLabel('Attach files')
+      .setInputFiles([{ name: 'list.txt', mimeType: 'text/plain', buffer: Buffer.from('Milk.') }]);
+    await page.getByText('list.txt').waitFor();
+    await field(page).fill('Buy this.');
+    await page.reload();
+    await page.getByText('list.txt').waitFor();
+    expect(await field(page).inputValue()).toBe('Buy this.');
+    await press(page, 'Send');
+    await page.getByText('You wrote: "Buy this."').waitFor();
+    expect(await page.getByRole('list', { name: 'Attached files' }).count()).toBe(0);
+    const { events } = await lastSession(talk);
+    expect(JSON.stringify(events[0])).toContain('list.txt');
+    await page.goto(`${app.url}/console/talk`);
+    await field(page).waitFor();
+    expect(await page.getByText('list.txt').count()).toBe(0);
   });
 
   test('a question is asked otherwise in a copy of the session', async () => {
