@@ -69,6 +69,9 @@ export class Inspector {
   }
 }
 
+/** State of a connection in /proc that neither side has ended. */
+const ESTABLISHED = '01';
+
 /** Open descriptors of a process, and those of them that are connections to a port of loopback. */
 function descriptorsOf(pid: number, port: number): { all: number; database: number } {
   const links = readdirSync(`/proc/${pid}/fd`).map((name) => {
@@ -84,7 +87,9 @@ function descriptorsOf(pid: number, port: number): { all: number; database: numb
   const fields = lines.map((line) => line.trim().split(/\s+/));
   return {
     all: links.length,
-    database: fields.filter((field) => field[2]?.endsWith(remote) && inodes.has(field[9] ?? '')).length,
+    database: fields.filter(
+      ([, , to, state, ...more]) => to?.endsWith(remote) && state === ESTABLISHED && inodes.has(more[5] ?? ''),
+    ).length,
   };
 }
 

@@ -173,9 +173,15 @@ const toLine = (sample: Sample) =>
     .join(' | ')} |`;
 
 /** A request of the soak itself. */
-async function ask(kind: string, method: string, path: string, body?: unknown): Promise<Record<string, unknown>> {
+async function ask(
+  kind: string,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Record<string, unknown> | undefined> {
   const sent = { method, path, ...(body !== undefined && { body }) };
-  return JSON.parse((await load.send(kind, sent)) || 'null') as Record<string, unknown>;
+  const said = await load.send(kind, sent);
+  return said ? (JSON.parse(said) as Record<string, unknown>) : undefined;
 }
 
 /** Does something again and again until the load is over. */
@@ -230,10 +236,12 @@ function listMissed(): string[] {
 
 async function evaluate(): Promise<void> {
   const metrics = [{ metricName: 'response_match_score', threshold: 0.5 }];
-  const { runId } = await ask('evaluate', 'POST', `/dev/apps/${APP}/eval-runs`, {
+  const run = await ask('evaluate', 'POST', `/dev/apps/${APP}/eval-runs`, {
     evalSetId: 'soak',
     evalMetrics: metrics,
   });
+  if (!run) return;
+  const { runId } = run;
   const done = await load.send(
     'evaluation',
     { method: 'GET', path: `/dev/apps/${APP}/eval-runs/${String(runId)}` },
