@@ -102,6 +102,15 @@ describe('100 stored invocations', () => {
     for (const [n, one] of replayCases(100).entries()) recorded = [...recorded, await record(one, n)];
   });
 
+  test('have compactions on the way, and a circle', async () => {
+    const { rows } = await sql.query<{ kind: string }>(
+      `select coalesce(payload ->> 'errorCode', payload #>> '{customMetadata,agent-runtime/compaction,strategy}') as kind
+       from events where payload ->> 'errorCode' = 'loop_detected' or (app_name = 'narrow' and payload -> 'actions' ? 'compaction')
+       group by 1`,
+    );
+    expect(rows.map(({ kind }) => kind).toSorted()).toEqual(['drop_results', 'loop_detected', 'summarise']);
+  });
+
   test('replay without a difference, a network call or an effect', async () => {
     const before = { stored: await snapshot(), counts: { ...world.counts }, mcp: { ...mcp.counts } };
     const sockets: Socket[] = [];

@@ -94,6 +94,12 @@ const KINDS: ReplayCase[] = [
     script: { worker: [[lookUp('w')], 'Again.', [callPart('exit_loop')]] },
   },
   { kind: 'a summary of what came before', app: 'short', script: { short: ['Long words. '.repeat(40), 'Short.'] } },
+  {
+    kind: 'a context window that fills up on the way',
+    app: 'narrow',
+    script: { narrow: [...Array.from({ length: 5 }, (_, n) => [lookUp(`tea ${n} ${'leaf '.repeat(80)}`)]), 'Short.'] },
+  },
+  { kind: 'a circle', app: 'circle', script: { circle: [[lookUp('tea')]] } },
   { kind: 'a server', app: 'remote', script: { remote: [[shop('tea'), shop('')], 'Cheap.'] } },
   { kind: 'a long-running tool', script: root([callPart('get_user_choice', { options: ['a', 'b'] })]) },
   {

@@ -109,6 +109,8 @@ function definitionsOf(mcpUrl: string, counts: ReplayWorld['counts']): AgentDefi
     agent('guarded', { plugins: [guardrail({ name: 'words', at: ['input'], check: [/never/] })] }),
     agent('judged', { plugins: [guardrail({ name: 'judge', at: ['results'], check: { judge: 'Is it bad?' } })] }),
     agent('short', { compaction: { tokenBudget: 40, keepInvocations: 1 } }),
+    agent('narrow', { model: { name: 'scripted', contextTokens: 1_000 }, tools: ['look_up'] }),
+    agent('circle', { loopStop: { after: 2 }, tools: ['look_up'] }),
     agent('remote', { mcpServers: [{ name: 'shop', url: mcpUrl }] }),
   ];
 }

@@ -164,7 +164,8 @@ function contextFull({ turn: { agent }, limits: { window, most }, prompt: { toke
 /** The compactions that stand last in what the agent sees. */
 function listNewest(events: Event[], { branch }: AgentTurn): Event[] {
   const newest: Event[] = [];
-  for (const event of events.toReversed()) {
+  for (let index = events.length - 1; index >= 0; index -= 1) {
+    const event = events[index] as Event;
     if (!isInBranch(event, branch)) continue;
     if (!event.actions?.compaction) break;
     newest.push(event);

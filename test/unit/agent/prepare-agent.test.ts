@@ -237,3 +237,26 @@ test('agents have the model of the one above, or their own; a request names anot
     [elsewhere, 'plain', undefined],
   ]);
 });
+
+test('the context window is that of the model: as written, else of the service, else what is known of its name', async () => {
+  const known: Model = { ...environment.model, contextTokens: (name) => (name === 'known' ? 5_000 : undefined) };
+  const windowsOf = async (
+    overrides: AgentOverrides,
+    more: Partial<AgentEnvironment>,
+    own: Partial<AgentDefinition>,
+  ) => {
+    const root = await prepareAgent({ ...definition, ...own }, overrides, { ...environment, ...more }, signal);
+    return [root, ...root.subAgents].map(({ contextTokens }) => contextTokens);
+  };
+  const service = { model: known, modelName: 'deployed', contextTokens: 9_000 };
+  const sub = (more: Partial<AgentDefinition>) => ({ ...definition, name: 'sub', ...more });
+  expect(await windowsOf({}, {}, {})).toEqual([undefined]);
+  expect(await windowsOf({}, service, {})).toEqual([9_000]);
+  expect(await windowsOf({ modelName: 'known' }, service, {})).toEqual([5_000]);
+  expect(await windowsOf({ modelName: 'other' }, service, { model: { name: 'x', contextTokens: 2_000 } })).toEqual([
+    undefined,
+  ]);
+  const own = { model: { name: 'x', contextTokens: 2_000 }, subAgents: [sub({ modelName: 'known' })] };
+  expect(await windowsOf({}, service, own)).toEqual([2_000, 5_000]);
+  expect((await prepare({ contextTokensAtMost: 1_000 })).contextTokensAtMost).toBe(1_000);
+});

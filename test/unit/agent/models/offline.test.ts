@@ -128,3 +128,19 @@ test.each([
   const answer = await createModel({ provider: 'offline' }).generate(request).next();
   expect(answer.value).toMatchObject({ content: { parts: [{ functionCall }] } });
 });
+
+test.each([
+  ['openai', 'gpt-5-mini', 272_000],
+  ['openai', 'gpt-5-chat-latest', 128_000],
+  ['openai', 'gpt-4.1-nano', 1_000_000],
+  ['openai', 'gpt-4o-audio-preview', undefined],
+  ['openai', 'o4-mini', 200_000],
+  ['anthropic', 'claude-sonnet-4-5', 200_000],
+  ['anthropic', 'claude-2.1', undefined],
+  ['google', 'gemini-2.5-flash', 1_000_000],
+  ['google', 'gemini-2.5-flash-image', undefined],
+  ['openai-compatible', 'qwen3', undefined],
+] as const)('%s: the context window of %s', (provider, modelName, window) => {
+  const model = createModel({ provider, apiKey: 'k', baseUrl: 'http://127.0.0.1:1/v1' });
+  expect(model.contextTokens?.(modelName)).toBe(window);
+});

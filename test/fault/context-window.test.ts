@@ -1,0 +1,229 @@
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { SUMMARY_INSTRUCTION } from '../../src/agent/loop/compact.ts';
+import { getAnswerText } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
+import { sendChat } from '../support/chat-wire.ts';
+import { findRefusal, toRefusalAnswer } from '../support/provider-checks.ts';
+import { MINUTE } from '../support/patience.ts';
+import { APP, eventually, report, sessionPath, stage } from './support/faults.ts';
+import { paced } from './support/pace.ts';
+import { type ServerProcess, startServer } from './support/server-process.ts';
+
+/**
+ * One invocation of 2,000 steps with a model of 32,000 tokens, which refuses a larger prompt as real ones do. Its process
+ * is killed twenty times on the way. It ends as the undisturbed one does, and knows what it found long before.
+ */
+
+const [STEPS, KILLS] = [2_000, 20];
+const WINDOW = 32_000;
+const LEASE_MS = paced(600);
+const ENDED_WITHIN_MS = 10 * MINUTE;
+/** Steps whose results have a fact: at the beginning, in the middle and at the end. */
+const PLANTED = [1, 2, 3, STEPS / 2 - 1, STEPS / 2, STEPS / 2 + 1, STEPS - 3, STEPS - 2, STEPS - 1, STEPS];
+
+const valueOf = (step: number) => createHash('sha256').update(`value ${step}`).digest('hex').slice(0, 12);
+const FACT = /fact-\d+ is [0-9a-f]{12}/g;
+
+const agents = mkdtempSync(join(tmpdir(), 'agent-runtime-context-'));
+mkdirSync(join(agents, APP), { recursive: true });
+writeFileSync(
+  join(agents, APP, 'agent.ts'),
+  `import { createHash } from 'node:crypto';
+  const valueOf = (step) => createHash('sha256').update('value ' + step).digest('hex').slice(0, 12);
+  const planted = ${JSON.stringify(PLANTED)};
+  export const agent = { instruction: 'You look things up.', maxLlmCalls: 100_000, tools: [{
+    name: 'look', description: 'Looks at a page.', effect: 'none', needsConfirmation: false,
+    parameters: { type: 'object', properties: { step: { type: 'integer' } }, required: ['step'] },
+    run: async ({ step }) => ({ page: (planted.includes(step) ? 'fact-' + step + ' is ' + valueOf(step) + '. ' : '') +
+      'Some words of page ' + step + ' that mean little. '.repeat(16) }) }] };`,
+);
+
+interface Message {
+  role: string;
+  content: unknown;
+  tool_calls?: { function: { arguments: string } }[];
+}
+
+/** What the model saw: the largest prompt, the refused ones, and the number of summaries. */
+const seen = { largest: 0, refused: [] as string[], summaries: 0 };
+let calls = 0;
+
+const server = createServer((request, response) => {
+  const chunks: Buffer[] = [];
+  request.on('data', (chunk: Buffer) => chunks.push(chunk));
+  request.on('end', () => {
+    const text = Buffer.concat(chunks).toString();
+    const refusal = findRefusal('openai-compatible', text);
+    const body = JSON.parse(text) as { stream?: boolean; messages: Message[]; tools?: unknown };
+    // More tokens than the runtime guesses before it has seen a count.
+    const tokens = Math.ceil((JSON.stringify(body.messages).length + JSON.stringify(body.tools ?? []).length) / 3);
+    if (refusal) {
+      seen.refused.push(JSON.stringify(refusal));
+      const answer = toRefusalAnswer('openai-compatible', refusal);
+      response.writeHead(answer.status, { 'content-type': answer.contentType }).end(answer.body);
+      return;
+    }
+    if (tokens > WINDOW) {
+      const message = `This model's maximum context length is ${WINDOW} tokens, and ${tokens} were asked for.`;
+      seen.refused.push(message);
+      const error = { message, type: 'invalid_request_error', param: 'messages', code: 'context_length_exceeded' };
+      response.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify({ error }));
+      return;
+    }
+    seen.largest = Math.max(seen.largest, tokens);
+    const answer = answerTo(body.messages);
+    const delta =
+      typeof answer === 'string'
+        ? { role: 'assistant', content: answer }
+        : {
+            tool_calls: [
+              {
+                index: 0,
+                id: `call-${String((calls += 1)).padStart(6, '0')}`,
+                type: 'function',
+                function: { name: 'look', arguments: JSON.stringify(answer) },
+              },
+            ],
+          };
+    const chunk = (each: object, finish_reason: string | null) => ({
+      id: 'c',
+      object: 'chat.completion.chunk',
+      created: 1,
+      model: 'strict',
+      choices: [{ index: 0, delta: each, finish_reason }],
+    });
+    const usage = { prompt_tokens: tokens, completion_tokens: 20, total_tokens: tokens + 20 };
+    const finish = typeof answer === 'string' ? 'stop' : 'tool_calls';
+    sendChat(response, body, [chunk(delta, null), { ...chunk({}, finish), choices: chunk({}, finish).choices, usage }]);
+  });
+});
+
+/** It knows only what stands in the prompt: facts for a summary, the next step, or the answer to a question. */
+function answerTo(messages: Message[]): string | { step: number } {
+  const text = JSON.stringify(messages);
+  const facts = [...new Set(text.match(FACT) ?? [])];
+  if (JSON.stringify(messages[0]?.content).includes(SUMMARY_INSTRUCTION.slice(0, 40))) {
+    seen.summaries += 1;
+    return facts.length > 0 ? facts.join('. ') : 'Nothing of note.';
+  }
+  const [, asked] = /What is (fact-\d+)\?/.exec(JSON.stringify(messages.at(-1)?.content)) ?? [];
+  if (asked) return facts.find((fact) => fact.startsWith(`${asked} is`)) ?? 'unknown';
+  const last = messages.findLast(({ tool_calls }) => tool_calls)?.tool_calls?.[0]?.function.arguments;
+  const step = last ? (JSON.parse(last) as { step: number }).step : 0;
+  return step < STEPS ? { step: step + 1 } : 'All pages are read.';
+}
+
+const here = stage();
+let baseUrl = '';
+beforeAll(async () => {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
+});
+afterAll(() => {
+  server.close();
+  server.closeAllConnections();
+});
+
+const start = () =>
+  startServer(
+    here.databaseUrl,
+    here.environment({
+      MODEL_BASE_URL: baseUrl,
+      MODEL_CONTEXT_TOKENS: String(WINDOW),
+      AGENTS_DIR: agents,
+      TOOLS: '',
+      MAX_TOOL_CALLS: '100000',
+      INVOCATION_TIMEOUT_MS: '3600000',
+      INVOCATION_ATTEMPTS: '100',
+      SESSION_LEASE_MS: String(LEASE_MS),
+    }),
+  );
+
+const eventsOf = async (at: ServerProcess, userId: string) =>
+  ((await at.get(sessionPath(userId, 's'))).body as { events: Event[] }).events;
+
+const countOf = async (userId: string) =>
+  (await here.sql.query<{ count: number }>('select count(*)::int as count from events where user_id = $1', [userId]))
+    .rows[0]?.count ?? 0;
+
+async function begin(at: ServerProcess, userId: string): Promise<void> {
+  const path = sessionPath(userId, 's');
+  await at.post(path.replace(/\/s$/, ''), { sessionId: 's' });
+  const { status } = await at.post(`${path}/invocations`, {
+    newMessage: { role: 'user', parts: [{ text: `Read all ${STEPS} pages.` }] },
+  });
+  expect(status).toBe(200);
+}
+
+const whenEnded = (userId: string) =>
+  eventually('the invocation has ended', ENDED_WITHIN_MS, async () => {
+    const { rows } = await here.sql.query<{ status: string }>(
+      `select status from invocations where user_id = $1 and status not in ('queued', 'running')`,
+      [userId],
+    );
+    return rows.length === 1;
+  });
+
+/** The events without ids, times and what the clock made of them. */
+const toComparable = (events: Event[]) =>
+  events.map((event) =>
+    JSON.stringify(event, (name, value: unknown) =>
+      ['id', 'invocationId', 'timestamp', 'handle', 'agent-runtime/covers', 'startTimestamp', 'endTimestamp'].includes(
+        name,
+      )
+        ? undefined
+        : value,
+    ),
+  );
+
+test('2,000 steps on a window of 32,000 tokens, with and without twenty kills', {
+  timeout: 3 * ENDED_WITHIN_MS,
+}, async () => {
+  let running = await start();
+  await begin(running, 'calm');
+  await whenEnded('calm');
+  const calm = await eventsOf(running, 'calm');
+  expect(getAnswerText(calm.at(-1)?.content)).toBe('All pages are read.');
+  const calmSummaries = seen.summaries;
+
+  await begin(running, 'killed');
+  for (let kill = 1; kill <= KILLS; kill += 1) {
+    const reached = Math.floor((calm.length * kill) / (KILLS + 1));
+    await eventually('it is so far', ENDED_WITHIN_MS, async () => (await countOf('killed')) >= reached);
+    // Each death counts as the first: the pause before the next attempt would double each time.
+    await here.sql.query(`update invocations set attempt = 1 where user_id = 'killed' and status = 'running'`);
+    await running.kill();
+    running = await start();
+  }
+  await whenEnded('killed');
+  const killed = await eventsOf(running, 'killed');
+  expect(toComparable(killed)).toEqual(toComparable(calm));
+
+  const answers = [];
+  for (const step of PLANTED) {
+    const { body } = await running.post('/harness/invoke', {
+      prompt: `What is fact-${step}?`,
+      harness_name: 'fault',
+      run_agent_request: { user_id: 'killed', session_id: 's' },
+    });
+    answers.push((body as { output: string }).output);
+  }
+  await running.kill();
+  const strategies = killed.flatMap(({ customMetadata }) => {
+    const notes = customMetadata?.['agent-runtime/compaction'] as { strategy: string } | undefined;
+    return notes ? [notes.strategy] : [];
+  });
+  report(
+    'context window',
+    `${killed.length} events, ${strategies.length} compactions, ${calmSummaries} summaries, largest prompt ${seen.largest}, ${seen.refused.length} refused`,
+  );
+  expect(answers).toEqual(PLANTED.map((step) => `fact-${step} is ${valueOf(step)}`));
+  expect(seen.refused).toEqual([]);
+  expect(new Set(strategies)).toEqual(new Set(['drop_results', 'summarise']));
+});
