@@ -35,7 +35,11 @@ export const INPUT_LIMITS = {
   mcpRequests: { count: 100, why: 'of the server on one connection: pings, and questions to a person' },
   mcpTool: { bytes: 65_536, why: 'as declared, with its schemas, in characters' },
   mcpToolList: { bytes: 1_048_576, count: 256, why: 'of one server, and of one agent; in characters' },
-  mcpToolResult: { bytes: 'MAX_EVENT_BYTES', count: 1_000, why: 'those of one step share the bytes' },
+  mcpToolResult: {
+    bytes: 'MAX_EVENT_BYTES',
+    count: 1_000,
+    why: 'blocks; what is too large for a prompt or an event is kept for `read_result`',
+  },
   fetchedAnswer: { bytes: 4_194_304, why: 'of a tool or an MCP server' },
   fetchedAnswersOfAUser: { bytes: 33_554_432, why: 'that are on their way at once' },
   modelAnswer: { bytes: 67_108_864, values: 100_000, depth: 500, why: '300 bytes come around each token' },

@@ -3,11 +3,14 @@ import type {
   CallRecord,
   EarlierCall,
   EarlierCalls,
+  KeptResult,
   LedgerAnswer,
   OpenWait,
   Transact,
 } from '../agent/loop/call-ledger.ts';
-import { isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import { toFirstVersion } from '../conversation/artifacts/artifacts.ts';
+import type { ContentStore } from '../conversation/artifacts/artifact.ts';
+import { AgentError, AppError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { sqlState } from '../platform/db/client.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeList, unescapeJson } from '../platform/json-escape.ts';
@@ -21,12 +24,15 @@ import { persist } from './persist.ts';
 import { parseExactJson } from '../core/exact-json.ts';
 import { and, desc, eq, or, sql } from 'drizzle-orm';
 import { isSession } from '../conversation/sessions/session-row.ts';
-import type { JsonObject } from '../core/content.ts';
+import type { JsonObject, Part } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
 import { newestFirst } from '../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
 import { isInvocation } from './invocation-store.ts';
+
+/** Milliseconds of retrying to prepare a large response while the database or the object store is not available. */
+const KEEP_PATIENCE_MS = 2_000;
 
 /** Writes the tool-call ledger of a running invocation. */
 export class InvocationLedger implements CallLedger {
@@ -35,14 +41,17 @@ export class InvocationLedger implements CallLedger {
   readonly #lease: Lease;
   readonly #metrics: Metrics | undefined;
   readonly #tools: ToolDatabase | undefined;
+  readonly #contentStore: ContentStore;
   readonly #waits: OpenWait[] = [];
   readonly #waiting = new Map<string | undefined, CallRecord[]>();
 
-  constructor(db: Database, lease: Lease, { metrics, tools }: Pick<InvocationContext, 'metrics' | 'tools'>) {
+  constructor(db: Database, lease: Lease, context: Pick<InvocationContext, 'metrics' | 'tools' | 'contentStore'>) {
+    const { metrics, tools, contentStore } = context;
     this.#db = db;
     this.#lease = lease;
     this.#metrics = metrics;
     this.#tools = tools;
+    this.#contentStore = contentStore;
   }
 
   writeWith(eventId: string | undefined, calls: CallRecord[]): void {
@@ -51,6 +60,19 @@ export class InvocationLedger implements CallLedger {
 
   waitFor(call: OpenWait): void {
     this.#waits.push(call);
+  }
+
+  async keepResult(artifactName: string, part: Part, metadata: JsonObject): Promise<KeptResult> {
+    const key = { ...this.#lease.key, artifactName };
+    try {
+      return await persist(() => toFirstVersion(this.#db, this.#contentStore, key, part, metadata), KEEP_PATIENCE_MS);
+    } catch (error) {
+      if (error instanceof AppError) throw error;
+      const full = sizeRefusal(error);
+      if (full) throw new AgentError(full.code, full.message, { cause: error });
+      this.#failure = error;
+      throw error;
+    }
   }
 
   /** Removes and returns the records of tool calls that must be stored in the statement that stores these events. */
@@ -100,7 +122,8 @@ export class InvocationLedger implements CallLedger {
   transact: Transact = async (work, signal, record) => {
     if (!this.#tools) throw new Error('This service has no database for transactional tools.');
     try {
-      const keep = async (tx: Database, response: LedgerAnswer) => record && this.#keep(tx, { ...record, response });
+      const keep = async (tx: Database, { result, ...response }: LedgerAnswer) =>
+        record && this.#keep(tx, { ...record, response, ...(result && { result }) });
       return await this.#tools.transact(this.#lease.key.userId, signal, work, keep);
     } catch (error) {
       if (error instanceof LeaseLostError) this.#failure = error;

@@ -103,6 +103,21 @@ const ledger = async () =>
   (await sql.query('select call_id, state, effect, attempt, response from tool_calls order by call_id')).rows;
 
 describe('a transactional tool', () => {
+  test('commits a response that is too large for a prompt with its rows too, as an artifact', async () => {
+    const order = transactional('order', async (_, context) => {
+      await insert('tea', context);
+      return 'tea '.repeat(40_000);
+    });
+    const read = call('read_result', 'read', { handle: 'order', offset: 159_992 });
+    const app = await start([[call('order')], [read]], [order]);
+    await ask(app);
+    const [stub, piece] = await responsesOf(app);
+    expect(stub).toMatchObject({ handle: 'order', characters: 160_000 });
+    expect(piece).toMatchObject({ text: 'tea tea ' });
+    const together = 'select v.xmin = o.xmin as same from artifact_versions v, agent_tools.orders o';
+    expect((await sql.query(together)).rows).toEqual([{ same: true }]);
+  });
+
   test('commits its rows with its response: both are there, or neither', async () => {
     const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const order = transactional('order', async (_, context) => {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Client, type ClientBase } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { rowContent } from '../../src/conversation/artifacts/artifact.ts';
 import { runAsUser } from '../../src/platform/context.ts';
 import { listArtifactNames } from '../../src/conversation/artifacts/artifact-store.ts';
 import { saveBudget } from '../../src/conversation/budgets/budget-store.ts';
@@ -147,7 +148,8 @@ describe('on a cluster', () => {
       append: () => appendEvents(pool.db, kept.key, [textEvent('more')]),
       'append of an invocation': () => appendOnce(pool.db, lease, textEvent('more'), use),
       'append with a call': () => appendOnce(pool.db, lease, textEvent('with a call'), use, { calls: [acting] }),
-      'a call before it runs': () => new InvocationLedger(pool.db, lease, {}).write([acting]),
+      'a call before it runs': () =>
+        new InvocationLedger(pool.db, lease, { contentStore: rowContent(1_000) }).write([acting]),
       'a piece of text': () =>
         appendDeltas(pool.db, { ...lease, after: undefined, pieces: [{ eventId: 'e', text: 'it ' }] }),
       'append with user:': () => appendOnce(pool.db, lease, shared('user:a'), use),

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, inject, test } from 'vitest';
+import { rowContent } from '../../src/conversation/artifacts/artifact.ts';
 import type { CallRecord } from '../../src/agent/loop/call-ledger.ts';
 import { InvocationLedger } from '../../src/invocations/invocation-ledger.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
@@ -31,7 +32,9 @@ function keepAnswer(lease: Lease) {
   const [kept, commit] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   let isCommitted = false;
   const committed = store.pool.transaction(async (tx) => {
-    await new InvocationLedger(tx, lease, {}).write([{ ...call, state: 'done', response: answer }]);
+    await new InvocationLedger(tx, lease, { contentStore: rowContent(1_000) }).write([
+      { ...call, state: 'done', response: answer },
+    ]);
     kept.resolve();
     await commit.promise;
     isCommitted = true;
@@ -52,7 +55,7 @@ async function untilItWaits(work: Promise<unknown>): Promise<void> {
 
 test('who looks a call up waits for a transaction that may still commit its answer', async () => {
   const lease = await claim(60_000);
-  const ledger = new InvocationLedger(store.pool.db, lease, {});
+  const ledger = new InvocationLedger(store.pool.db, lease, { contentStore: rowContent(1_000) });
   await ledger.write([{ ...call, state: 'started' }]);
   const keeping = keepAnswer(lease);
   await keeping.kept;

@@ -1,6 +1,7 @@
 -- append_events: appends events to a session and applies their changes of the state.
 --
---   1. Lock and advance the session's row: sequence, size, first text, the session's own state, update time. If no row
+--   1. If calls bring large responses, lock the session's row and check what they add to the user's storage.
+--      Lock and advance the session's row: sequence, size, first text, the session's own state, update time. If no row
 --      matches, nothing is written: the session does not exist, or has another lease or another version than the caller
 --      expects. A trigger adds the size to the user's storage; its limit is checked next.
 --   2. Add the step's usage to the invocation's row, so that a crash loses none of it. Write the events' tool calls
@@ -9,7 +10,7 @@
 --      an answer to a call without a task (answer_calls).
 --   3. Charge the model usage of the events, and look for an exhausted budget.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, tasks, user_states, app_states, budget_uses; claim_session
+-- Locks: sessions, user_storage, invocations, tool_calls, artifacts, tasks, user_states, app_states, budget_uses; claim_session
 -- and finish_invocation lock in the same order.
 -- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 on events_id_key: the session
 -- already has an event with this id.
@@ -31,6 +32,12 @@ declare
   v_failed_calls constant integer := case when p_lease is null then 0 else failed_calls(p_events) end;
 begin
   -- 1
+  if p_calls @? '$[*].result' then
+    perform from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_lease
+    for no key update;
+    perform assert_user_storage(p_app, p_user, results_size(p_calls), (p_limits ->> 'userBytes')::bigint, false);
+  end if;
   update sessions s set
     last_sequence = s.last_sequence + cardinality(v_sizes),
     event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),

@@ -15,7 +15,7 @@
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses,
+-- Locks: sessions, user_storage, invocations, tool_calls, artifacts, agent_prompts by hash, user_states, app_states, budget_uses,
 -- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
 -- of open_tasks.
 --

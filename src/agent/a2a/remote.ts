@@ -23,6 +23,8 @@ import { CALLS, callsSchema, CHAIN, chainSchema, CHAIN_STATE, MAX_CHAIN, TIME, T
 import { mark, unmark } from '../../core/exact-json.ts';
 
 const MAX_ANSWER_CHARACTERS = 100_000;
+/** The same of an agent that is a tool: its answer is no event, and a large one is kept for `read_result`. */
+const MAX_RESULT_CHARACTERS = 4_194_304;
 /** Maximum length of the id of a task or message, in characters. */
 const MAX_ID_CHARACTERS = 4_096;
 const MAX_QUESTION_CHARACTERS = 2_000;
@@ -223,11 +225,16 @@ class TextSoFar {
   }
 }
 
-const joinTexts = (texts: string[]): string => texts.filter(Boolean).join('\n').slice(0, MAX_ANSWER_CHARACTERS);
+const joinTexts = (texts: string[], maximum = MAX_ANSWER_CHARACTERS): string =>
+  texts.filter(Boolean).join('\n').slice(0, maximum);
 
-const toText = ({ name }: Peer, text: string): ModelAnswer => ({
-  content: { role: 'model', parts: [{ text: text.slice(0, MAX_ANSWER_CHARACTERS) }] },
-  modelVersion: name,
+/** An agent that is a tool of the caller has no conversation with it. */
+const getMaximum = ({ caller }: TaskCall): number =>
+  caller.conversationId === undefined ? MAX_RESULT_CHARACTERS : MAX_ANSWER_CHARACTERS;
+
+const toText = (call: TaskCall, text: string): ModelAnswer => ({
+  content: { role: 'model', parts: [{ text: text.slice(0, getMaximum(call)) }] },
+  modelVersion: call.name,
 });
 
 function toAnswer(call: TaskCall, task: Task): ModelAnswer {
@@ -243,7 +250,13 @@ function toAnswer(call: TaskCall, task: Task): ModelAnswer {
   const data = values.length > 0 ? JSON.stringify(values.length === 1 ? values[0] : values) : '';
   const { prompt, output } = usedSchema.safeParse(metadata?.[TOKENS]).data ?? {};
   const usageMetadata = { promptTokenCount: prompt, candidatesTokenCount: output };
-  const text = joinTexts(artifacts.map(({ parts }) => joinText(parts))) || message || data;
+  const text =
+    joinTexts(
+      artifacts.map(({ parts }) => joinText(parts)),
+      getMaximum(call),
+    ) ||
+    message ||
+    data;
   return { ...toText(call, text), ...(prompt !== undefined && { usageMetadata }) };
 }
 

@@ -9,7 +9,7 @@ const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
 /** Tool names that clients cannot use, because the agent loop itself makes or answers calls of these names. */
-const RESERVED = new Set(['transfer_to_agent', 'adk_request_confirmation']);
+const RESERVED = new Set(['transfer_to_agent', 'adk_request_confirmation', 'read_result']);
 
 const clientToolSchema = looseObject('A tool that the client runs.', {
   name: z

@@ -119,7 +119,10 @@ const toolLimitsShape = {
   retries: optional(z.int().min(0).max(10)),
   /** Maximum number of concurrent calls of the tool in this process; users take turns. Default: no maximum. */
   concurrency: optional(positive),
-  /** Maximum length of a result as JSON; a longer one is replaced by an error for the model. Default: 500,000. */
+  /**
+   * Maximum length of a result as JSON in a prompt; a longer one is kept for the tool `read_result`, and the model gets
+   * its head. Default: 100,000, or an eighth of the model's context if that is less.
+   */
   maxResultCharacters: optional(positive),
 };
 export const toolLimitsSchema = z.strictObject(toolLimitsShape);

@@ -20,7 +20,12 @@ export interface LedgerAnswer {
   response: JsonObject | undefined;
   actions: EventActions;
   attachments: Part[];
+  /** The whole of a response that is too large for a prompt, until it is stored (`keepResult`). */
+  result?: KeptResult;
 }
+
+/** A new artifact of the session, as the SQL function `record_calls` stores it. */
+export type KeptResult = JsonObject;
 
 /**
  * State of a tool call. `started`: it runs. `done`: it has a response. `unknown`: it was interrupted and may have taken
@@ -39,6 +44,8 @@ export interface CallRecord {
   attempt: number;
   /** The function response, until an event stores it; or the data that the tool stored with `keep`. */
   response?: LedgerAnswer | Kept | undefined;
+  /** The whole of a large response, which is stored in the same statement. */
+  result?: KeptResult;
 }
 
 /** Data that a tool stored with `keep` while it ran. */
@@ -72,6 +79,12 @@ export interface CallLedger {
   isFailure(error: unknown): boolean;
   /** Writes records in the SQL statement that stores this event; without an id, in that of the invocation's end. */
   writeWith(eventId: string | undefined, calls: CallRecord[]): void;
+  /**
+   * Prepares a large response, so that a record (`result`) stores it as version 0 of an artifact of the session. Bytes
+   * that belong in an object store are stored there at once.
+   * @throws {AppError} if it is too large, or the user's storage is used up, with words for the model
+   */
+  keepResult(artifactName: string, part: Part, metadata: JsonObject): Promise<KeptResult>;
   /** Registers a call without a response, which becomes a task to answer if the invocation pauses. */
   waitFor(call: OpenWait): void;
   /** Writes records of tool calls at once; returns the earlier records of these calls. */

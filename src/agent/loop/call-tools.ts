@@ -8,15 +8,8 @@ import { type AgentNode, getEffect, type Tool } from '../definition/tool.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { CallRecord, Decisions, EarlierCall, LedgerAnswer, OpenCall, Transact } from './call-ledger.ts';
 import { findActingTool, findTool, getWait, lookUp, toRecord, settleEarlier } from './record-calls.ts';
-import {
-  type Answer,
-  errorText,
-  failed,
-  requestConfirmation,
-  toResponse,
-  toResponsePart,
-  withinSize,
-} from './tool-answer.ts';
+import { type Answer, errorText, failed, requestConfirmation, toResponse, toResponsePart } from './tool-answer.ts';
+import { type Fit, fitWithin } from './kept-results.ts';
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
@@ -29,13 +22,19 @@ import { cloneJson } from '../../core/exact-json.ts';
 /** Default maximum of the total size of the function responses to one model answer, in characters of JSON. */
 const MAX_STEP_CHARACTERS = 1_048_576;
 
+/** What an answer passes on its way: the hooks, and the bound of what a prompt holds. */
+interface Passing {
+  marks: HookMarks | undefined;
+  fit: Fit;
+}
+
 async function runTool(
   invocation: InvocationState,
   turn: AgentTurn,
   tool: Tool,
   call: OpenCall,
   kept: JsonObject | undefined,
-  marks: HookMarks | undefined,
+  { marks, fit }: Passing,
 ): Promise<Answer> {
   const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
@@ -70,13 +69,17 @@ async function runTool(
     const response = isBlocked ? { error: files } : checked;
     // Media are copied, because a tool that still runs after its abort must not change a stored event.
     const media = isBlocked ? [] : cloneJson(files);
-    const answer = { response, attachments: media, actions: cloneJson(actions) };
+    const made = { response, attachments: media, actions: cloneJson(actions) };
+    // The answer of a transactional tool is stored in its transaction, so it must fit before.
+    const answer = transactional ? await fit(call, made) : made;
     return Object.hasOwn(actions.requestedToolConfirmations ?? {}, call.id) ? pausedForPerson(answer) : answer;
   };
   const { transactional = false } = tool;
   try {
     if (!transactional) return await orAborted(run(noSql), signal);
-    return await transact(run, signal, ledger && toRecord(invocation, tool, call, { state: 'done' }));
+    const record = ledger && toRecord(invocation, tool, call, { state: 'done' });
+    const { result: _stored, ...answer } = await transact(run, signal, record);
+    return answer;
   } catch (error) {
     if (ledger?.isFailure(error)) throw error;
     if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
@@ -156,9 +159,10 @@ async function answerCall(
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
-  marks: HookMarks | undefined,
+  passing: Passing,
   question: string | undefined,
 ): Promise<Answer> {
+  const { marks } = passing;
   const tool = findTool(turn, call);
   if (!tool) {
     const names = turn.agent.tools.map((candidate) => candidate.name).join(', ') || 'none';
@@ -205,7 +209,7 @@ async function answerCall(
     if (typeof checked !== 'object') return guarded;
     call.confirmation = { ...call.confirmation, payload: checked as JsonObject };
   }
-  return runTool(invocation, turn, tool, call, earlier?.response?.kept, marks);
+  return runTool(invocation, turn, tool, call, earlier?.response?.kept, passing);
 }
 
 let loading: Promise<{ schemaError: typeof Check }> | undefined;
@@ -222,11 +226,13 @@ async function answerTraced(
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
+  fit: Fit,
   question: string | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall?.(turn.agent.name, call);
   const marks = turn.agent.hooks && newMarks();
-  const run = () => answerCall(invocation, turn, call, decision, earlier, marks, question);
+  const passing = { marks, fit };
+  const run = async () => fit(call, await answerCall(invocation, turn, call, decision, earlier, passing, question));
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
   if (!marks) return answer;
@@ -260,16 +266,18 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
  * Runs the tool calls of one model answer in parallel and returns all function responses as ONE event, in the order of
  * the calls; `undefined` if no call has a response yet. After an abort, calls that still run get the response
  * `interrupted`, and the event gets the abort's error. Never throws.
+ * @param isLive - true in a live session, whose model cannot read kept results. Default: false
  */
 export async function callTools(
   invocation: InvocationState,
   turn: AgentTurn,
   calls: OpenCall[],
   decisions: Decisions = new Map(),
+  isLive = false,
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
   const stored = invocation.input.script?.take(turn, 'tools');
   if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
-  const bounded = withinSize(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
+  const fit = fitWithin(invocation, turn, invocation.input.eventBytes ?? MAX_STEP_CHARACTERS, isLive);
   const { ledger } = invocation.input;
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
@@ -278,16 +286,23 @@ export async function callTools(
   const answers = await Promise.all(
     calls.map(async (call) => {
       const [decision, entry] = [decisions.get(call.id), earlier.get(call.id)];
-      const answer = bounded(await answerTraced(invocation, turn, call, decision, entry, question));
+      const { result, ...answer } = await answerTraced(invocation, turn, call, decision, entry, fit, question);
       running -= 1;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
+      const kept = result && { result };
       // The response of the last call to finish is not written to the ledger of tool calls, because the next event
       // stores it. A failed write is ignored here, because the write of that event will fail too and report the error.
       if (running > 0 && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
-        await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
+        await ledger
+          ?.write([{ ...record, ...kept, response: { response, actions, attachments } }])
+          .catch(() => undefined);
+        return { call, answer, record };
       }
-      return { call, answer, record };
+      const tool = kept && findTool(turn, call);
+      // A result of a call that the ledger does not record is stored with the event alone.
+      const stored = record ?? (tool && toRecord(invocation, tool, call, {}));
+      return { call, answer, record: stored && { ...stored, ...kept } };
     }),
   );
   const parts: Part[] = [];

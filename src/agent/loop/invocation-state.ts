@@ -5,6 +5,7 @@ import { nodePath } from './agent-tree.ts';
 import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../../core/event.ts';
+import { givesHandle } from './handle.ts';
 import type { AgentReply, AgentNode } from '../definition/tool.ts';
 import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
 
@@ -20,6 +21,8 @@ export interface InvocationState {
    * history has thousands of events.
    */
   callIds: Set<string> | undefined;
+  /** Events that give a model the handle of a result. Undefined: they are to be found, in all events. */
+  handles?: Event[] | undefined;
   output: string;
   /** Whether the model must call a tool in its next answer, and which. Cleared after the first model call. */
   toolChoice: ToolChoice | undefined;
@@ -117,6 +120,7 @@ export function newEvent(
 /** Applies a complete event to the invocation state, so that later model calls see its content and state. */
 export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
   invocation.events.push(event);
+  if (givesHandle(event) || event.actions?.compaction) invocation.handles = undefined;
   invocation.input.observer?.event?.(event);
   for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) invocation.state[key] = value;
   const text = getAnswerText(event.content);

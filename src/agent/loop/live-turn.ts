@@ -230,7 +230,8 @@ async function* answerCalls(
   yield recordEvent(invocation, { ...event, ...longRunning(turn, event) });
   const cancelled = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
   const signal = AbortSignal.any([turn.signal, cancelled]);
-  const { event: answerEvent, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
+  const within = { ...turn, signal };
+  const { event: answerEvent, stillOpen } = await callTools(invocation, within, toOpenCalls(event), undefined, true);
   open.paused ||= stillOpen;
   if (stillOpen) noteWaits(invocation, turn, toOpenCalls(event), { request: undefined, event: answerEvent });
   if (answerEvent) yield recordEvent(invocation, { ...withoutError(answerEvent), nodeInfo: { path: '' } });

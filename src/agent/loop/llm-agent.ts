@@ -14,6 +14,7 @@ import { fitPrompt, windowOf } from './compact.ts';
 import { answerRoom } from './estimate.ts';
 import { guardRequest } from './guard.ts';
 import { stopLoop } from './loop-stop.ts';
+import { withReadResult } from './read-result.ts';
 import { type InstructionPiece, renderPieces } from './instruction.ts';
 import { afterModel, beforeModel, holdsText, type HookMarks, newMarks, onError, withMarks } from './hooks.ts';
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
@@ -35,7 +36,8 @@ import {
  * model's answer has no tool call, or until a pause, a transfer or an error. `confirmed` are tool calls of an earlier
  * turn on which a person has decided; they run first.
  */
-export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn, confirmed?: ConfirmedCalls): Steps {
+export async function* runLlmAgent(invocation: InvocationState, begun: AgentTurn, confirmed?: ConfirmedCalls): Steps {
+  let turn = withReadResult(invocation, begun);
   if (confirmed) {
     const { event, paused } = yield* answerCalls(invocation, turn, confirmed.calls, confirmed.decisions);
     if (event) {
@@ -44,9 +46,12 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
     }
   }
   for (let repairs = 0; ; ) {
+    turn = withReadResult(invocation, turn);
     const fitted = yield* fitPrompt(invocation, turn);
     if (fitted instanceof AgentError)
       return { event: recordEvent(invocation, withError(newEvent(invocation, turn, {}), fitted)), paused: false };
+    // Results that were dropped just now have handles too.
+    turn = withReadResult(invocation, turn);
     const answer = yield* callModel(invocation, turn, fitted);
     if (isRejected(answer) && !answer.errorCode) {
       if (repairs === MAX_REPAIRS) {

@@ -3,8 +3,10 @@ import { cloneJson, isExactInteger, parseExactJson } from '../../core/exact-json
 import type { CallState, LedgerAnswer, OpenCall } from './call-ledger.ts';
 import { emptyActions } from '../../core/event.ts';
 
-/** Maximum size of one function response, in characters of JSON, so that several fit into an event of at most 1 MiB. */
-const MAX_RESPONSE_CHARACTERS = 500_000;
+/** Maximum size of a tool's result, in characters of JSON: more than any artifact may have (`MAX_BODY_BYTES`). */
+const MAX_RESULT_CHARACTERS = 110_000_000;
+/** Length of JSON above which it is remembered, in characters. */
+const LARGE = 50_000;
 
 /** Outcome of a tool call. Without `response` the call waits for a person or another system. */
 export interface Answer extends LedgerAnswer {
@@ -22,14 +24,43 @@ export const errorText = (error: unknown) =>
 
 /** Converts a tool's result. A result that JSON cannot express, or that is too large, becomes an error. */
 export function toResponse(value: unknown): JsonObject {
-  const text = toJson(value ?? null) ?? 'null';
-  if (text.length > MAX_RESPONSE_CHARACTERS) {
-    return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
-  }
+  const text = isLonger(value, MAX_RESULT_CHARACTERS) ? undefined : (toJson(value ?? null) ?? 'null');
+  if (text === undefined || text.length > MAX_RESULT_CHARACTERS)
+    return { error: `The tool's result is larger than ${MAX_RESULT_CHARACTERS} characters. Ask for less.` };
   const plain = parseExactJson(text);
-  return typeof plain === 'object' && plain !== null && !Array.isArray(plain) && !isExactInteger(plain)
-    ? (plain as JsonObject)
-    : { result: plain };
+  const isResponse = typeof plain === 'object' && plain !== null && !Array.isArray(plain) && !isExactInteger(plain);
+  const response = isResponse ? (plain as JsonObject) : { result: plain };
+  if (text.length > LARGE) largeTexts.set(response, isResponse ? text : `{"result":${text}}`);
+  return response;
+}
+
+/** JSON of large responses, which are not changed once they are made, so that none is written twice. */
+const largeTexts = new WeakMap<JsonObject, string>();
+
+export const toJsonText = (response: JsonObject): string => largeTexts.get(response) ?? JSON.stringify(response);
+
+/** Number of values that {@link isLonger} looks at, and how deep; what is larger or circular only `JSON.stringify` finds. */
+const MAX_VALUES = 1_000_000;
+const MAX_DEPTH = 1_000;
+
+/**
+ * True if a value is sure to have more than `maximum` characters of JSON. It is found before the JSON is written, because
+ * that would take the same memory again.
+ */
+function isLonger(value: unknown, maximum: number): boolean {
+  let [characters, values] = [0, 0];
+  const add = (each: unknown, depth: number): boolean => {
+    values += 1;
+    if (values > MAX_VALUES || depth > MAX_DEPTH) return false;
+    if (typeof each === 'string') characters += each.length;
+    else if (typeof each === 'object' && each !== null && !('toJSON' in each)) {
+      if (Array.isArray(each)) for (const one of each) if (!add(one, depth + 1)) return false;
+      if (!Array.isArray(each)) for (const key in each) if (!add((each as JsonObject)[key], depth + 1)) return false;
+    } else if (ArrayBuffer.isView(each)) characters += each.byteLength;
+    return characters <= maximum;
+  };
+  add(value, 0);
+  return characters > maximum;
 }
 
 /** A `bigint` at any depth becomes an integer. */
@@ -65,24 +96,3 @@ export function toResponsePart(call: OpenCall, { response, attachments }: Answer
   const media = attachments.length > 0 ? { parts: attachments } : {};
   return [{ functionResponse: { id: call.id, name: call.name, response, ...media } }];
 }
-
-/**
- * Replaces a response by an error if all responses together would exceed the maximum. They end up in one event, and a
- * hundred of 4 MB each would exhaust memory before the event's size is checked.
- */
-export function withinSize(maximum: number): (answer: Answer) => Answer {
-  let room = maximum;
-  return (answer) => {
-    const size = getSize(answer);
-    if (size <= room) {
-      room -= size;
-      return answer;
-    }
-    const error = `The results of this step are together larger than ${maximum} characters. Ask for less at once.`;
-    return { ...answer, ...failed(error), actions: answer.actions };
-  };
-}
-
-const getSize = ({ response, attachments }: Answer): number =>
-  (response ? JSON.stringify(response).length : 0) +
-  attachments.reduce((sum, { inlineData, text }) => sum + (inlineData?.data?.length ?? 0) + (text?.length ?? 0), 0);

@@ -130,7 +130,7 @@ function pickName(tool: string, server: string, taken: Set<string>): string {
 }
 
 /** Names of function calls that the runtime itself makes, and that no server may use for its tools. */
-const RESERVED = /^(?:adk_request_.*|transfer_to_agent|)$/;
+const RESERVED = /^(?:adk_request_.*|transfer_to_agent|read_result|)$/;
 
 const toName = (name: string) => {
   const plain = name.replaceAll(/[^A-Za-z0-9_-]/g, '_');

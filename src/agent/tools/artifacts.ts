@@ -57,6 +57,8 @@ export const loadArtifacts: Tool = {
   parameters: toParameters({ names: { type: 'array', items: name, minItems: 1, maxItems: 10 } }, 'names'),
   needsConfirmation: false,
   effect: 'none',
+  // What is kept already is not kept again.
+  limits: { maxResultCharacters: 500_000 },
   async run(args, { services, attachments }) {
     const artifacts: JsonObject[] = [];
     let bytes = MAX_BYTES;

@@ -23,6 +23,7 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
   if (concurrency !== undefined && !places.has(limits)) places.set(limits, new FairSemaphore(concurrency));
   return {
     ...tool,
+    limits,
     run: async (args, context) => {
       const release = await takePlace(places.get(limits), context);
       try {
@@ -50,14 +51,12 @@ async function runWithRetries(
   args: Parameters<Tool['run']>[0],
   context: ToolContext,
 ): Promise<unknown> {
-  const { retries = 0, maxResultCharacters = Infinity } = limits;
+  const { retries = 0 } = limits;
   const before = cloneJson(context.actions);
   const attachmentCount = context.attachments.length;
   for (let attempt = 0; ; attempt += 1) {
     try {
-      const result = await runInTime(tool, limits.timeoutMs, args, context);
-      if ((JSON.stringify(result ?? null)?.length ?? 0) <= maxResultCharacters) return result;
-      return { error: `The tool's result is larger than ${maxResultCharacters} characters. Ask for less.` };
+      return await runInTime(tool, limits.timeoutMs, args, context);
     } catch (error) {
       const isFinal = error instanceof AgentError && error.code === 'egress_denied';
       if (attempt >= retries || isFinal || context.signal.aborted) throw error;

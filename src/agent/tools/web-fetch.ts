@@ -1,8 +1,10 @@
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
-/** Maximum length of a page's text that the model receives, in characters. */
-const MAX_TEXT = 50_000;
+/** Maximum length of a page's text, in characters: what a page of 4 MiB can have. */
+const MAX_TEXT = 4_194_304;
+/** Length above which a page is kept for `read_result`, in characters of JSON. */
+const MAX_IN_PROMPT = 55_000;
 const TIMEOUT_MS = 20_000;
 const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
 
@@ -17,6 +19,7 @@ export const webFetch = (policy: EgressPolicy): Tool => ({
   ),
   needsConfirmation: false,
   effect: 'none',
+  limits: { maxResultCharacters: MAX_IN_PROMPT },
   async run(args, { signal, session }) {
     const url = URL.parse(String(args['url']));
     if (!url) throw new Error('This is not an absolute address.');

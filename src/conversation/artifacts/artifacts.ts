@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
@@ -7,11 +8,13 @@ import { type ContentStore, toArtifactContent, toPart } from './artifact.ts';
 import type { Counts, User } from '../../platform/feature/feature.ts';
 import {
   type ArtifactKey,
+  canonicalUriPrefix,
   deleteArtifactVersions,
   deleteVersionsInObjects,
   findStoredArtifact,
   saveArtifactVersion,
 } from './artifact-store.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 
 /**
@@ -35,6 +38,34 @@ export async function saveArtifact(
     if (object && !isPassingFailure(error)) await contentStore.remove([object.key]).catch(() => undefined);
     throw error;
   });
+}
+
+/**
+ * Makes version 0 of a new artifact for the SQL function `record_calls`, which stores it with an event. As in
+ * {@link saveArtifact}, an object is stored first. The user's storage is compared before, so that the event need not
+ * fail; the statement that stores the version compares it again.
+ * @throws {TooLargeError} if the content exceeds the size limit
+ */
+export async function toFirstVersion(
+  db: Database,
+  contentStore: ContentStore,
+  key: ArtifactKey,
+  given: Part,
+  metadata: JsonObject,
+): Promise<JsonObject> {
+  const { part, bytes = Buffer.alloc(0), mimeType } = toArtifactContent(given);
+  await db.execute(sql`select ${limitedBytes(db, key, sql`${bytes.length}::bigint`)}`);
+  const object = await contentStore.save(bytes);
+  return {
+    artifact: key.artifactName,
+    uri: object ? object.uri : `${canonicalUriPrefix(key)}0`,
+    mimeType,
+    metadata,
+    part,
+    bytes: bytes.length,
+    sha256: createHash('sha256').update(bytes).digest('base64'),
+    ...(object ? { objectKey: object.key } : { content: bytes.toString('base64') }),
+  };
 }
 
 /** An artifact version with its bytes; the bytes are `undefined` for a reference to an external file. */

@@ -305,6 +305,7 @@ test.each<['block' | 'redact', object]>([
     write: async () => new Map([['c', settled]]),
     writeWith: () => undefined,
     waitFor: () => undefined,
+    keepResult: () => Promise.reject(new Error('It was kept.')),
     isFailure: () => false,
   };
   const work = tool('work', () => Promise.reject(new Error('It ran.')), { needsConfirmation: true });

@@ -124,12 +124,11 @@ test('an unknown tool, wrong arguments, broken JSON and a throwing tool are erro
   expect(end).toMatchObject({ output: 'sorry', error: undefined });
 });
 
-test('a value that JSON cannot carry, or that is too large, is an error; undefined is null', async () => {
+test('a value that JSON cannot carry is an error; undefined is null', async () => {
   const circular: Record<string, unknown> = {};
   circular['self'] = circular;
   const tools = [
     tool('circular', async () => circular),
-    tool('huge', async () => 'x'.repeat(600_000)),
     tool('nothing', async () => undefined),
     tool('list', async () => [1, 2]),
   ];
@@ -137,11 +136,7 @@ test('a value that JSON cannot carry, or that is too large, is an error; undefin
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools }) }));
   const [first, ...others] = responses(events[1]);
   expect(first?.['error']).toContain('circular');
-  expect(others).toEqual([
-    { error: "The tool's result is larger than 500000 characters. Ask for less." },
-    { result: null },
-    { result: [1, 2] },
-  ]);
+  expect(others).toEqual([{ result: null }, { result: [1, 2] }]);
 });
 
 test('calls without an id and calls that reuse one get a fresh one', async () => {

@@ -82,7 +82,10 @@ describe.each([
   ])('an answer is told whose output schema %s', async (_, outputSchema, warning) => {
     const n = Array.from({ length: 45_000 }, (__, index) => [index]);
     const { response } = await call(start, [{ name: 'count', outputSchema, call: () => counted({ n }) }]);
-    expect(response).toEqual(warning === undefined ? { n } : { warning, answer: { n } });
+    // The answer is too large for a prompt, so that the model has its head.
+    const head = String(response?.['head']);
+    if (warning === undefined) expect(head).toMatch(/^\{"n":\[\[0\],/);
+    else expect(JSON.parse(`${head.slice(0, head.indexOf(',"answer"'))}}`)).toEqual({ warning });
   });
 
   test('progress and messages of a server are lines of the log, bounded in number and length', async () => {

@@ -1,0 +1,11 @@
+import { type FunctionResponse, getFunctionResponses } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+
+/** The tool that reads function responses which a prompt does not show whole. */
+export const READ_RESULT = 'read_result';
+
+/** True for a response that gives a model a handle: a note says how to read the rest. */
+export const hasHandle = ({ response }: Pick<FunctionResponse, 'response'>): boolean =>
+  typeof response?.['handle'] === 'string' && String(response['note'] ?? '').includes(READ_RESULT);
+
+export const givesHandle = ({ content }: Event): boolean => getFunctionResponses(content).some(hasHandle);
