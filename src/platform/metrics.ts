@@ -114,6 +114,10 @@ export const METRICS = {
     ...counter({ provider: ANY }, 'Parts of answers of models that were not understood.'),
     startsUnlabelled: true,
   },
+  agent_runtime_prompt_breaks_total: counter(
+    { part: ['model', 'instruction', 'tools', 'contents'] },
+    'Model calls whose request does not begin with the one before it, by the part that differs first.',
+  ),
   'gen_ai.client.inference.usage.input_tokens': counter(
     USED_TOKENS,
     'Prompt tokens of model calls, cached ones included.',

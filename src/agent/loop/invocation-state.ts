@@ -6,6 +6,7 @@ import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../../core/event.ts';
 import { givesHandle } from './handle.ts';
+import type { SentRequest } from './prefix.ts';
 import type { AgentReply, AgentNode } from '../definition/tool.ts';
 import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
 
@@ -23,6 +24,8 @@ export interface InvocationState {
   callIds: Set<string> | undefined;
   /** Events that give a model the handle of a result. Undefined: they are to be found, in all events. */
   handles?: Event[] | undefined;
+  /** The last request of each agent, by its name and branch, with which the next one is compared. */
+  sent: Map<string, SentRequest>;
   output: string;
   /** Whether the model must call a tool in its next answer, and which. Cleared after the first model call. */
   toolChoice: ToolChoice | undefined;
@@ -80,6 +83,7 @@ export function newInvocationState(input: RunInput, callAgent: CallAgent): Invoc
     events: [...input.history],
     state: Object.assign(Object.create(null) as JsonObject, input.state),
     callIds: undefined,
+    sent: new Map(),
     output: '',
     toolChoice: input.agent.toolChoice,
     used: input.used ?? { llmCalls: 0, promptTokens: 0, outputTokens: 0 },

@@ -14,6 +14,7 @@ import { fitPrompt, windowOf } from './compact.ts';
 import { answerRoom } from './estimate.ts';
 import { guardRequest } from './guard.ts';
 import { stopLoop } from './loop-stop.ts';
+import { notePrefix, type StoredPrefix, withPrefix } from './prefix.ts';
 import { withReadResult } from './read-result.ts';
 import { type InstructionPiece, renderPieces } from './instruction.ts';
 import { afterModel, beforeModel, holdsText, type HookMarks, newMarks, onError, withMarks } from './hooks.ts';
@@ -153,7 +154,7 @@ async function* callProvider(
   // Text is not streamed before it is final if a hook may replace it or the output schema may reject it.
   const isHeld = agent.outputSchema !== undefined || (agent.hooks !== undefined && holdsText(agent.hooks));
   const notes: ModelNotes = { failedTries: [] };
-  const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined };
+  const call: OpenModelCall = { marks, notes, id: partial?.id, request: undefined, prefix: undefined };
   let step: ObservedStep<NewEvent> | undefined;
   let isStreamed = false;
   let remote: RemoteCall | undefined;
@@ -184,6 +185,7 @@ async function* callProvider(
     call.request = outgoing;
     onRequest?.(agent, request, outgoing);
     const replacement = marks && (await runBeforeModelHooks(invocation, turn, outgoing, pieces, marks));
+    if (!replacement) call.prefix = notePrefix(invocation, turn, outgoing, pieces);
     step = observer?.modelCall?.(agent, request, outgoing);
     isStreamed = !outgoing.asWhole;
     if (replacement) answer = await toAnswered(invocation, turn, replacement, call);
@@ -246,16 +248,19 @@ interface OpenModelCall {
   notes: ModelNotes;
   id: string | undefined;
   request: ModelRequest | undefined;
+  /** Where the request breaks with the one before it. */
+  prefix: StoredPrefix | undefined;
 }
 
 async function toAnswered(
   invocation: InvocationState,
   turn: AgentTurn,
   raw: ModelAnswer,
-  { marks, notes, id }: OpenModelCall,
+  { marks, notes, id, prefix }: OpenModelCall,
 ): Promise<NewEvent> {
   const answer = marks ? await afterModel(invocation, turn, raw, marks) : raw;
-  const event = withNotes(await withOutput(toAnswerEvent(invocation, turn, answer), turn), notes);
+  const made = withNotes(await withOutput(toAnswerEvent(invocation, turn, answer), turn), notes);
+  const event = withPrefix(made, prefix);
   return { ...(marks ? withMarks(event, marks) : event), ...(id !== undefined && { id }) };
 }
 

@@ -84,7 +84,15 @@ export async function callAgent(
   // Events and tool calls of an agent used as a tool are not stored: the ledger has one entry, for the whole call.
   const input = { ...parent.input, script: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
-  const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), handles: undefined, output: '' };
+  const own = {
+    input,
+    toOperationId,
+    events: [prompt],
+    callIds: new Set<string>(),
+    handles: undefined,
+    sent: new Map(),
+    output: '',
+  };
   const invocation: InvocationState = { ...parent, ...own };
   const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
   const events: NewEvent[] = [];

@@ -1,4 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { getBreak } from '../../agent/loop/prefix.ts';
 import type { InvocationObserver, ObservedStep } from '../../agent/loop/run.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
@@ -114,6 +115,8 @@ function recordCall(
   metrics.record('gen_ai.client.inference.duration', seconds, withError);
   metrics.record('gen_ai.client.inference.operation.input_tokens', tokens.input_tokens, withError);
   metrics.record('gen_ai.client.inference.operation.output_tokens', tokens.output_tokens, withError);
+  const broken = event && getBreak(event);
+  if (broken) metrics.count('agent_runtime_prompt_breaks_total', { part: broken.part });
   const withModality = { ...labels, 'gen_ai.token.modality': 'unknown' };
   for (const kind of Object.keys(tokens) as (keyof typeof tokens)[])
     metrics.count(`gen_ai.client.inference.usage.${kind}`, withModality, tokens[kind]);

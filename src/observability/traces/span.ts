@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { getBreak } from '../../agent/loop/prefix.ts';
 import type { ModelRequest } from '../../agent/definition/model.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
@@ -53,6 +54,7 @@ export const ATTRIBUTE = {
   stream: 'gen_ai.request.stream',
   conversationId: 'gen_ai.conversation.id',
   stack: 'exception.stacktrace',
+  promptBreak: 'agent_runtime.prompt_break',
 } as const;
 
 /** Maximum length of span names and ids, in characters, because models invent tool names and call ids. */
@@ -107,7 +109,9 @@ export function modelAnswerAttributes(event: Event, keepsContent = true): Attrib
   const tokens = Object.entries(toTokens(event)).flatMap(([name, count]) =>
     count > 0 ? [[`gen_ai.usage.${name}`, count] as const] : [],
   );
+  const broken = getBreak(event);
   return {
+    ...(broken && { [ATTRIBUTE.promptBreak]: shortName(`${broken.part}: ${broken.why}`) }),
     ...(id ? { [ATTRIBUTE.eventId]: id } : {}),
     ...(keepsContent && { [ATTRIBUTE.llmResponse]: boundedJson(answer) }),
     ...(modelVersion ? { 'gen_ai.response.model': modelVersion } : {}),
