@@ -122,7 +122,10 @@ async function* callModel(
   // The tool choice applies to the first model call only, even if a crashed process made that call.
   invocation.toolChoice = undefined;
   const stored = invocation.input.script?.take(turn, 'model');
-  if (stored) return stored;
+  if (stored) {
+    await noteStored(invocation, turn);
+    return stored;
+  }
   const { signal } = turn;
   const { maxLlmCalls, maxTokens } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
@@ -136,6 +139,13 @@ async function* callModel(
   }
   invocation.used.llmCalls += 1;
   return yield* callProvider(invocation, turn, toolChoice, promptTokens);
+}
+
+/** Makes the request of a stored model call again, because the next one is compared with it. */
+async function noteStored(invocation: InvocationState, turn: AgentTurn): Promise<void> {
+  if (turn.agent.isRemote) return;
+  const request = await toRequest(invocation, turn, turn.signal).catch(() => undefined);
+  if (request) notePrefix(invocation, turn, request.made, request.pieces);
 }
 
 async function* callProvider(

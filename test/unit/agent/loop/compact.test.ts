@@ -101,7 +101,7 @@ describe('the context window', () => {
     const all = [...whole.events, ...(whole.end.lastEvent ? [whole.end.lastEvent] : [])];
     const plain = (events: (NewEvent | undefined)[]) =>
       JSON.stringify(events, (name, value: unknown) =>
-        ['id', 'handle', 'agent-runtime/covers'].includes(name) ? undefined : value,
+        ['id', 'handle', 'eventId', 'agent-runtime/covers'].includes(name) ? undefined : value,
       );
     for (const kept of [1, 5, 12, 13, 14, 15, 16, 17, 18, 30, 40, all.length - 1]) {
       const stored = structuredClone(all.slice(0, kept));
@@ -160,7 +160,8 @@ describe('the context window', () => {
   });
 
   test('a result that fits in no way is replaced by its handle', async () => {
-    const large = tool('look', async () => ({ page: 'y'.repeat(100_000) }));
+    const limits = { maxResultCharacters: 200_000 };
+    const large = tool('look', async () => ({ page: 'y'.repeat(100_000) }), { limits });
     const model = strictModel(looking(1));
     const { end } = await runToEnd(input(model, { tools: [large] }));
     expect(end.error).toBeUndefined();
