@@ -240,7 +240,8 @@ export const anthropic: Provider<'anthropic'> = {
   load: async (connection) => (await import('@ai-sdk/anthropic')).createAnthropic(connection),
   hasEmbeddings: false,
   facts: () => FACTS,
-  contextTokens: findWindow([[/^claude-(?:3|[a-z]+-[4-9])/, 200_000]]),
+  // Of 200,000 tokens, beside the 64,000 that a request allows for its answer if the agent sets no maximum.
+  contextTokens: findWindow([[/^claude-(?:3|[a-z]+-[4-9])/, 150_000]]),
   toOptions: ({ asWhole }) => (asWhole ? { anthropic: { toolStreaming: false } } : undefined),
   // A mark ends a cached prefix: the instruction with the tools, and the history.
   cacheMark: { anthropic: { cacheControl: { type: 'ephemeral' } } },

@@ -135,7 +135,7 @@ test.each([
   ['openai', 'gpt-4.1-nano', 1_000_000],
   ['openai', 'gpt-4o-audio-preview', undefined],
   ['openai', 'o4-mini', 200_000],
-  ['anthropic', 'claude-sonnet-4-5', 200_000],
+  ['anthropic', 'claude-sonnet-4-5', 150_000],
   ['anthropic', 'claude-2.1', undefined],
   ['google', 'gemini-2.5-flash', 1_000_000],
   ['google', 'gemini-2.5-flash-image', undefined],
