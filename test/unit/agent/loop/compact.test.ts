@@ -168,6 +168,23 @@ describe('the context window', () => {
     expect(textOf(model.requests[1] as ModelRequest)).toContain('"dropped":true');
   });
 
+  test('a dropped result is read back with its handle', async () => {
+    const large = tool('look', async () => ({ page: `fact-1=whole ${'y'.repeat(100_000)}` }), {
+      limits: { maxResultCharacters: 200_000 },
+    });
+    let asked = 0;
+    const model = strictModel((request) => {
+      asked += 1;
+      if (asked === 1) return [callPart('look', {})];
+      const [response] = request.contents.flatMap(getFunctionResponses);
+      if (asked === 2) return [callPart('read_result', { handle: response?.response?.['handle'], length: 22 })];
+      return [{ text: factsIn(textOf(request)) }];
+    });
+    const { end } = await runToEnd(input(model, { tools: [large] }));
+    expect(end).toMatchObject({ error: undefined, output: 'fact-1=whole' });
+    expect(model.requests[1]?.tools.map(({ name }) => name)).toEqual(['look', 'read_result']);
+  });
+
   test('a history far above it is summarised in pieces', async () => {
     const history = Array.from({ length: 100 }, (_, n) =>
       userEvent(`q${n} ${n % 30 === 0 ? `fact-${n}=v${n}` : ''} ${'old words '.repeat(20)}`, {
