@@ -57,7 +57,7 @@ async function start(
 ) {
   const model = scriptedModel(script);
   const app = await startApp(settings, { agents: hostAgent(model, tools, more) });
-  closing.push(app.close);
+  closing.push(() => app.close());
   return { app, model };
 }
 
@@ -181,7 +181,7 @@ test('an OpenAPI operation, a web page, an MCP tool and an agent as a tool: all 
   });
   const answer = hostAgent(scriptedModel([text('z'.repeat(350_000))]));
   const back = await startApp({ DOORS: 'a2a' }, { agents: answer });
-  closing.push(back.close);
+  closing.push(() => back.close());
   const remote = { url: `${back.url}/a2a/harness_agent` };
   const own = { description: '', instruction: '', tools: [], skills: [], mcpServers: [] };
   const elsewhere = { name: 'elsewhere', ...own, remote, asTool: true };

@@ -38,7 +38,7 @@ writeFileSync(
   ] };`,
 );
 
-const textOf = ({ content }: Message) => JSON.parse(String(content)) as Record<string, unknown>;
+const textOf = ({ content }: Message) => JSON.parse(content as string) as Record<string, unknown>;
 const here = stage((messages: Message[], { id }: { id: string }): string | ScriptedCall[] => {
   const results = messages.filter(({ role }) => role === 'tool').map(textOf);
   const [log, late, ...pieces] = results;

@@ -301,8 +301,8 @@ export async function callTools(
       }
       const tool = kept && findTool(turn, call);
       // A result of a call that the ledger does not record is stored with the event alone.
-      const stored = record ?? (tool && toRecord(invocation, tool, call, {}));
-      return { call, answer, record: stored && { ...stored, ...kept } };
+      const last = record ?? (tool && toRecord(invocation, tool, call, {}));
+      return { call, answer, record: last && { ...last, ...kept } };
     }),
   );
   const parts: Part[] = [];

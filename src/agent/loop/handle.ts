@@ -5,7 +5,9 @@ import type { Event } from '../../core/event.ts';
 export const READ_RESULT = 'read_result';
 
 /** True for a response that gives a model a handle: a note says how to read the rest. */
-export const hasHandle = ({ response }: Pick<FunctionResponse, 'response'>): boolean =>
-  typeof response?.['handle'] === 'string' && String(response['note'] ?? '').includes(READ_RESULT);
+export function hasHandle({ response }: Pick<FunctionResponse, 'response'>): boolean {
+  const { handle, note } = response ?? {};
+  return typeof handle === 'string' && typeof note === 'string' && note.includes(READ_RESULT);
+}
 
 export const givesHandle = ({ content }: Event): boolean => getFunctionResponses(content).some(hasHandle);
