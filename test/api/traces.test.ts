@@ -209,6 +209,21 @@ describe('traces are kept in the database', () => {
     }
   });
 
+  test('as many sessions as there are connections are deleted at once, while their spans are being stored', async () => {
+    const small = await startApp({ DEV_UI: 'true', DATABASE_POOL_SIZE: '3' });
+    try {
+      const ids = Array.from({ length: 9 }, (_, n) => `deleted-${n}`);
+      await Promise.all(ids.map((id) => prompt(id, 'hello', {}, small)));
+      const deleted = await Promise.all(
+        ids.map((id) => small.send('DELETE', `/apps/harness_agent/users/u/sessions/${id}`)),
+      );
+      expect(deleted.map(({ status }) => status)).toEqual(ids.map(() => 200));
+      for (const id of ids) expect(await traceOf(id, small)).toEqual([]);
+    } finally {
+      await small.close();
+    }
+  });
+
   test('API mode keeps no prompts', async () => {
     const api = await startApp({ DEV_UI: 'false' });
     const database = new Client({ connectionString: api.databaseUrl });

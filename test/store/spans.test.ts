@@ -1,10 +1,12 @@
 import { Writable } from 'node:stream';
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Span } from '../../src/observability/traces/span.ts';
+import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import {
   deleteOldSpans,
+  deleteSessionSpans,
   findEventTraceText,
   insertSpans,
   listSessionSpansText,
@@ -37,6 +39,11 @@ const count = async () => {
   return rows[0]?.count;
 };
 
+const other = { ...key, userId: 'other' };
+
+beforeAll(async () => {
+  for (const each of [key, other]) await insertSession(store.pool.db, each, {}, []);
+});
 beforeEach(() => store.pool.db.execute(sql`truncate spans`));
 
 describe('spans', () => {
@@ -59,7 +66,6 @@ describe('spans', () => {
   });
 
   test('are those of the given applications, and of one user where one is given', async () => {
-    const other = { ...key, userId: 'other' };
     await insertSpans(store.pool.db, [span('mine'), span('theirs', { key: other, eventId: 'e' })]);
     expect(idsOf(await list())).toEqual(['mine', 'theirs']);
     expect(idsOf(await list({ appNames: [key.appName], userId: key.userId }))).toEqual(['mine']);
@@ -69,6 +75,24 @@ describe('spans', () => {
     const scope = { appNames: [key.appName], userId: key.userId };
     expect(await findEventTraceText(store.pool.db, scope, 'e')).toBeUndefined();
     expect(await findEventTraceText(store.pool.db, { ...scope, userId: 'other' }, 'e')).toContain('"theirs"');
+  });
+
+  test('of a session that is being deleted are not stored', async () => {
+    const gone = newKey();
+    await insertSession(store.pool.db, gone, {}, []);
+    let isStored = false;
+    const { storing } = await store.pool.transaction(async (tx) => {
+      await deleteSession(tx, gone);
+      const inserted = insertSpans(store.pool.db, [span('late', { key: gone }), span('mine')]);
+      const ended = inserted.then(() => (isStored = true));
+      const waits = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+      await expect.poll(async () => (await store.pool.db.execute(waits)).rows.length).toBe(1);
+      await deleteSessionSpans(tx, [gone]);
+      expect(isStored).toBe(false);
+      return { storing: ended };
+    });
+    await storing;
+    expect([await count(), idsOf(await list())]).toEqual([1, ['mine']]);
   });
 
   test('of an event the latest one is its trace', async () => {

@@ -10,7 +10,6 @@ import { insertDelivery } from '../../invocations/webhooks/delivery-store.ts';
 import { findWebhook } from '../../invocations/webhooks/webhook-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
 import { deleteUserStorage } from '../../conversation/storage/storage-store.ts';
-import type { Tracing } from '../../observability/traces/tracing.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Counts, User, UserCopies, UserTable } from '../../platform/feature/feature.ts';
 import { addCounts, endErasure, listAbandonedErasures, markErasure } from './erasure-store.ts';
@@ -22,7 +21,6 @@ export interface EraseContext {
   log: Log;
   userTables: readonly UserTable[];
   userCopies: readonly UserCopies<never>[];
-  tracing?: Tracing | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -66,13 +64,11 @@ export async function countUserData(
  * @throws {ConflictError} if the user or a session of the user is on legal hold
  */
 export async function eraseUser(context: EraseContext, user: User, webhookId?: string): Promise<Erasure> {
-  const { database, tracing, log } = context;
+  const { database, log } = context;
   const until = performance.now() + SLICE_MS;
   await begin(database, user, webhookId);
   await stopInvocations(context, user);
   for (let isClean = false; !isClean; ) {
-    // Buffered spans are flushed first, because otherwise they would be stored after the deletion.
-    await tracing?.flush();
     const { rows, isOver } = await passOver(context, user, until);
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
     isClean = rows === 0;

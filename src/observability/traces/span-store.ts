@@ -6,14 +6,26 @@ import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isAmong } from '../../conversation/sessions/session-row.ts';
+import { isAmong, sessionLock } from '../../conversation/sessions/session-row.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { type Span, spanSchema } from './span.ts';
 
-/** Inserts spans in one statement; spans that exist already stay unchanged. */
+/**
+ * Inserts spans, in one statement for each session; spans that exist already stay unchanged. Of a session that is gone
+ * none is inserted: the statement waits for a deletion under way, which deletes the session's row before its spans.
+ */
 export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
-  const rows = newSpans.map(({ key, startNs, endNs, parentId, eventId, ...span }) => ({
-    ...key,
+  const bySession = Map.groupBy(newSpans, ({ key: { appName, userId, sessionId } }) =>
+    JSON.stringify([appName, userId, sessionId]),
+  );
+  for (const ofSession of bySession.values()) await insertOfSession(db, ofSession);
+}
+
+async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
+  const [first] = newSpans;
+  if (!first) return;
+  const { key: session } = first;
+  const rows = newSpans.map(({ key: _, startNs, endNs, parentId, eventId, ...span }) => ({
     ...span,
     parentId: parentId ?? null,
     eventId: eventId ?? null,
@@ -21,9 +33,9 @@ export async function insertSpans(db: Database, newSpans: Span[]): Promise<void>
     endNs: String(endNs),
   }));
   const insert = insertSelect(spans, {
-    appName: sql`s."appName"`,
-    userId: sql`s."userId"`,
-    sessionId: sql`s."sessionId"`,
+    appName: session.appName,
+    userId: session.userId,
+    sessionId: session.sessionId,
     traceId: sql`s."traceId"`,
     id: sql`s.id`,
     parentId: sql`s."parentId"`,
@@ -34,9 +46,10 @@ export async function insertSpans(db: Database, newSpans: Span[]): Promise<void>
     attributes: sql`s.attributes`,
   });
   await db.execute(sql`
-    ${insert} from jsonb_to_recordset(${escapeJson(rows)}::jsonb) as s(
-      "appName" text, "userId" text, "sessionId" text, "traceId" text, id text, "parentId" text, "eventId" text,
-      name text, "startNs" bigint, "endNs" bigint, attributes jsonb)
+    with held as materialized (${sessionLock(session)})
+    ${insert} from held, jsonb_to_recordset(${escapeJson(rows)}::jsonb) as s(
+      "traceId" text, id text, "parentId" text, "eventId" text, name text, "startNs" bigint, "endNs" bigint,
+      attributes jsonb)
     on conflict do nothing`);
 }
 
@@ -113,9 +126,5 @@ export const traceFeature = {
     },
   ],
   userTables: [{ table: spans }],
-  forgetSessions: async ({ tracing }, tx, keys) => {
-    // Traces that are still in this process's memory would otherwise be stored after the deletion.
-    await tracing?.flush();
-    await deleteSessionSpans(tx, keys);
-  },
-} satisfies Feature<{ database: DatabasePool; tracing?: { flush(): Promise<void> } | undefined }>;
+  forgetSessions: (_, tx, keys) => deleteSessionSpans(tx, keys),
+} satisfies Feature<{ database: DatabasePool }>;
