@@ -156,13 +156,13 @@ describe('a planted fault is named with the setting to change', () => {
   });
 
   test('access: an issuer that has no keys, one that cannot be reached, and a file of keys that is none', async () => {
-    const [fine, empty] = [await startTokenIssuer(), await startTokenIssuer()];
-    empty.issuer.keys = [];
+    const [fine, keyless] = [await startTokenIssuer(), await startTokenIssuer()];
+    keyless.issuer.keys = [];
     const file = join(directory, 'keys');
     await writeFile(file, '{"id":"i"}');
     const issuers = [
       { issuer: fine.issuer.url, audience: 'a' },
-      { issuer: empty.issuer.url, audience: 'a', userPrefix: 'e:' },
+      { issuer: keyless.issuer.url, audience: 'a', userPrefix: 'e:' },
       { issuer: 'http://127.0.0.1:1', audience: 'a', userPrefix: 'n:' },
     ];
     try {
@@ -171,12 +171,12 @@ describe('a planted fault is named with the setting to change', () => {
       expect(findings).toContainEqual({ check: 'access', status: 'ok', detail: 'mode key+jwt' });
       expect(await faultsOf({ JWT_ISSUERS: JSON.stringify(issuers), RUNTIME_API_KEYS_FILE: file })).toEqual([
         expect.stringMatching(/^access: RUNTIME_API_KEYS_FILE: found line 1 of .* to be no key: /),
-        `access: ${empty.issuer.url} has no keys, so no token of it is valid.`,
+        `access: ${keyless.issuer.url} has no keys, so no token of it is valid.`,
         expect.stringMatching(/^access: The keys of http:\/\/127\.0\.0\.1:1 cannot be fetched: .*JWT_ISSUER/),
       ]);
     } finally {
       await fine.close();
-      await empty.close();
+      await keyless.close();
     }
   });
 

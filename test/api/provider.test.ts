@@ -573,20 +573,20 @@ describe('a sentence names what said which model is called', () => {
   ])('%s', async (_who, environment, told) => {
     const server = createServer((_request, response) => response.writeHead(404).end('{"error":{"code":"unknown"}}'));
     await once(server.listen(0, '127.0.0.1'), 'listening');
-    const app = await startApp({
+    const own = await startApp({
       DEV_UI: 'false',
       ...environment(`http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`),
     });
     try {
       const request = { user_id: 'u', session_id: 's' };
-      const { body } = await app.post('/harness/invoke', {
+      const { body } = await own.post('/harness/invoke', {
         prompt: 'Hi',
         harness_name: 'd',
         run_agent_request: request,
       });
       expect(body).toMatchObject({ error: `${UNKNOWN}${told} (HTTP 404, unknown)` });
     } finally {
-      await app.close();
+      await own.close();
       server.close();
     }
   });

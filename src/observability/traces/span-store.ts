@@ -25,8 +25,11 @@ async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
   const [first] = newSpans;
   if (!first) return;
   const { key: session } = first;
-  const rows = newSpans.map(({ key: _, startNs, endNs, parentId, eventId, ...span }) => ({
-    ...span,
+  const rows = newSpans.map(({ traceId, id, name, attributes, startNs, endNs, parentId, eventId }) => ({
+    traceId,
+    id,
+    name,
+    attributes,
     parentId: parentId ?? null,
     eventId: eventId ?? null,
     startNs: String(startNs),
