@@ -452,10 +452,13 @@ const WORK: (CommandRow | OperationRow)[] = [
       ['--live <share>', 'of how many of those the live model is asked, such as 5%'],
       ['--budget <tokens>', 'what these calls may use together'],
       ['--junit <file>', 'write a report of the sample for CI'],
+      ['--cache', 'a request that breaks the prompt cache at no declared point is a difference too'],
+      ['--allow-changes', 'with --cache: not if the instruction or the tools changed since the last invocation'],
     ],
     run: async (command, session: string | undefined, invocation: string | undefined) => {
       const options: ReplayOptions & GateOptions = command.optsWithGlobals();
       if ((session === undefined) === (options.since === undefined)) command.error('Name a session, or --since.');
+      if (options.allowChanges && !options.cache) command.error('--allow-changes says something of --cache.');
       if (session === undefined) return (await import('./replay-gate.ts')).runGate(options);
       return (await import('./replay.ts')).replay(session, invocation, options);
     },

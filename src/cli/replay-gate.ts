@@ -4,7 +4,15 @@ import type { Replay } from '../invocations/replay/replay.ts';
 import { type Api, sessionPath, withApi } from './api.ts';
 import { cannotRun, CommandError, print, toBar } from './output.ts';
 import type { ReplayOptions } from './replay.ts';
-import { type GateReport, type Outcome, type Sampled, toExitCode, toJunit, toText } from './replay-report.ts';
+import {
+  type GateReport,
+  listRefused,
+  type Outcome,
+  type Sampled,
+  toExitCode,
+  toJunit,
+  toText,
+} from './replay-report.ts';
 
 export interface GateOptions extends ReplayOptions {
   since: string;
@@ -101,11 +109,12 @@ async function replayAll(
 /** Replays an invocation, with the live model if there is a token budget. @returns `undefined` if stopped meanwhile */
 async function replayOne(
   api: Api,
-  { app, systemPrompt }: GateOptions,
+  options: GateOptions,
   item: Sampled,
   budget: { tokens: number } | undefined,
   signal: AbortSignal,
 ): Promise<Outcome | undefined> {
+  const { app, systemPrompt } = options;
   const path = `${sessionPath({ app, user: item.userId }, item.sessionId)}/invocations/${encodeURIComponent(item.id)}`;
   const body = {
     ...(budget && { modelExecutionMode: 'live', maxLiveTokens: budget.tokens }),
@@ -116,7 +125,8 @@ async function replayOne(
     try {
       const result = await api.send<Replay>('POST', `${path}/replay`, body, signal);
       if (budget) budget.tokens = Math.max(budget.tokens - (result.liveTokens ?? 0), 0);
-      return { ...outcome, result };
+      const refused = listRefused(result, options);
+      return { ...outcome, ...(refused.length > 0 && { refused }), result };
     } catch (error) {
       if (signal.aborted) return undefined;
       // 429 and 503: refused before the replay. An interrupted live replay is not retried: it may have used its budget.

@@ -10,7 +10,19 @@ export interface Sampled {
 }
 
 /** The outcome of a replay: its result, or the error message if the replay failed. */
-export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string };
+export type Outcome = Sampled & { isLive: boolean; result?: Replay; failure?: string; refused?: ReplayBreak[] };
+
+type ReplayBreak = NonNullable<Replay['breaks']>[number];
+
+/** The breaks of the prompt cache for which a replay with `--cache` counts as different. */
+export const listRefused = (
+  { breaks = [] }: Replay,
+  { cache, allowChanges }: { cache?: boolean; allowChanges?: boolean },
+): ReplayBreak[] =>
+  cache ? breaks.filter(({ kind }) => kind === 'undeclared' || (kind !== 'declared' && !allowChanges)) : [];
+
+export const toBreakText = ({ agent, part, why, count, sequence }: ReplayBreak): string =>
+  `${part} (${why}) of ${agent}, ${count} ×${sequence === undefined ? '' : `, first at event ${sequence}`}`;
 
 /** The replays of a sample. If the command was stopped, `outcomes` lacks those of `chosen` that did not begin. */
 export interface GateReport {
@@ -20,9 +32,9 @@ export interface GateReport {
   outcomes: Outcome[];
 }
 
-/** Replays that differ from the recording at the same place of an event, or that failed for the same reason. */
+/** Replays that differ from the recording at the same place, break the cache alike, or failed for the same reason. */
 interface Group {
-  kind: 'failure' | 'error' | 'unseen';
+  kind: 'failure' | 'broken' | 'error' | 'unseen';
   place: string;
   outcomes: Outcome[];
 }
@@ -38,16 +50,19 @@ export const EXIT = { same: 0, different: 1, failed: 2, notCompared: 3 } as cons
 /** Exit code: a difference takes precedence over a failed replay, and that over one that could not be compared. */
 export function toExitCode({ chosen, outcomes }: GateReport): number {
   const kinds = outcomes.map((outcome) => toGroup(outcome)?.kind);
-  if (kinds.includes('failure')) return EXIT.different;
+  if (kinds.includes('failure') || kinds.includes('broken')) return EXIT.different;
   if (kinds.includes('error') || outcomes.length < chosen) return EXIT.failed;
   return kinds.includes('unseen') || outcomes.length === 0 ? EXIT.notCompared : EXIT.same;
 }
 
 /**
- * Returns the title under which the report groups a replay: the place of the first difference, or the reason of the
- * failure. `undefined`: no difference.
+ * Returns the title under which the report groups a replay: the first refused break, the place of the first difference,
+ * or the reason of the failure. `undefined`: no difference.
  */
-function toGroup({ result, failure }: Outcome): Omit<Group, 'outcomes'> | undefined {
+function toGroup({ result, failure, refused }: Outcome): Omit<Group, 'outcomes'> | undefined {
+  const [broken] = refused ?? [];
+  if (broken)
+    return { kind: 'broken', place: `break of the prompt cache: ${broken.part} (${broken.why}) of ${broken.agent}` };
   const { status, difference, notes = [], stopped = failure ?? '' } = result ?? {};
   if (status === 'same') return undefined;
   if (status === 'not_compared') return { kind: 'unseen', place: notes[0] ?? status };
@@ -77,7 +92,8 @@ export function toDifferenceLines({ before, after }: { before?: unknown; after?:
 function toSummary({ chosen, outcomes, seconds }: GateReport): string {
   const count = (kind?: Group['kind']) => outcomes.filter((outcome) => toGroup(outcome)?.kind === kind).length;
   const unseen = count('unseen') > 0 ? `, ${count('unseen')} not compared` : '';
-  const counts = `${count()} the same, ${count('failure')} different, ${count('error')} could not${unseen}`;
+  const broken = count('broken') > 0 ? `, ${count('broken')} with a refused break` : '';
+  const counts = `${count()} the same, ${count('failure')} different, ${count('error')} could not${unseen}${broken}`;
   return `${outcomes.length} of ${chosen} invocations replayed in ${seconds.toFixed(1)} s: ${counts}.`;
 }
 
@@ -104,6 +120,7 @@ export const toJunit = ({ app, outcomes }: GateReport): string =>
       const { kind, place = '' } = toGroup(outcome) ?? {};
       const { before, after } = outcome.result?.difference ?? {};
       const values = kind === 'failure' ? `: ${toValue(before)} became ${toValue(after)}` : '';
-      return { name: toName(outcome), kind: kind === 'unseen' ? 'error' : kind, message: `${place}${values}` };
+      const isFailure = kind === 'failure' || kind === 'broken';
+      return { name: toName(outcome), kind: isFailure ? 'failure' : kind && 'error', message: `${place}${values}` };
     }),
   );

@@ -41,6 +41,8 @@ const NOT_RUN: Record<string, string> = {
     'it changes the settings of another program, which is not installed here',
   'docs/operations.md: $ docker compose build':
     'it replaces containers that run; a person with an engine tries it before a release',
+  'docs/replay.md: $ npx agent-runtime replay s1 --cache':
+    'it needs a session that breaks its cache; test/api/replay-cache.test.ts makes one',
   'docs/replay.md: $ npx agent-runtime replay --since 7d --junit replay.xml':
     'it needs 200 stored invocations; test/api/replay-gate.test.ts makes them',
   'docs/reliability.md: $ npx vitest run --project fault': 'it is the fault suite, and hours of it',

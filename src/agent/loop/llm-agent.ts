@@ -293,7 +293,7 @@ async function toFailed(
     }
   }
   const event = withNotes(withError(newEvent(invocation, turn, {}), error), call.notes);
-  return { ...event, ...(id !== undefined && { id }) };
+  return { ...withPrefix(event, call.prefix), ...(id !== undefined && { id }) };
 }
 
 /** Yields text that was not streamed as one partial event, for clients that show only partial events. */

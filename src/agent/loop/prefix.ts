@@ -3,6 +3,7 @@ import { type Content, getFunctionCalls, getFunctionResponses, getParts } from '
 import { isRefusal } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { ModelRequest } from '../definition/model.ts';
+import { READ_RESULT } from './handle.ts';
 import type { InstructionPiece } from './instruction.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 
@@ -21,6 +22,23 @@ export interface PrefixBreak {
   why: string;
   /** The event that changed what an earlier request held, if one did. */
   eventId?: string;
+}
+
+/** What explains a change of contents that were sent before. */
+const CHANGES = ['summary', 'rewind', 'refused message', 'late response'] as const;
+type Change = (typeof CHANGES)[number];
+const BETWEEN = 'since the last invocation';
+
+/**
+ * `declared`: the runtime made it, and says where: an event changed earlier contents, or `read_result` was added.
+ * `between_invocations`: the instruction or the tools are not those of the last invocation. `undeclared`: all others.
+ */
+export type BreakKind = 'declared' | 'between_invocations' | 'undeclared';
+
+export function toBreakKind({ part, why }: PrefixBreak): BreakKind {
+  if (why === BETWEEN) return 'between_invocations';
+  const changes: readonly string[] = part === 'contents' ? CHANGES : part === 'tools' ? [`+${READ_RESULT}`] : [];
+  return changes.includes(why) ? 'declared' : 'undeclared';
 }
 
 /** What the next request of the same agent is compared with. */
@@ -144,7 +162,7 @@ function findChange(events: readonly Event[], start: number): PrefixBreak | unde
     return responses.some(({ id }) => earlier?.has(id));
   };
   for (const event of events.slice(start)) {
-    const why = event.actions?.compaction
+    const why: Change | undefined = event.actions?.compaction
       ? 'summary'
       : event.actions?.rewindBeforeInvocationId
         ? 'rewind'
@@ -171,7 +189,6 @@ function compareStored(
   if (!last) return undefined;
   const stored = getStored(last);
   for (const part of ['instruction', 'tools'] as const)
-    if (digests && stored?.[part] !== undefined && stored[part] !== digests[part])
-      return { part, why: 'since the last invocation' };
+    if (digests && stored?.[part] !== undefined && stored[part] !== digests[part]) return { part, why: BETWEEN };
   return findChange(events, place);
 }

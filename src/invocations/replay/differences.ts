@@ -37,17 +37,22 @@ export class Differences {
     return remaining.slice(0, places).find(({ event }) => isWanted(event))?.event;
   }
 
-  take(event: Event): void {
+  /** @returns the stored event that it was compared with; `undefined` if there is none */
+  take(event: Event): Step | undefined {
     const branch = event.branch ?? '';
     const numbers = this.#numbers.get(branch) ?? { stored: new CallNumbers(), replayed: new CallNumbers() };
     this.#numbers.set(branch, numbers);
     this.compared += 1;
     const stored = this.next((one) => (one.branch ?? '') === branch);
     const after = toComparable(event, numbers.replayed);
-    if (!stored) return this.#note(undefined, { path: '', before: null, after }, true);
+    if (!stored) {
+      this.#note(undefined, { path: '', before: null, after }, true);
+      return undefined;
+    }
     this.#comparedEvents.add(stored);
     const difference = jsonDifference(toComparable(stored.event, numbers.stored), after);
     if (difference) this.#note(stored, difference, true);
+    return stored;
   }
 
   /** A request's difference belongs to the stored event that it produced, or without one to the next event. */

@@ -6,6 +6,7 @@ import type { CompactionSettings, PreparedAgent } from '../../agent/definition/a
 import { dropsResults, getCompactionNotes } from '../../agent/loop/build-contents.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import type { ObservedAgent } from '../../agent/loop/run.ts';
+import { getBreak, type PrefixBreak } from '../../agent/loop/prefix.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
@@ -74,6 +75,8 @@ export class Player {
   leftHooksOut = false;
   /** Tools whose live calls were replaced by stored answers, see {@link Player.#mayMake}. */
   readonly notMade = new Set<string>();
+  /** Where requests of the replay do not begin with the one before, and the event of the call. */
+  readonly breaks: { event: Event; stored: Step | undefined; broken: PrefixBreak }[] = [];
   readonly #ending = new AbortController();
   readonly #options: PlayerOptions;
   readonly #answers: StoredAnswers;
@@ -133,7 +136,9 @@ export class Player {
   }
 
   take(event: Event): void {
-    this.differences.take(event);
+    const stored = this.differences.take(event);
+    const broken = getBreak(event);
+    if (broken) this.breaks.push({ event, stored, broken });
     if (isMadeBy('summary', event)) this.#compactions += 1;
     Object.assign(this.#options.state, event.actions?.stateDelta);
     const text = getAnswerText(event.content);

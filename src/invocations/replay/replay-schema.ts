@@ -36,6 +36,27 @@ export const replayDifferenceSchema = z
   })
   .describe('The first place where a replay is not what was stored.');
 
+export const replayBreakSchema = z
+  .looseObject({
+    kind: z
+      .enum(['declared', 'between_invocations', 'undeclared'])
+      .describe(
+        '`declared`: a summary, a rewind, a refused message or a late response changed earlier contents, or ' +
+          '`read_result` was added. `between_invocations`: the instruction or the tools are not those of the last ' +
+          'invocation. `undeclared`: all others.',
+      ),
+    agent: z.string().describe('The agent whose request it is.'),
+    part: z.enum(['model', 'instruction', 'tools', 'contents']).describe('The part in which it stops being alike.'),
+    why: z.string().describe('What changed: names of placeholders or tools, or what replaced earlier contents.'),
+    count: z.int().describe('Number of requests with this break.'),
+    sequence: z
+      .int()
+      .optional()
+      .describe('Place in the session, from 1, of the event of the first of these calls; absent if it is not stored.'),
+    eventId: z.string().optional().describe('Its id; absent for one that is not stored.'),
+  })
+  .describe('A break: a request that does not begin with the one before it of the same agent and branch.');
+
 export const replaySchema = z
   .looseObject({
     status: z
@@ -59,6 +80,10 @@ export const replaySchema = z
         after: z.string().describe('That of the replay.'),
       })
       .describe('The last text of the agent.'),
+    breaks: z
+      .array(replayBreakSchema)
+      .optional()
+      .describe('Breaks of the prompt cache, the first 100 that differ in kind, agent, part or why; absent: none.'),
     notes: z.array(z.string()).describe('What this replay did not compare, and which calls it did not make.'),
   })
   .describe('What came of a replay.');

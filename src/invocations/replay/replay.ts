@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { findConfirmations, listAnsweredQuestions } from '../../agent/loop/confirmation.ts';
+import { toBreakKind } from '../../agent/loop/prefix.ts';
 import { listSteps } from '../../agent/loop/script.ts';
 import { findHistory, type SessionHistory } from '../../conversation/sessions/history.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
@@ -123,7 +124,28 @@ function addRun(result: Replay, player: Player, { events }: TapeRun): void {
   if (firstEvent) result.eventDifference ??= toShown(firstEvent);
   if (player.stopped !== undefined) result.stopped = player.stopped;
   const before = events.map(({ event }) => getAnswerText(event.content)).findLast((text) => text !== '');
+  result.breaks = addBreaks(result.breaks, player.breaks);
   result.output = { before: shorten(before ?? ''), after: shorten(player.output) };
+}
+
+/** Maximum number of different breaks in the result of a replay. */
+const MAX_BREAKS = 100;
+
+/** Counts breaks that are alike as one. */
+function addBreaks(before: Replay['breaks'] = [], more: Player['breaks']): Replay['breaks'] {
+  const all = [...before];
+  for (const { event, stored, broken } of more) {
+    const { part, why } = broken;
+    const agent = event.author ?? '';
+    const known = all.find((one) => one.agent === agent && one.part === part && one.why === why);
+    if (known) known.count += 1;
+    else if (all.length < MAX_BREAKS) {
+      const id = stored?.event.id;
+      const place = stored && { sequence: stored.sequence, ...(id && { eventId: id }) };
+      all.push({ kind: toBreakKind(broken), agent, part, why: shorten(why), count: 1, ...place });
+    }
+  }
+  return all.length > 0 ? all : undefined;
 }
 
 const toShown = (difference: ReplayDifference): ReplayDifference => ({

@@ -11,7 +11,7 @@ import type { InvocationContext } from '../context.ts';
 import { invocation } from '../routes/invocations.ts';
 import { sampleTapes } from '../tape.ts';
 import { replay } from './replay.ts';
-import { replayDifferenceSchema, replayRequestSchema, replaySchema } from './replay-schema.ts';
+import { replayBreakSchema, replayDifferenceSchema, replayRequestSchema, replaySchema } from './replay-schema.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
@@ -137,5 +137,5 @@ const operations: Operation<ReplayContext>[] = [sampleInvocations, replayInvocat
 export const replayFeature = {
   name: 'replay',
   operations,
-  schemas: { Replay: replaySchema, ReplayDifference: replayDifferenceSchema },
+  schemas: { Replay: replaySchema, ReplayDifference: replayDifferenceSchema, ReplayBreak: replayBreakSchema },
 } satisfies Feature<ReplayContext>;
