@@ -487,7 +487,7 @@ function Rows({ steps, depth }: { steps: Step[]; depth: number }) {
 
 function Row({ step, depth }: { step: Step; depth: number }) {
   const { chosen } = useView();
-  const { key, kind, name, reason, notes, children } = step;
+  const { key, kind, name, reason, notes, broken, children } = step;
   const isAgent = kind === 'agent';
   const [isOpen, setOpen] = useState(isAgent);
   const [element, setElement] = useState<HTMLDetailsElement | null>(null);
@@ -518,6 +518,11 @@ function Row({ step, depth }: { step: Step; depth: number }) {
               <Badge tone={reason === undefined ? `kind-${kind}` : 'bad'}>{KINDS[kind]}</Badge>
               <bdi>{cut(name, 120)}</bdi> {reason !== undefined && <strong className="bad">failed </strong>}
               {step.end === undefined && <Badge tone="busy">goes on</Badge>}
+              {broken && (
+                <Badge tone="" title={cut(broken.text, 400)}>
+                  cache break: {cut(broken.part, 40)}
+                </Badge>
+              )}
               {failures > 0 && <span className="bad"> {formatCount(failures)} failed</span>}
             </span>
             <Bar step={step} />
@@ -588,7 +593,7 @@ function Numbers({ step }: { step: Step }) {
 /** A step that was opened: what it got and gave, and how it is stored. */
 function Opened({ step }: { step: Step }) {
   const { tasks } = useView();
-  const { input, output, notes, reason, raw, kind } = step;
+  const { input, output, notes, reason, raw, kind, broken } = step;
   const [isRaw, setRaw] = useState(false);
   const task = tasks.get((raw as { id?: string } | undefined)?.id ?? '');
   return (
@@ -603,6 +608,11 @@ function Opened({ step }: { step: Step }) {
           <LongText text={text} />
         </p>
       ))}
+      {broken && (
+        <p className="hint">
+          <LongText text={broken.text} />
+        </p>
+      )}
       {task !== undefined && (
         <p>
           <Link to="/tasks/$taskId" params={{ taskId: task }}>

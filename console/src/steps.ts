@@ -14,6 +14,8 @@ export interface Step {
   reason?: string;
   /** Sentences about it: failed tries, what hooks changed. `isBad` where they tell of a failure that was got over. */
   notes: { text: string; isBad?: boolean }[];
+  /** Of a model call: where its request does not begin with the one before it, so that the provider's cache misses. */
+  broken?: { part: string; text: string };
   /** Titled values to read: what it got, and what it gave. */
   input: Told[];
   output: Told[];
@@ -103,6 +105,8 @@ export function toTree(events: Event[], spans: Span[], ending: Ending): Tree {
       step.output = told.flatMap(toTold);
       if (isModel) {
         if (event.usageMetadata) step.use = event;
+        const broken = breakOf(event);
+        if (broken) step.broken = broken;
         step.input = inputOf(events, seen.get(event.author ?? '') ?? -1, index, event);
         seen.set(event.author ?? '', index);
         if (event.id) models.set(event.id, step);
@@ -287,6 +291,21 @@ function notesOf({ customMetadata, actions }: Event): Step['notes'] {
     ...(Array.isArray(blocked) && blocked.length > 0 ? [{ text: `Blocked: ${blocked.join(', ')}.`, isBad: true }] : []),
     ...(keys.length > 0 ? [{ text: `It set the state: ${keys.join(', ')}.` }] : []),
   ];
+}
+
+function breakOf({ customMetadata }: Event): Step['broken'] {
+  const { break: broken } = ((customMetadata ?? {})['agent-runtime/prefix'] ?? {}) as {
+    break?: { part?: unknown; why?: unknown; eventId?: unknown };
+  };
+  if (!broken) return undefined;
+  const { part, why, eventId } = broken;
+  const event = eventId === undefined ? '' : ` by event ${String(eventId)}`;
+  return {
+    part: String(part),
+    text:
+      'The prompt does not begin with the one before it, so the cache misses from there: ' +
+      `${String(part)}, ${String(why)}${event}.`,
+  };
 }
 
 /** Nanoseconds to seconds. */

@@ -18,8 +18,10 @@ export function Time(props: { at: number | string | undefined; age?: boolean; ex
 }
 
 /** A word in a colour, which says the same. */
-export const Badge = ({ children, tone }: { children: ReactNode; tone?: string }) => (
-  <span className={`badge ${tone ?? (typeof children === 'string' ? statusTone(children) : '')}`}>{children}</span>
+export const Badge = ({ children, tone, title }: { children: ReactNode; tone?: string; title?: string }) => (
+  <span className={`badge ${tone ?? (typeof children === 'string' ? statusTone(children) : '')}`} title={title}>
+    {children}
+  </span>
 );
 
 function statusTone(word: string): string {

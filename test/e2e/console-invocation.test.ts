@@ -37,6 +37,7 @@ const TOOLS = [
   tool('charge', () => Promise.reject(new Error(REASON))),
   tool('refund', async () => 'refunded', { needsConfirmation: true }),
   tool('evil', async () => HOSTILE),
+  tool('move', async (_args, { actions }) => void (actions.stateDelta = { city: 'Rome' })),
 ];
 
 /** What the agents say, by the first word of what they were asked and the number of their own answers so far. */
@@ -49,6 +50,7 @@ const SCRIPTS: Record<string, Part[][]> = {
   ],
   writer: [[{ text: '# Done\n\nThe refund is **made**.' }]],
   Hostile: [[callPart('evil')], [{ text: `${HOSTILE.html}\n\n${HOSTILE.rtl}\n\n${HOSTILE.long}` }]],
+  Move: [[callPart('move')], [{ text: 'Moved.' }]],
   Count: [[callPart('stock')], [{ text: 'Counted.' }]],
 };
 
@@ -79,7 +81,8 @@ const start = () =>
     { TOOLS: 'sleep_for' },
     {
       agents: hostAgent(model, TOOLS, {
-        tools: ['stock', 'charge', 'refund', 'evil', 'sleep_for'],
+        instruction: 'Answer.{city?}',
+        tools: ['stock', 'charge', 'refund', 'evil', 'move', 'sleep_for'],
         subAgents: [
           { name: 'writer', description: 'Writes.', instruction: 'Write.', tools: [], skills: [], mcpServers: [] },
         ],
@@ -141,7 +144,7 @@ describe.skipIf(!browserPath)('an invocation in the console', () => {
       const first = step(page, 'scripted-1').first();
       await first.getByText('1,000 in (25 % cached), 40 out').waitFor();
       await first.getByText('0.01', { exact: true }).waitFor();
-      await page.getByText('in the currency of your model prices').waitFor();
+      await page.getByText('Cost: in the currency of your model prices').waitFor();
       // The sub-agent, and its answer, stand below the agent that handed over.
       const writer = page.locator('details.agent details.agent').filter({ has: step(page, 'writer') });
       await writer.locator('details.model').waitFor();
@@ -158,6 +161,20 @@ describe.skipIf(!browserPath)('an invocation in the console', () => {
       await shown.getByText('two of brass').waitFor();
       await shown.getByText('As it is stored').click();
       expect(await browser.look('invocation-tree')).toEqual([]);
+    }));
+
+  test('a call whose prompt breaks with the one before it has a label, and says where and why', async () =>
+    withConsole(async (app, browser, page) => {
+      await ask(app, 's1', 'Move to Rome.');
+      await open(app, page, 's1');
+      const label = page.getByText('cache break: instruction', { exact: true });
+      await label.waitFor();
+      const text =
+        'The prompt does not begin with the one before it, so the cache misses from there: instruction, city.';
+      expect([await label.count(), await label.getAttribute('title')]).toEqual([1, text]);
+      await step(page, 'scripted-1').last().click();
+      await page.getByRole('paragraph').filter({ hasText: text }).waitFor();
+      expect(await browser.look('invocation-break')).toEqual([]);
     }));
 
   test('a failed model call: the code, what to do, and the step', async () =>
