@@ -16,6 +16,13 @@ export const TEST_USER = 'test_user_id';
 /** Users for whom an API key acts where its request names none. No token is of one of them where keys are taken too. */
 export const SHARED_USERS: readonly string[] = [LOCAL_USER, AGENTKIT_USER, TEST_USER];
 
+/** Name of the artifact that holds a kept function response, by its handle. */
+export const resultArtifact = (handle: string): string => `results/${handle}`;
+const RESULT_ARTIFACT = /^results\/[\w-]{1,128}$/;
+
+/** True for the names of kept function responses. A model reads these as what its tools gave, so nobody else writes them. */
+export const isResultArtifact = (name: string | null | undefined): boolean => RESULT_ARTIFACT.test(name ?? '');
+
 /** Name of the function call that asks a person to confirm a call of a tool, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 

@@ -1,13 +1,18 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import { agentTool } from '../../src/agent/loop/agent-tree.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
+import { saveArtifact } from '../../src/agent/tools/artifacts.ts';
 import { openApiTools } from '../../src/agent/tools/openapi.ts';
 import { webFetch } from '../../src/agent/tools/web-fetch.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../src/core/content.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { agent, tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -278,4 +283,62 @@ test('parallel calls that act, and the bytes of the user', async () => {
   await app.send('DELETE', '/apps/harness_agent/users/u/sessions/s');
   const after = (await app.get('/apps/harness_agent/users/u/storage')).body as { artifactBytes: number };
   expect(after.artifactBytes).toBe(0);
+});
+
+test('a model that numbers its calls anew in each turn reads the newest result', async () => {
+  const answers = ['first '.repeat(30_000), 'second '.repeat(30_000)];
+  const { app, model } = await start(
+    [
+      [callPart('log', {}, 'call_0')],
+      text('kept'),
+      [callPart('log', {}, 'call_0')],
+      ({ contents }) => [
+        read({ handle: String(getFunctionResponses(contents.at(-1))[0]?.response?.['handle']), length: 6 }),
+      ],
+      text('done'),
+    ],
+    [tool('log', async () => answers.shift())],
+  );
+  await ask(app);
+  await ask(app);
+  expect(lastResponses(model.requests[4] as ModelRequest)[0]).toMatchObject({ text: 'second' });
+});
+
+test('nobody without the scope `import` writes what a model reads as a result, before it is there or after', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'kept-results-'));
+  closing.push(() => rm(folder, { recursive: true }));
+  const client = createKey({ id: 'client', scopes: ['invoke', 'read', 'write'] });
+  const importer = createKey({ id: 'importer', scopes: ['write', 'import'] });
+  await writeFile(join(folder, 'keys'), `${client.entry}\n${importer.entry}\n`);
+  const forged = { name: 'results/c2', text: 'forged by the model' };
+  const { app, model } = await start(
+    [
+      [callPart('log', {}, 'c1'), callPart('save_artifact', forged, 's1')],
+      text('kept'),
+      [read({ handle: 'c1', length: 6 }), callPart('log', {}, 'c2')],
+      [read({ handle: 'c2', length: 6 })],
+      text('done'),
+    ],
+    [tool('log', async () => 'truth '.repeat(30_000)), saveArtifact],
+    {},
+    { DEV_UI: 'false', RUNTIME_API_KEYS_FILE: join(folder, 'keys') },
+  );
+  const headers = { authorization: `Bearer ${client.key}` };
+  const path = '/apps/harness_agent/users/u/sessions';
+  const save = (filename: string, by = client.key) =>
+    app.post(`${path}/s/artifacts`, { filename, artifact: { text: 'forged' } }, { authorization: `Bearer ${by}` });
+  await app.post(path, { sessionId: 's' }, headers);
+  const newMessage = { role: 'user', parts: [{ text: 'Go.' }] };
+  const run = { appName: 'harness_agent', userId: 'u', sessionId: 's', newMessage };
+  await app.post('/run', run, headers);
+  for (const name of ['results/c1', 'results/c2']) {
+    const refused = await save(name);
+    expect([refused.status, refused.text]).toEqual([403, expect.stringContaining('`import`')]);
+  }
+  expect((await save('results/table.csv')).status).toBe(200);
+  await app.post('/run', run, headers);
+  expect(lastResponses(model.requests[1] as ModelRequest)[1]).toEqual({ error: expect.stringMatching(/another one/) });
+  expect(lastResponses(model.requests[3] as ModelRequest)[0]).toMatchObject({ text: 'truth ' });
+  expect(lastResponses(model.requests[4] as ModelRequest)[0]).toMatchObject({ text: 'truth ' });
+  expect((await save('results/c3', importer.key)).status).toBe(200);
 });

@@ -1,5 +1,6 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { AppError } from '../../core/errors.ts';
+import { isResultArtifact, resultArtifact } from '../../core/names.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { givesHandle, READ_RESULT } from './handle.ts';
 import { dropsResults, isInBranch } from './build-contents.ts';
@@ -31,8 +32,10 @@ const HOW =
   '`length`, lines with a text by `search`, and values of JSON by `path`.';
 
 /** Name of the artifact that holds a kept result. A handle that is no name, as a model may choose, is hashed. */
-export const toArtifactName = (handle: string): string =>
-  `results/${/^[\w-]{1,128}$/.test(handle) ? handle : deriveId([handle])}`;
+export function toArtifactName(handle: string): string {
+  const name = resultArtifact(handle);
+  return isResultArtifact(name) ? name : resultArtifact(deriveId([handle]));
+}
 
 /** A function response as text: that of its only member `result`, if that is a text, else its JSON. */
 export function toResultText(response: JsonObject): { text: string; kind: 'text' | 'json' } {

@@ -1,6 +1,7 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { TooLargeError } from '../../core/errors.ts';
 import { decodeText, isTextType } from '../../core/media-type.ts';
+import { isResultArtifact } from '../../core/names.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of the text of one artifact that the model receives, in characters. */
@@ -38,6 +39,7 @@ export const saveArtifact: Tool = {
   needsConfirmation: false,
   async run(args, { services, actions }) {
     const file = String(args['name']);
+    if (isResultArtifact(file)) throw new Error('This name is that of a result of a tool. Choose another one.');
     const version = await services.saveArtifact(file, toPart(args));
     actions.artifactDelta = { ...actions.artifactDelta, [file]: version };
     return { name: file, version };

@@ -5,6 +5,7 @@ import { NotFoundError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { area } from '../../platform/http/operation/area.ts';
+import { artifactDemands } from '../../platform/http/operation/demands.ts';
 import type { Answer } from '../../platform/http/operation/operation.ts';
 import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { artifactVersionSchema, type ContentStore, saveArtifactSchema, USER_ARTIFACT_PREFIX } from './artifact.ts';
@@ -89,6 +90,8 @@ const operations = [
     operationId: 'saveArtifact',
     wire: 'ADK',
     summary: 'Save an artifact version',
+    description: 'Under the name of a kept result of a tool, `results/<call id>`, it needs the scope `import` too.',
+    demands: ({ body }) => artifactDemands(body?.filename),
     body: {
       schema: saveArtifactSchema,
       example: { filename: 'table.csv', artifact: examplePart, customMetadata: exampleVersion.customMetadata },

@@ -1,3 +1,4 @@
+import { isResultArtifact } from '../../../core/names.ts';
 import type { Scope } from './principal.ts';
 
 /** A scope that a request requires because of its content, in addition to its operation's scope. */
@@ -51,3 +52,7 @@ export const eventDemands = (events: readonly SentEvent[]): Demand[] => [
     : []),
   ...events.flatMap(({ actions }) => sharedStateDemands(actions?.stateDelta)),
 ];
+
+/** What is written under the name of a kept function response, a model reads as what its tool gave. */
+export const artifactDemands = (name: string | null | undefined): Demand[] =>
+  isResultArtifact(name) ? [{ scope: 'import', because: '`results/` begins the names of results of tools.' }] : [];
