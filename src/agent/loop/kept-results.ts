@@ -56,6 +56,9 @@ export function cutText(text: string, start: number, end: number): string {
   return text.slice(start, isHalf ? end - 1 : end);
 }
 
+/** A piece of a text keeps the whole text in memory (V8), and a head stays as long as its invocation runs. */
+const copyOf = (piece: string): string => JSON.parse(JSON.stringify(piece)) as string;
+
 /** Replaces a response that is too large for the prompt or for the event of its step. Answers that fit stay. */
 export type Fit = (call: OpenCall, answer: Answer) => Promise<Answer>;
 
@@ -85,7 +88,7 @@ export function fitWithin(invocation: InvocationState, turn: AgentTurn, maximum:
       handle,
       characters: text.length,
       kind,
-      head: cutText(text, 0, Math.min(HEAD, Math.floor(bound / 2))),
+      head: copyOf(cutText(text, 0, Math.min(HEAD, Math.floor(bound / 2)))),
       note: HOW,
     };
     const kept = { ...answer, response: stub };

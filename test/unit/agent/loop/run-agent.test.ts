@@ -1,4 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { runAgent } from '../../../../src/agent/loop/run-agent.ts';
@@ -361,4 +363,22 @@ test('a long-running tool without an answer pauses, its call open; the later ans
     { role: 'model', parts: [callPart('choose', {}, 'c')] },
     { role: 'user', parts: [response] },
   ]);
+});
+
+test('of a large result the invocation keeps the head in memory, not the whole', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const heaps: number[] = [];
+  const log = tool('log', async ({ n }) => {
+    collect();
+    heaps.push(process.memoryUsage().heapUsed);
+    return `${String(n)} `.repeat(1_000_000);
+  });
+  const calls = Array.from({ length: 32 }, (_, n) => [callPart('log', { n: n + 10 }, `c${n}`)]);
+  const model = scriptedModel([...calls, [{ text: 'done' }]]);
+  const input = runInput({ agent: agent({ model, tools: [log], maxLlmCalls: 100 }) });
+  const services = { ...input.services, saveArtifact: async () => 0 };
+  expect((await runToEnd({ ...input, services })).end.output).toBe('done');
+  // The 30 results between have 90 MB.
+  expect((heaps.at(-1) ?? 0) - (heaps[1] ?? 0)).toBeLessThan(30_000_000);
 });
