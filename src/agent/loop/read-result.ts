@@ -4,7 +4,10 @@ import { isRuntimeCall } from '../../core/names.ts';
 import type { ToolServices } from '../definition/services.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
+import { isInBranch } from './build-contents.ts';
+import { guardEvents } from './guard.ts';
 import { hasHandle, READ_RESULT } from './handle.ts';
+import { newMarks } from './hooks.ts';
 import { cutText, seesHandle, toArtifactName, toResultText } from './kept-results.ts';
 
 /** Maximum length of a piece, and of all lines of a search, in characters. */
@@ -20,7 +23,7 @@ export function withReadResult(invocation: InvocationState, turn: AgentTurn): Ag
   const { agent } = turn;
   if (agent.isRemote || !seesHandle(invocation, turn) || agent.tools.some(({ name }) => name === READ_RESULT))
     return turn;
-  return { ...turn, agent: { ...agent, tools: [...agent.tools, readResult(invocation)] } };
+  return { ...turn, agent: { ...agent, tools: [...agent.tools, readResult(invocation, turn)] } };
 }
 
 interface Result {
@@ -28,7 +31,7 @@ interface Result {
   kind: string;
 }
 
-const readResult = (invocation: InvocationState): Tool => ({
+const readResult = (invocation: InvocationState, turn: AgentTurn): Tool => ({
   name: READ_RESULT,
   description:
     'Reads a result that was too large to be shown whole, by its handle. Without more it gives the first ' +
@@ -59,7 +62,7 @@ const readResult = (invocation: InvocationState): Tool => ({
   limits: { maxResultCharacters: Infinity },
   async run(args, { services }) {
     const { handle, offset = 0, length = MAX_PIECE, search, path } = args as Record<string, never>;
-    const whole = await load(invocation, services, String(handle));
+    const whole = await load(invocation, turn, services, String(handle));
     const { text, kind } = path === undefined ? whole : select(whole, path);
     const found = search === undefined ? readPiece(text, offset, length) : searchLines(text, search, offset);
     return { characters: text.length, kind, ...found };
@@ -70,10 +73,19 @@ const readResult = (invocation: InvocationState): Tool => ({
 const lastRead = new WeakMap<ToolServices, Result & { handle: string }>();
 
 /** @throws {Error} if the session has no such result, or no longer */
-async function load({ events }: InvocationState, services: ToolServices, handle: string): Promise<Result> {
+async function load(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  services: ToolServices,
+  handle: string,
+): Promise<Result> {
   const last = lastRead.get(services);
   if (last?.handle === handle) return last;
-  const event = events.findLast(({ content }) => getFunctionResponses(content).some(({ id }) => id === handle));
+  const stored = invocation.events.findLast(
+    (each) => isInBranch(each, turn.branch) && getFunctionResponses(each.content).some(({ id }) => id === handle),
+  );
+  // Guardrails change what a client answered only in the prompt, and in pieces they would not find it.
+  const [event] = stored ? await guardEvents(invocation, turn, [stored], newMarks()) : [];
   const answer = getFunctionResponses(event?.content).find(({ id }) => id === handle);
   // What a person answered to the runtime, such as a credential, is never shown to a model.
   if (answer?.response && !isRuntimeCall(answer.name) && !hasHandle(answer)) return toResultText(answer.response);

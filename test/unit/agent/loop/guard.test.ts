@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
+import { guardrail, REDACTED } from '../../../../src/agent/definition/guardrail.ts';
 import type { Guard, Hooks } from '../../../../src/agent/definition/hooks.ts';
 import type { CallLedger } from '../../../../src/agent/loop/call-ledger.ts';
 import type { RunInput } from '../../../../src/agent/loop/run.ts';
-import { getFunctionResponses, type Part } from '../../../../src/core/content.ts';
+import { getFunctionResponses, type JsonObject, type Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel, type ScriptedAnswer } from '../../../support/scripted-model.ts';
@@ -65,6 +65,29 @@ describe('who made an event', () => {
     ];
     const { model } = await run([...events, userEvent('Go on.')], [words()], { own: ['a', 'b', 'c'] });
     expect(JSON.stringify(model.requests[0]?.contents).split(WORD)).toHaveLength(3);
+  });
+
+  test('what a client answered is read back in pieces as the guardrail lets it pass', async () => {
+    const note = { handle: 'k', characters: 9, kind: 'text', head: '', note: 'Read it with `read_result`.' };
+    const answered = (id: string, of: string, author: string, response: JsonObject): Event => ({
+      ...ofAgent(id, '', { author }),
+      content: { role: 'user', parts: [{ functionResponse: { id: of, name: 'work', response } }] },
+    });
+    const called = (id: string, of: string) =>
+      ofAgent(id, '', { content: { role: 'model', parts: [callPart('work', {}, of)] } });
+    const history = [
+      userEvent('Hello.'),
+      called('a', 'c'),
+      answered('b', 'c', 'user', { result: `It is ${WORD}.` }),
+      called('d', 'k'),
+      answered('e', 'k', 'assistant', note),
+      userEvent('Go on.'),
+    ];
+    const pieces = [0, 10].map((offset) => callPart('read_result', { handle: 'c', offset, length: 10 }));
+    const model = scriptedModel([pieces, said('Done.')]);
+    await run(history, [words({ action: 'redact' })], { own: ['a', 'd', 'e'], node: { model } });
+    const read = getFunctionResponses(model.requests[1]?.contents.at(-1)).map(({ response }) => response?.['text']);
+    expect(read.join('')).toBe(`It is ${REDACTED}.`);
   });
 
   test('a value that the agent itself wrote into the state is not checked in an instruction, one of a client is', async () => {
