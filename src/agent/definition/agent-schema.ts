@@ -302,7 +302,7 @@ export const openApiShape = openApiOf(IN_CODE);
 export const memoryShape = memoryOf(IN_CODE);
 export const compactionShape = {
   ...compactionOf(IN_CODE),
-  /** Returns true for an event that no compaction replaces, with the responses to its calls. Default: none. */
+  /** Returns true for an event that no compaction replaces, with the responses to its calls. If it throws, none is kept. Default: none. */
   pin: optional(z.custom<PinEvent>(isFunction, 'a function')),
 };
 

@@ -226,7 +226,8 @@ function toCompaction(
   const { compactedContent, startTimestamp = 0, endTimestamp = 0 } = event.actions?.compaction ?? {};
   if (!compactedContent) return [];
   const summary: Event = { author: 'user', content: { ...compactedContent, role: 'user' } };
-  const [first, last] = (event.customMetadata?.[COVERED] ?? []) as Partial<Covered>;
+  const given = event.customMetadata?.[COVERED];
+  const [first, last] = (Array.isArray(given) ? given : []) as Partial<Covered>;
   const end = places.get(last);
   if (end !== undefined && end < index) {
     const start = places.get(first) ?? 0;

@@ -254,7 +254,7 @@ function findRange({ invocation, turn }: Step, end: number, worth: number): Rang
     .filter((event) => event.content && isInBranch(event, turn.branch) && !isOpen(event))
     .reduce((sum, { content }) => sum + contentTokens(content), 0);
   if (!first || !last || added === 0 || added < worth) return undefined;
-  const pinned = findPinned(invocation.input.agent.compaction?.pin, before);
+  const pinned = findPinned(invocation, before);
   const covered = before.filter((event) => !isOpen(event) && !pinned.includes(event.id ?? ''));
   const times = covered
     .flatMap(({ timestamp }) => (typeof timestamp === 'number' ? [timestamp] : []))
@@ -269,10 +269,16 @@ const openIn =
   ({ author, invocationId }: Event): boolean =>
     author === 'user' && invocationId === input.invocationId;
 
-/** Ids of the events that the author keeps, and of the responses to the calls in them. */
-function findPinned(pin: CompactionSettings['pin'], events: Event[]): string[] {
+/** Ids of the events that the author keeps, and of the responses to the calls in them; none if his function fails. */
+function findPinned({ input: { agent, log } }: InvocationState, events: Event[]): string[] {
+  const { pin } = agent.compaction ?? {};
   if (!pin) return [];
-  const chosen = events.filter((event) => pin(event)).slice(-MAX_PINNED);
+  let chosen: Event[] = [];
+  try {
+    chosen = events.filter((event) => pin(event)).slice(-MAX_PINNED);
+  } catch (error) {
+    log?.warn({ err: error, agent: agent.name }, '`pin` failed: no event is kept');
+  }
   const calls = new Set(chosen.flatMap(({ content }) => getFunctionCalls(content).map(({ id }) => id)));
   const answers = events.filter(({ content }) => getFunctionResponses(content).some(({ id }) => calls.has(id)));
   return [...new Set([...chosen, ...answers])].flatMap(({ id }) => id ?? []);

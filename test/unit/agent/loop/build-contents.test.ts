@@ -168,6 +168,11 @@ test('compacted events are replaced by their summary; what came after its end ti
   expect(contentsOf(history, me)).toEqual([asUser('a and b'), asUser('c'), asModel('d'), asUser('e')]);
   const again = [...history.slice(0, 5), compaction(1, 5, 'all', 5.5), user('e', { timestamp: 6 })];
   expect(contentsOf(again, me)).toEqual([asUser('all'), asUser('e')]);
+  // A client may write anything there.
+  for (const covers of [5, {}, 'a', null, [7, {}]]) {
+    const forged = { ...compaction(1, 2, 'forged', 4), customMetadata: { 'agent-runtime/covers': covers } };
+    expect(contentsOf([...history.slice(0, 3), forged], me)).toEqual([asUser('forged'), asUser('c')]);
+  }
 });
 
 test("another agent's events become context, without its thoughts", () => {

@@ -212,6 +212,15 @@ describe('the context window', () => {
     expect(two.end.output.split(' ')).toEqual(expect.arrayContaining(['fact-11=v77', 'fact-own=made']));
   });
 
+  test('a `pin` that throws leaves nothing pinned, and the run goes on', async () => {
+    const pin = () => {
+      throw new Error('of the author');
+    };
+    const { end, events } = await runToEnd(input(strictModel(looking(30)), { compaction: { pin } }));
+    expect(end.error).toBeUndefined();
+    expect(compactionsOf(events)).not.toEqual([]);
+  });
+
   test('a request may lower it, and agents side by side have summaries of their own', async () => {
     const model = strictModel(looking(20));
     const { end } = await runToEnd(input(model, { contextTokensAtMost: 2_000 }));
