@@ -75,7 +75,7 @@ describe('who made an event', () => {
     });
     const called = (id: string, of: string) =>
       ofAgent(id, '', { content: { role: 'model', parts: [callPart('work', {}, of)] } });
-    const history = [
+    const asked = [
       userEvent('Hello.'),
       called('a', 'c'),
       answered('b', 'c', 'user', { result: `It is ${WORD}.` }),
@@ -85,7 +85,7 @@ describe('who made an event', () => {
     ];
     const pieces = [0, 10].map((offset) => callPart('read_result', { handle: 'c', offset, length: 10 }));
     const model = scriptedModel([pieces, said('Done.')]);
-    await run(history, [words({ action: 'redact' })], { own: ['a', 'd', 'e'], node: { model } });
+    await run(asked, [words({ action: 'redact' })], { own: ['a', 'd', 'e'], node: { model } });
     const read = getFunctionResponses(model.requests[1]?.contents.at(-1)).map(({ response }) => response?.['text']);
     expect(read.join('')).toBe(`It is ${REDACTED}.`);
   });
