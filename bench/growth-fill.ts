@@ -7,6 +7,8 @@ export interface Size {
   sessionsEach: number;
   /** Sessions of the user `many`. */
   sessionsOfMany: number;
+  /** Events of that user's session `long`, each of another invocation. */
+  eventsOfLong: number;
   memories: number;
   /** Days of which each user has used something. */
   days: number;
@@ -18,6 +20,7 @@ export const SMALL: Size = {
   users: 1_000,
   sessionsEach: 3,
   sessionsOfMany: 20,
+  eventsOfLong: 20,
   memories: 2_000,
   days: 1,
   oldSessions: 0,
@@ -27,6 +30,7 @@ export const LARGE: Size = {
   users: 100_000,
   sessionsEach: 3,
   sessionsOfMany: 20_000,
+  eventsOfLong: 20_000,
   memories: 300_000,
   days: 30,
   oldSessions: 100_000,
@@ -109,7 +113,7 @@ const FEATURES = [
 
 /** Fills a migrated database as the service would have, without a request. */
 export async function fill(sql: Client, size: Size): Promise<void> {
-  const { users, sessionsEach, sessionsOfMany, memories, days, oldSessions, running } = size;
+  const { users, sessionsEach, sessionsOfMany, eventsOfLong, memories, days, oldSessions, running } = size;
   const statements = [
     `set agent_runtime.all_users = 'on'`,
     `set session_replication_role = 'replica'`,
@@ -126,6 +130,13 @@ export async function fill(sql: Client, size: Size): Promise<void> {
        jsonb_build_object('id', 'e1', 'invocationId', 'i1', 'author', 'user',
                           'timestamp', extract(epoch from update_time),
                           'content', '{"role": "user", "parts": [{"text": "hello there"}]}'::jsonb), 200 from sessions`,
+    `insert into sessions (app_name, user_id, id, last_sequence, event_bytes, create_time, update_time)
+     values ('${APP}', 'many', 'long', ${eventsOfLong}, ${eventsOfLong} * 200, ${OLD}, ${OLD})`,
+    `insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
+     select '${APP}', 'many', 'long', n, 'e' || n, 'i' || n, 'user', ${OLD},
+       jsonb_build_object('id', 'e' || n, 'invocationId', 'i' || n, 'author', 'user',
+                          'content', '{"role": "user", "parts": [{"text": "hello there"}]}'::jsonb), 200
+     from generate_series(1, ${eventsOfLong}) n`,
     `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, create_time,
                               start_time, end_time)
      select app_name, user_id, id, 'i1', 'succeeded', gen_random_uuid(), update_time, update_time,

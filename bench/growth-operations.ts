@@ -103,6 +103,7 @@ export const UNMEASURED: Record<string, string> = {
   subscribeToA2aTask: 'a task, then the same as the events of a session',
   resubscribeToA2aTask: 'a task, then the same as the events of a session',
   getExtendedA2aCard: 'says what the application is, from no table',
+  getCaller: 'says what the credential may do, from no table',
   getA2aCard: 'says what the application is, from no table',
   getFirstA2aCard: 'says what the application is, from no table',
 };
@@ -189,6 +190,7 @@ export const OPERATIONS: Record<string, Operation> = {
     (n) => event(`n${n}`),
   ),
   'list events': get(`${session}/events?limit=10`),
+  'events of an invocation, own 20,000': get(`/apps/${APP}/users/many/sessions/long/events?invocationId=i9`),
   'fork a session': send(
     'POST',
     () => `${session}/fork`,
@@ -257,6 +259,7 @@ export const OPERATIONS: Record<string, Operation> = {
   'invocations of an application, a page': get(`/apps/${APP}/invocations?limit=20`),
   'what failed in an application': get(`/apps/${APP}/invocations?limit=20&status=failed`),
   'invocations of an application, by text': get(`/apps/${APP}/invocations?limit=20&text=nothing`),
+  'invocations of all applications, a page': get('/invocations?limit=20'),
   'invocations of a user': get(`/apps/${APP}/invocations?limit=20&userId=${USER}`),
   'save an artifact': send(
     'POST',

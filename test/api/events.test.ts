@@ -1,3 +1,4 @@
+import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
@@ -165,6 +166,33 @@ describe('list events', () => {
     expect(await page('invocationId=one&limit=2&afterSequence=7')).toEqual([[], null]);
     expect(await page('invocationId=absent')).toEqual([[], null]);
     expect((await app.get(`${events('nowhere')}?invocationId=one`)).status).toBe(404);
+  });
+
+  test('those of one invocation in a long session, whose pages look through a part of it each', async () => {
+    await app.post(list(), { sessionId: 'long' });
+    const database = new Client({ connectionString: app.databaseUrl });
+    await database.connect();
+    await database.query(`set agent_runtime.all_users = 'on'`);
+    await database.query(`
+      insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
+      select 'harness_agent', 'u', 'long', n, 'e' || n, case when n in (7, 1999, 4990, 5000) then 'rare' else 'other' end,
+             'user', now(), jsonb_build_object('id', n), 12
+      from generate_series(1, 5000) n`);
+    await database.query(`update sessions set last_sequence = 5000 where id = 'long'`);
+    await database.end();
+    const pages: unknown[] = [];
+    for (let after: string | null = '0'; after !== null; ) {
+      const { body, headers } = await app.get(`${events('long')}?invocationId=rare&limit=3&afterSequence=${after}`);
+      after = headers.get('x-next-cursor');
+      pages.push([(body as { id: number }[]).map(({ id }) => id), after]);
+    }
+    expect(pages).toEqual([
+      [[7, 1999], '1999'],
+      [[], '3999'],
+      [[4990, 5000], null],
+    ]);
+    const last = await app.get(`${events('long')}?invocationId=rare&afterSequence=2147483647`);
+    expect([last.status, last.body]).toEqual([200, []]);
   });
 
   test('a wrong parameter is 422', async () => {

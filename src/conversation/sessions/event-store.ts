@@ -21,8 +21,12 @@ interface EventPage extends JsonStream {
   next: number | undefined;
 }
 
+/** Events of a session that a page of one invocation looks through: 0.5 ms, where all of 20,000 take 10 ms. */
+const MAX_LOOKED_THROUGH = 2_000;
+
 /**
- * A session's events, or only those of an invocation, oldest first, fewer than `limit` if large.
+ * A session's events, or only those of an invocation, oldest first, fewer than `limit` if large, or if the invocation's
+ * are further apart than {@link MAX_LOOKED_THROUGH}.
  * @returns `undefined` if the session does not exist
  */
 export async function listEvents(
@@ -39,7 +43,8 @@ export async function listEvents(
       : await selectPageOfInvocation(db, { ...range, invocationId });
   const last = pieces.at(-1);
   if (!last) return undefined;
-  const next = last.last === null || last.last === last.final ? undefined : last.last;
+  const end = last.last ?? last.reached;
+  const next = end === last.final ? undefined : end;
   return { first: ['[', ...unescapeList(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
 
@@ -49,17 +54,23 @@ const LIMIT = sql`${value('limit')}::int`;
 interface PieceRow extends Record<string, unknown> {
   text: string | null;
   last: number | null;
+  /** Sequence up to which the session was looked through if the page has no event. */
+  reached: number;
+  /** Sequence of the session's last event. */
   final: number;
 }
 
-const pageOf = (which?: SQL): SQL => sql`
-    select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT, which)} on true
+const pageOf = (upTo: SQL, which?: SQL): SQL => sql`
+    select page.text, page.last, ${upTo} as reached, ${s.lastSequence} as final
+    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, upTo, LIMIT, which)} on true
     where ${isSession(KEY, s)} order by page.place`;
 
-const selectPage = statement<PieceRow>(() => pageOf());
+const selectPage = statement<PieceRow>(() => pageOf(sql`${s.lastSequence}`));
 const selectPageOfInvocation = statement<PieceRow>(() =>
-  pageOf(sql` and ${events.invocationId} = ${value('invocationId')}`),
+  pageOf(
+    sql`least(${s.lastSequence}, ${AFTER}::bigint + ${MAX_LOOKED_THROUGH})::int`,
+    sql` and ${events.invocationId} = ${value('invocationId')}`,
+  ),
 );
 
 /** Maximum number of events of a read, and maximum bytes of their JSON, so that a whole response is never in memory. */

@@ -128,7 +128,8 @@ const listEventsOperation = session.action('events')({
   summary: "List a session's events",
   description:
     'A page, oldest first; large events make it shorter than `limit`. The header ' +
-    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one, which may be empty.`,
+    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one. With \`invocationId\` a page looks through 2,000 ` +
+    'events of the session; it may be empty where a next one follows.',
   query: z.object({
     afterSequence: afterSequence.default(0),
     invocationId: filterText('Only the events of this invocation [all].'),
