@@ -134,7 +134,9 @@ const run = createRoute({
 const operations = createRoute({
   getParentRoute: at,
   path: '/operations',
-  validateSearch: texts('job', 'hook', 'failed', 'decision', 'caller', 'operation', 'about', 'from', 'to'),
+  validateSearch: texts(
+    ...(['job', 'hook', 'failed', 'decision', 'callerKind', 'caller', 'operation', 'about', 'from', 'to'] as const),
+  ),
   component: lazyRouteComponent(() => import('./operations.tsx'), 'OperationsPage'),
 });
 

@@ -1,9 +1,9 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
-import { getRouteApi } from '@tanstack/react-router';
+import { getRouteApi, Link } from '@tanstack/react-router';
 import type { FormEvent } from 'react';
 import { Button } from 'react-aria-components';
 import { api, ask } from './api.ts';
-import { useViewer } from './context.tsx';
+import { useScope, useViewer } from './context.tsx';
 import { formatCount, formatSeconds, toSeconds } from './format.ts';
 import { Badge, Empty, Facts, fieldsOf, Folded, Loaded, Table, Time } from './ui.tsx';
 
@@ -20,6 +20,7 @@ const useServiceState = () =>
 /** The replica that answers, the others, what waits, and the sweep. */
 export function Service() {
   const { settings } = useViewer();
+  const { apps } = useScope();
   const ready = useQuery({
     queryKey: ['ready'],
     queryFn: () => ask(api.GET('/ready')),
@@ -44,7 +45,7 @@ export function Service() {
         ]}
       />
       <Loaded query={state}>
-        {({ replicas, queues, sweeps }) => (
+        {({ replicas, queues, stranded, sweeps }) => (
           <div className="halves">
             <section aria-label="Queues">
               <h2>Queues</h2>
@@ -61,6 +62,15 @@ export function Service() {
                   </tr>
                 ))}
               </Table>
+              {stranded > 0 && (
+                <p className="bad">
+                  {formatCount(stranded)} paused {stranded === 1 ? 'invocation' : 'invocations'} that nothing will
+                  resume, as the tasks are gone.{' '}
+                  <Link to="/invocations" search={{ status: 'paused', every: apps.length > 1 ? 'yes' : undefined }}>
+                    Paused invocations
+                  </Link>
+                </p>
+              )}
             </section>
             <section aria-label="Replicas">
               <h2>Replicas</h2>
@@ -108,6 +118,7 @@ export function Service() {
   );
 }
 
+const KINDS = ['user', 'key', 'anonymous', 'unknown'] as const;
 const FIELDS = [
   ['caller', 'Caller'],
   ['operation', 'Operation'],
@@ -119,11 +130,13 @@ export function AuditList() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const { decision, caller, operation, about, from, to } = search;
+  const callerKind = KINDS.find((kind) => kind === search.callerKind);
   const query = useInfiniteQuery({
-    queryKey: ['audit', decision, caller, operation, about, from, to],
+    queryKey: ['audit', decision, callerKind, caller, operation, about, from, to],
     queryFn: ({ pageParam: cursor }) => {
-      const wanted = { decision, caller, operation, userId: about, from: toSeconds(from), to: toSeconds(to) };
-      return ask(api.GET('/audit', { params: { query: { ...wanted, limit: 50, cursor } } }));
+      const who = { decision, callerKind, caller, operation, userId: about };
+      const query = { ...who, from: toSeconds(from), to: toSeconds(to), limit: 50, cursor };
+      return ask(api.GET('/audit', { params: { query } }));
     },
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ nextCursor }) => nextCursor,
@@ -143,6 +156,15 @@ export function AuditList() {
             <option value="">any</option>
             <option>allowed</option>
             <option>refused</option>
+          </select>
+        </label>
+        <label>
+          Caller is
+          <select name="callerKind" defaultValue={callerKind ?? ''}>
+            <option value="">any</option>
+            {KINDS.map((kind) => (
+              <option key={kind}>{kind}</option>
+            ))}
           </select>
         </label>
         {FIELDS.map(([name, label]) => (

@@ -1,7 +1,8 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
 import type { ReactNode } from 'react';
-import { api, ask, type Schemas } from './api.ts';
+import { Button } from 'react-aria-components';
+import { api, ask, askWhole, type Schemas } from './api.ts';
 import { Chart } from './chart.tsx';
 import { useScope, useViewer } from './context.tsx';
 import { SetBudget } from './create.tsx';
@@ -312,43 +313,48 @@ type UsedBudget = Schemas['UsedBudget'];
 
 function Budgets({ app }: { app: string }) {
   const { user } = useScope();
-  const query = useQuery({
+  const query = useInfiniteQuery({
     queryKey: ['budgets', app, user],
-    queryFn: () =>
-      ask(
+    queryFn: ({ pageParam: cursor }) =>
+      askWhole(
         api.GET('/apps/{app_name}/budgets', {
-          params: { path: { app_name: app }, query: { ofUser: user || undefined } },
+          params: { path: { app_name: app }, query: { ofUser: user || undefined, limit: 100, cursor } },
         }),
       ),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ cursor }) => cursor,
     refetchInterval: 30_000,
   });
   return (
     <Loaded query={query}>
-      {(budgets) =>
-        budgets.length === 0 ? (
-          <Empty>No budget is set.</Empty>
-        ) : (
-          <Table label="Budgets" head={['Of', 'Each', 'Invocations', 'Tokens', `Cost, ${COST_UNIT}`, '']}>
-            {budgets.map((budget) => (
-              <tr key={`${budget.appliesTo} ${budget.forUser} ${budget.period}`}>
-                <td>
-                  {budget.forUser ?? (budget.appliesTo === 'app' ? 'the application' : 'every user')}
-                  {budget.appliesTo === 'users' && budget.used && <div className="hint">used by {user}</div>}
-                </td>
-                <td>
-                  <Badge>{budget.period}</Badge>
-                </td>
-                <Used name="invocations" used={budget.used?.invocations} most={budget.maxInvocations} />
-                <Used name="tokens" used={budget.used?.tokens} most={budget.maxTokens} />
-                <Used name="cost" used={budget.used?.cost} most={budget.maxCost} format={formatCost} />
-                <td>
-                  <RemoveBudget app={app} budget={budget} />
-                </td>
-              </tr>
-            ))}
-          </Table>
-        )
-      }
+      {({ pages }) => {
+        const budgets = pages.flatMap(({ data }) => data);
+        if (budgets.length === 0) return <Empty>No budget is set.</Empty>;
+        return (
+          <>
+            <Table label="Budgets" head={['Of', 'Each', 'Invocations', 'Tokens', `Cost, ${COST_UNIT}`, '']}>
+              {budgets.map((budget) => (
+                <tr key={`${budget.appliesTo} ${budget.forUser} ${budget.period}`}>
+                  <td>
+                    {budget.forUser ?? (budget.appliesTo === 'app' ? 'the application' : 'every user')}
+                    {budget.appliesTo === 'users' && budget.used && <div className="hint">used by {user}</div>}
+                  </td>
+                  <td>
+                    <Badge>{budget.period}</Badge> {budget.isUsedUp && <Badge tone="bad">used up</Badge>}
+                  </td>
+                  <Used name="invocations" used={budget.used?.invocations} most={budget.maxInvocations} />
+                  <Used name="tokens" used={budget.used?.tokens} most={budget.maxTokens} />
+                  <Used name="cost" used={budget.used?.cost} most={budget.maxCost} format={formatCost} />
+                  <td>
+                    <RemoveBudget app={app} budget={budget} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
+            {query.hasNextPage && <Button onPress={() => void query.fetchNextPage()}>More budgets</Button>}
+          </>
+        );
+      }}
     </Loaded>
   );
 }

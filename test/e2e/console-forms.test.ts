@@ -52,6 +52,29 @@ describe.skipIf(!browserPath)('a form of the document', () => {
     await page.getByText('No budget is set.').waitFor();
   });
 
+  test('budgets: one that is used up says so, and pages follow one another', async () => {
+    const budgets = '/apps/harness_agent/budgets';
+    const ofDay = { appliesTo: 'user', period: 'day' };
+    await app.send('PUT', budgets, { ...ofDay, appliesTo: 'app', maxInvocations: 1 });
+    for (let n = 0; n < 100; n += 1)
+      await app.send('PUT', budgets, { ...ofDay, forUser: `x${String(n).padStart(2, '0')}`, maxInvocations: 7 });
+    await page.goto(`${app.url}/console/usage?${ofUser}`);
+    const row = (name: RegExp) => page.getByRole('region', { name: 'Budgets' }).getByRole('row', { name });
+    await row(/^the application day used up 1 of 1/).waitFor();
+    await row(/^x98 day 0 of 7/).waitFor();
+    expect(await row(/^x99/).count()).toBe(0);
+    expect(await browser.look('budgets-used-up')).toEqual([]);
+    await press('More budgets');
+    await row(/^x99 day 0 of 7/).waitFor();
+    expect(await row(/used up/).count()).toBe(1);
+    expect(await page.getByRole('button', { name: 'More budgets' }).count()).toBe(0);
+    for (const { appliesTo, forUser, period } of (await app.get(budgets)).body as Record<string, string>[])
+      await app.send(
+        'DELETE',
+        `${budgets}?${String(new URLSearchParams({ appliesTo, period, ...(forUser && { forUser }) } as Record<string, string>))}`,
+      );
+  });
+
   test('a cronjob: what is refused stands beside its field, and nothing that was typed is lost', async () => {
     await page.goto(`${app.url}/console/operations?${ofUser}`);
     await open('Make a cronjob');

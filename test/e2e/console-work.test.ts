@@ -1,3 +1,4 @@
+import { Client } from 'pg';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { UnknownOutcomeError } from '../../src/core/errors.ts';
@@ -160,6 +161,37 @@ describe.skipIf(!browserPath)('the console', () => {
     await audit.getByText('createCronjob').first().waitFor();
     expect(page.url()).toContain('operation=createCronjob');
   });
+
+  test('the audit of one kind of caller', async () => {
+    await page.goto(`${app.url}/console/operations`);
+    const audit = page.getByRole('region', { name: 'Audit' });
+    await audit.getByText('anonymous').first().waitFor();
+    const search = async (kind: string) => {
+      await page.getByLabel('Caller is').selectOption(kind);
+      await page.getByRole('form', { name: 'Search the audit' }).getByRole('button', { name: 'Search' }).click();
+    };
+    await search('key');
+    await page.getByText('No entry fits. AUDIT says what is kept.').waitFor();
+    expect(page.url()).toContain('callerKind=key');
+    await search('anonymous');
+    await audit.getByText('anonymous').first().waitFor();
+    expect(await page.getByLabel('Caller is').inputValue()).toBe('anonymous');
+  });
+
+  test('operations: paused invocations that nothing will resume, and the way to them', async () => {
+    await ask('s4', `Use ask_person ${JSON.stringify({ question: 'Which size then?', schema: SCHEMA })}`);
+    const database = new Client({ connectionString: app.databaseUrl });
+    await database.connect();
+    await database.query(`set agent_runtime.all_users = 'on'`);
+    await database.query(`delete from tasks where session_id = 's4'`);
+    await database.end();
+    await page.goto(`${app.url}/console/operations`);
+    await page.getByText('1 paused invocation that nothing will resume').waitFor();
+    expect(await browser.look('operations-stranded')).toEqual([]);
+    await link('Paused invocations').click();
+    await page.getByRole('row', { name: /Which size then/ }).waitFor();
+    expect(page.url()).toContain('status=paused');
+  });
 });
 
 describe.skipIf(!browserPath)('a call that may have acted', () => {
@@ -185,6 +217,8 @@ describe.skipIf(!browserPath)('a call that may have acted', () => {
       await app.post('/run', { appName: 'harness_agent', userId: 'u1', sessionId: 's1', newMessage });
       await page.goto(`${app.url}/console/invocations`);
       await page.locator('td').getByText('paused').waitFor();
+      await page.getByLabel('Calls of user').fill('u1');
+      await page.getByRole('button', { name: 'Show', exact: true }).click();
       await page.getByRole('button', { name: 'It was done' }).click();
       expect(await browser.look('settle')).toEqual([]);
       await browser.confirm('It was done');
