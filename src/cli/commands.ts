@@ -87,7 +87,7 @@ export const ALONE: readonly CommandRow[] = [
   },
   {
     usage: 'mcp',
-    globals: ['url'],
+    globals: ['url', 'app', 'user'],
     about: 'hand MCP messages on standard input to the service, for clients that speak nothing else',
     example: 'agent-runtime --url http://127.0.0.1:8000 mcp',
     run: async (command) => (await import('./mcp.ts')).bridgeMcp(command.optsWithGlobals(), command),

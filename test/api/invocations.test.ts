@@ -315,6 +315,7 @@ describe('invocations are a resource', () => {
       ...times,
       llmCalls: expect.any(Number),
       endTime: expect.any(Number),
+      workSeconds: expect.any(Number),
       status: 'cancelled',
       error: { code: 'cancelled', message: 'The invocation was cancelled.' },
     });

@@ -55,8 +55,8 @@ class Version {
     writeFileSync(join(this.folder, '0001_later.sql'), text);
     this.edit('meta/_journal.json', (journalText) => {
       const journal = JSON.parse(journalText) as { entries: { when: number; tag: string }[] };
-      const [first] = journal.entries;
-      journal.entries.push({ ...first, tag: '0001_later', when: (first?.when ?? 0) + 1 });
+      const last = journal.entries.at(-1);
+      journal.entries.push({ ...last, tag: '0001_later', when: (last?.when ?? 0) + 1 });
       return JSON.stringify(journal);
     });
   }
