@@ -59,12 +59,13 @@ export interface Strictness {
 const USAGE = { prompt: 100, cached: 40, answer: 20, thoughts: 7 };
 
 /**
- * A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever.
+ * A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever,
+ * or what a function makes of each request.
  * What a real provider refuses is refused in its words, and does not use up an answer.
  */
 export async function startFakeProvider(
   provider: ProviderName,
-  script: FakeAnswer[],
+  script: FakeAnswer[] | ((body: Record<string, unknown>) => FakeAnswer),
   { rules = provider, mayRefuse = false }: Strictness = {},
 ): Promise<FakeProvider> {
   const requests: FakeProvider['requests'] = [];
@@ -91,7 +92,8 @@ export async function startFakeProvider(
       }
       // Gemini is asked for a stream by the path, the others by the body.
       const streams = provider === 'google' ? /:stream/.test(request.url ?? '') : body['stream'] === true;
-      give(response, provider, script[Math.min(requests.length - refused.length, script.length) - 1] ?? {}, streams);
+      const next = (all: FakeAnswer[]) => all[Math.min(requests.length - refused.length, all.length) - 1] ?? {};
+      give(response, provider, typeof script === 'function' ? script(body) : next(script), streams);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
