@@ -225,7 +225,7 @@ const scripted = scriptedModel([
     const word = prompt?.parts?.at(-1)?.text ?? '';
     const steps = contents.filter(({ parts }) => parts?.some(({ functionResponse }) => functionResponse)).length;
     if (word.startsWith('large') && steps < LARGE_STEPS)
-      return [{ text: `${steps}-${LARGE_TEXT}` }, callPart('calculator', { expression: '1' })];
+      return [{ text: `${steps}-${LARGE_TEXT}` }, callPart('calculator', { expression: `${steps}` })];
     if (word.startsWith('pay') && steps === 0) return [callPart('pay')];
     return [{ text: `answer-to-${word}` }];
   },
