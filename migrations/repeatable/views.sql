@@ -396,14 +396,14 @@ select app_name, user_id, session_id, id as invocation_id, agent_version, status
        create_time, start_time, end_time,
        coalesce(end_time, clock_timestamp()) - start_time as duration,
        error_code, error_message, stop_requested_as,
-       llm_calls, tool_calls, prompt_tokens, output_tokens, agent, first_text
+       llm_calls, tool_calls, prompt_tokens, output_tokens, agent, first_text, work_ms * interval '1 millisecond' as work
 from invocations;
 comment on view inspect.invocations is 'Invocations with status and errors; order by create_time.';
 comment on column inspect.invocations.agent is 'Agent that made its last event; null until it ends.';
 comment on column inspect.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
-comment on column inspect.invocations.duration is 'Time from start to end, or until now; null while waiting.';
+comment on column inspect.invocations.duration is 'Time from start to end, or until now, with what it waited for people, times and signals; null until it starts.';
 comment on column inspect.invocations.end_time is 'When it ended.';
 comment on column inspect.invocations.error_code is 'Stable error code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
@@ -419,6 +419,7 @@ comment on column inspect.invocations.status is 'queued, running, paused (waits 
 comment on column inspect.invocations.stop_requested_as is 'Requested stop, and the status to end with: cancelled or interrupted.';
 comment on column inspect.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect.invocations.user_id is 'Owner of the session.';
+comment on column inspect.invocations.work is 'Time for which a process ran it, until its last end or pause; without what it waited.';
 --> statement-breakpoint
 create or replace view inspect.memories as
 select app_name, user_id, session_id, event_id, author, event_time, octet_length(content::text)::bigint as bytes,

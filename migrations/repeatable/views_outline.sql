@@ -245,14 +245,14 @@ comment on column inspect_outline.invocation_costs.user_id is 'Owner of the sess
 --> statement-breakpoint
 create or replace view inspect_outline.invocations as
 select app_name, user_id, session_id, invocation_id, agent_version, status, is_dead, create_time, start_time, end_time,
-       duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens, agent
+       duration, error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens, agent, work
 from inspect.invocations;
 comment on view inspect_outline.invocations is 'inspect.invocations without error_message and first_text.';
 comment on column inspect_outline.invocations.agent is 'Agent that made its last event; null until it ends.';
 comment on column inspect_outline.invocations.agent_version is 'Application version that ran it, with +overrides if the request changed the agent.';
 comment on column inspect_outline.invocations.app_name is 'Application.';
 comment on column inspect_outline.invocations.create_time is 'When it was requested.';
-comment on column inspect_outline.invocations.duration is 'Time from start to end, or until now; null while waiting.';
+comment on column inspect_outline.invocations.duration is 'Time from start to end, or until now, with what it waited for people, times and signals; null until it starts.';
 comment on column inspect_outline.invocations.end_time is 'When it ended.';
 comment on column inspect_outline.invocations.error_code is 'Stable error code.';
 comment on column inspect_outline.invocations.invocation_id is 'Invocation id; its events refer to it.';
@@ -266,6 +266,7 @@ comment on column inspect_outline.invocations.status is 'queued, running, paused
 comment on column inspect_outline.invocations.stop_requested_as is 'Requested stop, and the status to end with: cancelled or interrupted.';
 comment on column inspect_outline.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect_outline.invocations.user_id is 'Owner of the session.';
+comment on column inspect_outline.invocations.work is 'Time for which a process ran it, until its last end or pause; without what it waited.';
 --> statement-breakpoint
 create or replace view inspect_outline.memories as
 select app_name, user_id, session_id, event_id, author, event_time, bytes, has_embedding, embedding_model

@@ -28,7 +28,7 @@ values ('a', 'u', 's1', 'i1', 'succeeded', gen_random_uuid(), '2026-01-01Z', nul
         '2026-01-01 00:03Z', '2026-01-01 00:03Z', null),
        ('a', 'u', 's1', 'i4', 'queued', gen_random_uuid(), '2999-01-01Z', null, null, 0, 0, 0, 0, '2026-01-01 00:04Z', null, null),
        ('a', 'u', 's1', 'i5', 'queued', gen_random_uuid(), '2026-01-01Z', null, null, 0, 0, 0, 0, '2026-01-01 00:05Z', null, null);
-update invocations set agent_version = 'v1', agent = 'helper', first_text = 'SECRET question' where id = 'i1';
+update invocations set agent_version = 'v1', agent = 'helper', first_text = 'SECRET question', work_ms = 4000 where id = 'i1';
 insert into artifacts values ('a', 'u', 's1', 'SECRET.txt', 2), ('a', 'u', '', 'user:SECRET', 1);
 insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, mime_type, part, content,
                                object_key, size_bytes, sha256, create_time)
