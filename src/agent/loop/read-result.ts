@@ -69,8 +69,8 @@ const readResult = (invocation: InvocationState, turn: AgentTurn): Tool => ({
   },
 });
 
-/** The result that was read last, by the services of its invocation, because a model reads one piece after the other. */
-const lastRead = new WeakMap<ToolServices, Result & { handle: string }>();
+/** The result that was read last, by the services of its invocation, because a model reads many pieces, also at once. */
+const lastRead = new WeakMap<ToolServices, { handle: string; result: Promise<Result> }>();
 
 /** @throws {Error} if the session has no such result, or no longer */
 async function load(
@@ -79,8 +79,6 @@ async function load(
   services: ToolServices,
   handle: string,
 ): Promise<Result> {
-  const last = lastRead.get(services);
-  if (last?.handle === handle) return last;
   const stored = invocation.events.findLast(
     (each) => isInBranch(each, turn.branch) && getFunctionResponses(each.content).some(({ id }) => id === handle),
   );
@@ -89,11 +87,19 @@ async function load(
   const answer = getFunctionResponses(event?.content).find(({ id }) => id === handle);
   // What a person answered to the runtime, such as a credential, is never shown to a model.
   if (answer?.response && !isRuntimeCall(answer.name) && !hasHandle(answer)) return toResultText(answer.response);
+  const last = lastRead.get(services);
+  const result = last?.handle === handle ? last.result : loadKept(services, handle);
+  lastRead.set(services, { handle, result });
+  return result.catch((error: unknown) => {
+    lastRead.delete(services);
+    throw error;
+  });
+}
+
+async function loadKept(services: ToolServices, handle: string): Promise<Result> {
   const part = await services.loadArtifact(toArtifactName(handle), undefined, MAX_BYTES);
   if (!part) throw new Error('There is no result with this handle in this session.');
-  const read = { handle, ...toResult(part) };
-  lastRead.set(services, read);
-  return read;
+  return toResult(part);
 }
 
 function toResult({ text, inlineData }: Part): Result {

@@ -382,3 +382,20 @@ test('of a large result the invocation keeps the head in memory, not the whole',
   // The 30 results between have 90 MB.
   expect((heaps.at(-1) ?? 0) - (heaps[1] ?? 0)).toBeLessThan(30_000_000);
 });
+
+test('reads of one kept result at once load it once', async () => {
+  const reads = Array.from({ length: 8 }, (_, n) =>
+    callPart('read_result', { handle: 'c', offset: n, length: 1 }, `r${n}`),
+  );
+  const model = scriptedModel([[callPart('log', {}, 'c')], reads, [{ text: 'done' }]]);
+  const input = runInput({ agent: agent({ model, tools: [tool('log', async () => '0123456789'.repeat(20_000))] }) });
+  let loads = 0;
+  const loadArtifact = async () => {
+    loads += 1;
+    await setImmediate();
+    return { text: '0123456789' };
+  };
+  await runToEnd({ ...input, services: { ...input.services, saveArtifact: async () => 0, loadArtifact } });
+  const given = getFunctionResponses(model.requests[2]?.contents.at(-1)).map(({ response }) => response?.['text']);
+  expect([given.join(''), loads]).toEqual(['01234567', 1]);
+});
