@@ -95,6 +95,12 @@ describe('spans', () => {
     expect([await count(), idsOf(await list())]).toEqual([1, ['mine']]);
   });
 
+  test('that cannot be stored leave those of other sessions', async () => {
+    const spans = [span('late', { key: other, endNs: 2n ** 70n }), span('mine')];
+    await expect(insertSpans(store.pool.db, spans)).rejects.toThrow();
+    expect(idsOf(await list())).toEqual(['mine']);
+  });
+
   test('of an event the latest one is its trace', async () => {
     const at = (id: string, startNs: bigint) => span(id, { startNs, eventId: 'e', attributes: { n: id } });
     await insertSpans(store.pool.db, [at('early', 1n), at('late', 2n)]);

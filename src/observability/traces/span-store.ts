@@ -1,4 +1,5 @@
 import { and, desc, eq, getTableColumns, inArray, lt, sql } from 'drizzle-orm';
+import { sqlState } from '../../platform/db/client.ts';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/json-escape.ts';
@@ -13,12 +14,21 @@ import { type Span, spanSchema } from './span.ts';
 /**
  * Inserts spans, in one statement for each session; spans that exist already stay unchanged. Of a session that is gone
  * none is inserted: the statement waits for a deletion under way, which deletes the session's row before its spans.
+ * @throws the first error, after the spans of the other sessions, which are of other users
  */
 export async function insertSpans(db: Database, newSpans: Span[]): Promise<void> {
   const bySession = Map.groupBy(newSpans, ({ key: { appName, userId, sessionId } }) =>
     JSON.stringify([appName, userId, sessionId]),
   );
-  for (const ofSession of bySession.values()) await insertOfSession(db, ofSession);
+  const errors: unknown[] = [];
+  for (const ofSession of bySession.values()) {
+    await insertOfSession(db, ofSession).catch((error: unknown) => {
+      // A database that is away is not asked for each session.
+      if (!sqlState(error)) throw error;
+      errors.push(error);
+    });
+  }
+  if (errors.length > 0) throw errors[0];
 }
 
 async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
