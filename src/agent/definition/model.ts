@@ -52,6 +52,9 @@ export type ToolChoice = 'required' | { name: string };
 /** Start of a content that reports other agents' messages, because its role is `user` as for the user's messages. */
 export const CONTEXT_PREFIX = 'For context:';
 
+/** Asks a model to go on that has spoken last, because no provider is sure to take a conversation that ends so. */
+export const GO_ON = 'Go on with what was asked, or conclude.';
+
 /**
  * A request to a model. `contents` starts and ends with a content of the role `user`; neighbouring contents may have the same role. Every
  * function call is followed by exactly one response. Parts are frozen, because they are shared with the session.

@@ -8,9 +8,8 @@ import {
 } from '../../core/content.ts';
 import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
-import { CONTEXT_PREFIX } from '../definition/model.ts';
+import { CONTEXT_PREFIX, GO_ON } from '../definition/model.ts';
 import { isRuntimeCall } from '../../core/names.ts';
-import { TAIL } from './prefix.ts';
 import { findProblem, toCorrection, toOriginal } from './structured-output.ts';
 
 /**
@@ -456,6 +455,6 @@ export function ensureUserFirstAndLast(contents: Content[]): Content[] {
   const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
   if (contents.length === 0) return [user('Follow your instruction.')];
   const head = contents[0]?.role === 'model' ? [user('(The start of the conversation is left out.)')] : [];
-  const tail = contents.at(-1)?.role === 'model' ? [user(TAIL)] : [];
+  const tail = contents.at(-1)?.role === 'model' ? [user(GO_ON)] : [];
   return [...head, ...contents, ...tail];
 }

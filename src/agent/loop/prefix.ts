@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { type Content, getFunctionCalls, getFunctionResponses, getParts } from '../../core/content.ts';
 import { isRefusal } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { ModelRequest } from '../definition/model.ts';
+import { GO_ON, type ModelRequest } from '../definition/model.ts';
 import { READ_RESULT } from './handle.ts';
 import type { InstructionPiece } from './instruction.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
@@ -93,10 +93,9 @@ export const withPrefix = (event: NewEvent, prefix: StoredPrefix | undefined): N
   prefix ? { ...event, customMetadata: { ...event.customMetadata, [MEMBER]: prefix } } : event;
 
 /** The last content may be a request of the runtime to go on, which no later request repeats. */
-export const TAIL = 'Go on with what was asked, or conclude.';
 const withoutTail = (contents: readonly Content[]): readonly Content[] => {
   const { role, parts = [] } = contents.at(-1) ?? {};
-  return role === 'user' && parts?.length === 1 && parts[0]?.text === TAIL ? contents.slice(0, -1) : contents;
+  return role === 'user' && parts?.length === 1 && parts[0]?.text === GO_ON ? contents.slice(0, -1) : contents;
 };
 
 function compare(before: SentRequest, now: SentRequest, invocation: InvocationState): PrefixBreak | undefined {

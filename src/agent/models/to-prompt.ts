@@ -6,7 +6,7 @@ import {
   type JsonObject,
   type Part,
 } from '../../core/content.ts';
-import type { ModelRequest } from '../definition/model.ts';
+import { GO_ON, type ModelRequest } from '../definition/model.ts';
 import type { CallOptions, Provider, ProviderData, ProviderFacts } from '../providers/provider.ts';
 import { fitFile, type FilePart, type Room } from './fit-file.ts';
 import type { FittedTools } from './fit-tools.ts';
@@ -46,15 +46,15 @@ export interface ConvertedPrompt {
  * calls have the provider's format. What the provider does not accept is described in words.
  */
 export function toPrompt({ instruction, contents, sampling }: ModelRequest, options: PromptOptions): ConvertedPrompt {
+  const mark = sampling.promptCaching === true ? options.provider.cacheMark : undefined;
   const builder = new PromptBuilder(options);
-  for (const content of joinRoles(contents)) {
+  for (const content of joinRoles(contents, mark !== undefined)) {
     if (content.role === 'model') builder.addModel(content);
     else builder.addUser(content);
   }
   const messages = builder.end();
   const system: Prompt = isBlank(instruction) ? [] : [{ role: 'system', content: instruction.toWellFormed() }];
   const prompt = [...system, ...messages];
-  const mark = sampling.promptCaching === true ? options.provider.cacheMark : undefined;
   return {
     prompt: mark ? withCacheMarks(prompt, mark) : prompt,
     hasThoughts: builder.hasThoughts,
@@ -62,20 +62,34 @@ export function toPrompt({ instruction, contents, sampling }: ModelRequest, opti
   };
 }
 
-/** Marks the ends of cached prefixes: after the instruction (with the tools) and after the history. */
-const withCacheMarks = (prompt: Prompt, mark: NonNullable<Provider['cacheMark']>): Prompt =>
-  prompt.map((message, index) =>
-    message.role === 'system' || index === prompt.length - 1 ? { ...message, providerOptions: mark } : message,
+/**
+ * Marks the ends of cached prefixes: after the instruction (with the tools) and after the history, before a request to go
+ * on, because no later prompt has that.
+ */
+function withCacheMarks(prompt: Prompt, mark: NonNullable<Provider['cacheMark']>): Prompt {
+  const last = prompt.length - (isGoOn(prompt.at(-1)) ? 2 : 1);
+  return prompt.map((message, index) =>
+    message.role === 'system' || index === last ? { ...message, providerOptions: mark } : message,
   );
+}
+
+function isGoOn(message: Message | undefined): boolean {
+  const [part, ...others] = message?.role === 'user' ? message.content : [];
+  return part?.type === 'text' && part.text === GO_ON && others.length === 0;
+}
 
 const isBlank = (text: string) => text.trim() === '';
 
-/** Local servers reject conversations whose roles do not alternate (chat templates of Mistral and Gemma). */
-function joinRoles(contents: Content[]): Content[] {
+/**
+ * Local servers reject conversations whose roles do not alternate (chat templates of Mistral and Gemma).
+ * @param isMarked - contents of the model stay apart, because a mark ends a cached prefix between two of them
+ */
+function joinRoles(contents: Content[], isMarked: boolean): Content[] {
   const joined: Content[] = [];
   for (const content of contents) {
     const last = joined.at(-1);
-    if (!last || (last.role === 'model') !== (content.role === 'model')) joined.push(content);
+    const isModel = content.role === 'model';
+    if (!last || (last.role === 'model') !== isModel || (isModel && isMarked)) joined.push(content);
     else joined[joined.length - 1] = { ...last, parts: joinParts(getParts(last), getParts(content)) };
   }
   return joined;
@@ -283,7 +297,7 @@ class PromptBuilder {
     this.#answer([]);
     const last = this.#messages.at(-1)?.role;
     if (last === undefined) this.#say('Follow your instruction.');
-    if (last === 'assistant') this.#say('Go on with what was asked, or conclude.');
+    if (last === 'assistant') this.#say(GO_ON);
     return this.#messages;
   }
 }

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { Event, NewEvent } from '../../../../src/core/event.ts';
-import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
-import { getBreak, TAIL } from '../../../../src/agent/loop/prefix.ts';
+import { GO_ON, type ModelRequest } from '../../../../src/agent/definition/model.ts';
+import { getBreak } from '../../../../src/agent/loop/prefix.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel, type ScriptedAnswer } from '../../../support/scripted-model.ts';
 
@@ -11,7 +11,7 @@ import { callPart, scriptedModel, type ScriptedAnswer } from '../../../support/s
 
 /** What a provider reads of a request, in its order, without the runtime's request to go on at the end. */
 function toText({ instruction, tools, contents }: ModelRequest): string {
-  const kept = contents.filter(({ parts }) => parts?.[0]?.text !== TAIL);
+  const kept = contents.filter(({ parts }) => parts?.[0]?.text !== GO_ON);
   return JSON.stringify([instruction, tools, ...kept]).slice(0, -1);
 }
 

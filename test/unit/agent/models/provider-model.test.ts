@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type {
-  FailedTry,
-  ModelAnswer,
-  ModelDelta,
-  ModelRequest,
-  ToolChoice,
+import {
+  type FailedTry,
+  GO_ON,
+  type ModelAnswer,
+  type ModelDelta,
+  type ModelRequest,
+  type ToolChoice,
 } from '../../../../src/agent/definition/model.ts';
 import { fitTools } from '../../../../src/agent/models/fit-tools.ts';
 import { findProvider, type ProviderName, PROVIDERS } from '../../../../src/agent/providers/index.ts';
@@ -632,6 +633,26 @@ test('anthropic: instruction and history are marked for its cache, and nothing i
   });
   const plain = await ask('anthropic', [{ text: ['ok'] }], { tools });
   expect(JSON.stringify(plain.server.requests[0]?.body)).not.toContain('cache_control');
+});
+
+test('anthropic: what is marked is the beginning of the next request, also of an agent that only answers with text', async () => {
+  const said = (text: string) => ({ role: 'model', parts: [{ text }] });
+  const goOn = { role: 'user', parts: [{ text: GO_ON }] };
+  const contents = [{ role: 'user', parts: [{ text: PROMPT }] }, said('one'), said('two'), said('three')];
+  const sampling = { promptCaching: true };
+  let marked = '';
+  for (let round = 1; round <= contents.length; round += 1) {
+    const shown = [...contents.slice(0, round), ...(round > 1 ? [goOn] : [])];
+    const { server } = await ask('anthropic', [{ text: ['ok'] }], { contents: shown, sampling });
+    const { messages } = server.requests[0]?.body as { messages: { role: string; content: object[] }[] };
+    const blocks = messages.flatMap(({ role, content }) => content.map((block) => ({ role, ...block })));
+    const unmarked = JSON.stringify(blocks, (key, value: unknown) => (key === 'cache_control' ? undefined : value));
+    expect(unmarked.startsWith(marked)).toBe(true);
+    const last = blocks.findLastIndex((block) => 'cache_control' in block);
+    expect(last).toBe(round - 1);
+    const { cache_control: _, ...block } = blocks[last] as { cache_control?: unknown };
+    marked = JSON.stringify([...(JSON.parse(unmarked) as object[]).slice(0, last), block]).slice(0, -1);
+  }
 });
 
 describe('the form of an answer on the wire', () => {
