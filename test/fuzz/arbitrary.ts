@@ -104,8 +104,9 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 function integers({ minimum: min = -(2 ** 53 - 1), maximum: max = 2 ** 53 - 1 }: Schema) {
-  const near = (from: number, to: number) => fc.integer({ min: Math.max(min, from), max: Math.min(max, to) });
-  return fc.oneof(fc.constantFrom(min, max), near(-100, 100), near(Math.min(0, max), Math.max(5, min)));
+  const between = (from: number, to: number) => fc.integer({ min: Math.max(min, from), max: Math.min(max, to) });
+  const near = Math.min(Math.max(0, min), max);
+  return fc.oneof(fc.constantFrom(min, max), between(near - 100, near + 100), between(near, near + 5));
 }
 
 function numbers({ minimum: min, maximum: max }: Schema) {
