@@ -153,7 +153,14 @@ test('a session whose row another transaction has delays no other, and stores it
 });
 
 /** Writers of invocations that stream in one process. */
-function writersOf(leases: Lease[], { pool = store.pool, publish = (): unknown => undefined } = {}) {
+function writersOf(
+  leases: Lease[],
+  {
+    pool = store.pool,
+    publish = () => undefined,
+    onStored,
+  }: { pool?: typeof store.pool; publish?: (topic: string) => unknown; onStored?: (() => void) | undefined } = {},
+) {
   const deltas = new DeltaBatches(pool);
   const context = {
     deltas,
@@ -163,7 +170,7 @@ function writersOf(leases: Lease[], { pool = store.pool, publish = (): unknown =
     log: { warn: (fields: object) => expect.fail(JSON.stringify(fields)) },
     limits: { eventBytes: 1_000_000 },
   };
-  return leases.map((lease) => new DeltaWriter(context as unknown as InvocationContext, lease, undefined));
+  return leases.map((lease) => new DeltaWriter(context as unknown as InvocationContext, lease, onStored));
 }
 const said = async (lease: Lease) =>
   (await texts(lease))?.map((text) => (JSON.parse(text) as Event).content?.parts?.[0]?.text);
@@ -183,6 +190,41 @@ test('one statement stores the text of all streams of a process, and an ended on
   });
   expect(sent.filter((text) => text.includes('append_deltas'))).toHaveLength(1);
   expect(await Promise.all(leases.map(said))).toEqual([['Once upon'], ['Once upon'], ['Once upon'], []]);
+});
+
+test('the first words are stored after 25 ms, the next ones at multiples of 75 ms, later ones of 250 ms', async () => {
+  const moments = async (onStored?: () => void) => {
+    let published = () => undefined as void;
+    const lease = await hold();
+    const [writer] = writersOf([lease], { publish: () => published(), onStored });
+    const stored: number[] = [];
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'], now: 0 });
+    try {
+      const begin = performance.now();
+      const take = vi.spyOn(writer as DeltaWriter, 'take');
+      for (let word = 0; word < 13; word += 1) {
+        writer?.add(textEvent(`${word} `, { id: 'x', partial: true }));
+        const takes = take.mock.calls.length;
+        // Not polled for: a poll moves the clock.
+        const isStored = new Promise<void>((resolve) => (published = resolve));
+        // Due or not is asked of a text at each moment; nothing is taken before it is due.
+        while (take.mock.calls.length === takes) vi.advanceTimersByTime(1);
+        stored.push(performance.now() - begin);
+        await isStored;
+        // The turn of the write ends behind its notification.
+        await new Promise(setImmediate);
+      }
+      await writer?.end();
+    } finally {
+      vi.useRealTimers();
+    }
+    expect((await said(lease))?.join('')).toBe('0 1 2 3 4 5 6 7 8 9 10 11 12 ');
+    return stored;
+  };
+  const short = [25, 75, 150, 225, 300, 375, 450, 525, 600, 675];
+  expect(await moments()).toEqual([...short, 750, 1_000, 1_250]);
+  // Whose own client reads what is stored has it at the short intervals to the end.
+  expect(await moments(() => undefined)).toEqual([...short, 750, 825, 900]);
 });
 
 test('text that comes while another transaction has the session is stored behind it, in order', async () => {
