@@ -135,8 +135,8 @@ export function AuditList() {
     queryKey: ['audit', decision, callerKind, caller, operation, about, from, to],
     queryFn: ({ pageParam: cursor }) => {
       const who = { decision, callerKind, caller, operation, userId: about };
-      const query = { ...who, from: toSeconds(from), to: toSeconds(to), limit: 50, cursor };
-      return ask(api.GET('/audit', { params: { query } }));
+      const times = { from: toSeconds(from), to: toSeconds(to) };
+      return ask(api.GET('/audit', { params: { query: { ...who, ...times, limit: 50, cursor } } }));
     },
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ nextCursor }) => nextCursor,

@@ -295,16 +295,16 @@ function notesOf({ customMetadata, actions }: Event): Step['notes'] {
 
 function breakOf({ customMetadata }: Event): Step['broken'] {
   const { break: broken } = ((customMetadata ?? {})['agent-runtime/prefix'] ?? {}) as {
-    break?: { part?: unknown; why?: unknown; eventId?: unknown };
+    break?: { part: string; why: string; eventId?: string };
   };
   if (!broken) return undefined;
   const { part, why, eventId } = broken;
-  const event = eventId === undefined ? '' : ` by event ${String(eventId)}`;
+  const event = eventId === undefined ? '' : ` by event ${eventId}`;
   return {
-    part: String(part),
+    part,
     text:
       'The prompt does not begin with the one before it, so the cache misses from there: ' +
-      `${String(part)}, ${String(why)}${event}.`,
+      `${part}, ${why}${event}.`,
   };
 }
 

@@ -103,7 +103,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.getByRole('region', { name: 'Steps' }).getByText('calculator', { exact: true }).waitFor();
     expect(await browser.look('invocation')).toEqual([]);
     await link('Invocations').click();
-    await page.getByText('None: of every call it is known').waitFor();
+    await page.getByText('They are listed for one user').waitFor();
     expect(await browser.look('invocations')).toEqual([]);
   });
 
