@@ -97,7 +97,7 @@ describe('spans', () => {
 
   test('that cannot be stored leave those of other sessions', async () => {
     const spans = [span('late', { key: other, endNs: 2n ** 70n }), span('mine')];
-    await expect(insertSpans(store.pool.db, spans)).rejects.toThrow();
+    await expect(insertSpans(store.pool.db, spans)).rejects.toThrow('Failed query');
     expect(idsOf(await list())).toEqual(['mine']);
   });
 

@@ -1,6 +1,7 @@
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import { findByPath } from '../../core/json-path.ts';
 import { isRuntimeCall } from '../../core/names.ts';
+import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { ToolServices } from '../definition/services.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
@@ -60,9 +61,11 @@ const readResult = (invocation: InvocationState, turn: AgentTurn): Tool => ({
   effect: 'none',
   // A piece is never kept as a result itself.
   limits: { maxResultCharacters: Infinity },
-  async run(args, { services }) {
+  async run(args, { services, session }) {
     const { handle, offset = 0, length = MAX_PIECE, search, path } = args as Record<string, never>;
     const whole = await load(invocation, turn, services, String(handle));
+    // A model may search many times at once, and each search goes through millions of characters.
+    await ownTurn(session.userId);
     const { text, kind } = path === undefined ? whole : select(whole, path);
     const found = search === undefined ? readPiece(text, offset, length) : searchLines(text, search, offset);
     return { characters: text.length, kind, ...found };

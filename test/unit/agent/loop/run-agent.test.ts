@@ -1,3 +1,4 @@
+import { setImmediate as setImmediateOf } from 'node:timers';
 import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -383,7 +384,7 @@ test('of a large result the invocation keeps the head in memory, not the whole',
   expect((heaps.at(-1) ?? 0) - (heaps[1] ?? 0)).toBeLessThan(30_000_000);
 });
 
-test('reads of one kept result at once load it once', async () => {
+test('reads of one kept result at once load it once, and others work between them', async () => {
   const reads = Array.from({ length: 8 }, (_, n) =>
     callPart('read_result', { handle: 'c', offset: n, length: 1 }, `r${n}`),
   );
@@ -395,7 +396,15 @@ test('reads of one kept result at once load it once', async () => {
     await setImmediate();
     return { text: '0123456789' };
   };
+  let [turns, isOver] = [0, false];
+  const count = (): void => {
+    turns += 1;
+    if (!isOver) setImmediateOf(count);
+  };
+  count();
   await runToEnd({ ...input, services: { ...input.services, saveArtifact: async () => 0, loadArtifact } });
+  isOver = true;
   const given = getFunctionResponses(model.requests[2]?.contents.at(-1)).map(({ response }) => response?.['text']);
   expect([given.join(''), loads]).toEqual(['01234567', 1]);
+  expect(turns).toBeGreaterThan(reads.length);
 });
