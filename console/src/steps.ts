@@ -303,8 +303,7 @@ function breakOf({ customMetadata }: Event): Step['broken'] {
   return {
     part,
     text:
-      'The prompt does not begin with the one before it, so the cache misses from there: ' +
-      `${part}, ${why}${event}.`,
+      'The prompt does not begin with the one before it, so the cache misses from there: ' + `${part}, ${why}${event}.`,
   };
 }
 
