@@ -390,13 +390,13 @@ test('reads of one kept result at once load it once, and others work between the
   );
   const model = scriptedModel([[callPart('log', {}, 'c')], reads, [{ text: 'done' }]]);
   const input = runInput({ agent: agent({ model, tools: [tool('log', async () => '0123456789'.repeat(20_000))] }) });
-  let loads = 0;
+  let [loads, turns, isOver] = [0, 0, false];
   const loadArtifact = async () => {
     loads += 1;
     await setImmediate();
+    turns = 0;
     return { text: '0123456789' };
   };
-  let [turns, isOver] = [0, false];
   const count = (): void => {
     turns += 1;
     if (!isOver) setImmediateOf(count);
@@ -406,5 +406,5 @@ test('reads of one kept result at once load it once, and others work between the
   isOver = true;
   const given = getFunctionResponses(model.requests[2]?.contents.at(-1)).map(({ response }) => response?.['text']);
   expect([given.join(''), loads]).toEqual(['01234567', 1]);
-  expect(turns).toBeGreaterThan(reads.length);
+  expect(turns).toBeGreaterThan(reads.length / 2);
 });
