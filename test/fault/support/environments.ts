@@ -213,7 +213,7 @@ const NEIGHBOURS: Environment[] = [
     sql: () => 'drop table agent_runtime_migrations, invocations, events cascade',
     // The journal of sections is there, and so are the functions; triggers and views went with the tables.
     refused: () => {
-      const gone = toKnownNames(listMigrations().filter((name) => !name.startsWith('functions/')));
+      const gone = toKnownNames(listMigrations().filter((name) => !/^functions\/|^comments$/.test(name)));
       return `${gone} missing, and could not be applied: schema "inspect" already exists.`;
     },
     isShort: true,
