@@ -77,7 +77,7 @@ with shared as materialized (
   case when is_more then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) order by "s"."update_time" desc, "s"."id" desc limit 1 offset n - 1) else null end as last from page;
 
 -- A page of events.
-select page.text, page.last, "s"."last_sequence" as final
+select page.text, page.last, "s"."last_sequence" as reached, "s"."last_sequence" as final
   from "sessions" "s" left join lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
   sized.bytes_before / 32768 as place

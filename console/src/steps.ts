@@ -302,8 +302,7 @@ function breakOf({ customMetadata }: Event): Step['broken'] {
   const event = eventId === undefined ? '' : ` by event ${eventId}`;
   return {
     part,
-    text:
-      'The prompt does not begin with the one before it, so the cache misses from there: ' + `${part}, ${why}${event}.`,
+    text: `The prompt does not begin with the one before it, so the cache misses from there: ${part}, ${why}${event}.`,
   };
 }
 

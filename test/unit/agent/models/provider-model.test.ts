@@ -644,8 +644,8 @@ test('anthropic: what is marked is the beginning of the next request, also of an
   for (let round = 1; round <= contents.length; round += 1) {
     const shown = [...contents.slice(0, round), ...(round > 1 ? [goOn] : [])];
     const { server } = await ask('anthropic', [{ text: ['ok'] }], { contents: shown, sampling });
-    const { messages } = server.requests[0]?.body as { messages: { role: string; content: object[] }[] };
-    const blocks = messages.flatMap(({ role, content }) => content.map((block) => ({ role, ...block })));
+    const sent = server.requests[0]?.body as { messages: { role: string; content: object[] }[] } | undefined;
+    const blocks = (sent?.messages ?? []).flatMap(({ role, content }) => content.map((block) => ({ role, ...block })));
     const unmarked = JSON.stringify(blocks, (key, value: unknown) => (key === 'cache_control' ? undefined : value));
     expect(unmarked.startsWith(marked)).toBe(true);
     const last = blocks.findLastIndex((block) => 'cache_control' in block);
