@@ -127,7 +127,9 @@ describe.each([
     const pressing = setInterval(() => interrupt(service), 200);
     onTestFinished(() => clearInterval(pressing));
     const { code } = await service.end.finally(() => clearInterval(pressing));
-    expect([code, performance.now() - firstAt > 1000]).toEqual([130, true]);
+    // Without a code npm itself was ended by a press, between the end of its script and its own.
+    expect([130, null]).toContain(code);
+    expect(performance.now() - firstAt).toBeGreaterThan(1000);
     await expect.poll(() => postgresPid(service)).toBeUndefined();
   });
 });
