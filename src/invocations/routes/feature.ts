@@ -86,6 +86,11 @@ export const invocationFeature = {
         count_time: 'coalesce(r.count_time, clock_timestamp())',
         not_before: 'null',
         waits_for_tasks: 'null',
+        // Lines of earlier versions lack these two.
+        failed_calls: 'coalesce(r.failed_calls, 0)',
+        work_ms: 'coalesce(r.work_ms, 0)',
+        // Its shape is the runtime's own: another one would break the list of invocations.
+        model_tokens: 'null',
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
         end_time: end('end_time', 'clock_timestamp()'),
