@@ -159,6 +159,7 @@ const WITHOUT_SHARED_STATE = new Set([
   'harnessInvoke',
   'replayInvocation',
   'importUser',
+  'saveArtifact',
   'createOpenAiResponse',
   'createOpenAiChatCompletion',
 ]);
