@@ -149,7 +149,7 @@ describe.skipIf(!browserPath)('with a key that only reads', () => {
       await expect
         .poll(() => page.locator('main').innerText())
         .toContain('This key may not list the invocations of all users');
-      await page.getByLabel('Of user').fill('ann');
+      await page.getByLabel('Of user', { exact: true }).fill('ann');
       await page.getByRole('button', { name: 'Search' }).click();
       await page.getByRole('link', { name: 'Hello.' }).waitFor();
     } finally {
