@@ -3,12 +3,23 @@ import type { ParentCall, RunInput, UsedSoFar } from './run.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { AgentError } from '../../core/errors.ts';
-import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
+import { type Content, getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../../core/event.ts';
 import { givesHandle } from './handle.ts';
-import type { SentRequest } from './prefix.ts';
+import type { InstructionPiece } from './instruction.ts';
 import type { AgentReply, AgentNode } from '../definition/tool.ts';
-import { type ModelAnswer, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
+import { type ModelAnswer, type ModelRequest, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
+
+/** A request to a model, with which the next one of the same agent is compared. */
+export interface SentRequest {
+  modelName: string;
+  pieces: readonly InstructionPiece[];
+  instruction: string;
+  tools: ModelRequest['tools'];
+  contents: readonly Content[];
+  /** Number of events of the session that the request was made from. */
+  events: number;
+}
 
 /** The progress of one invocation, shared by all agents of its tree. */
 export interface InvocationState {
@@ -24,7 +35,7 @@ export interface InvocationState {
   callIds: Set<string> | undefined;
   /** Events that give a model the handle of a result. Undefined: they are to be found, in all events. */
   handles?: Event[] | undefined;
-  /** The last request of each agent, by its name and branch, with which the next one is compared. */
+  /** The last request of each agent, by its name and branch. */
   sent: Map<string, SentRequest>;
   output: string;
   /** Whether the model must call a tool in its next answer, and which. Cleared after the first model call. */

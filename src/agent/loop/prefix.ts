@@ -5,7 +5,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import { GO_ON, type ModelRequest } from '../definition/model.ts';
 import { READ_RESULT } from './handle.ts';
 import type { InstructionPiece } from './instruction.ts';
-import type { AgentTurn, InvocationState } from './invocation-state.ts';
+import type { AgentTurn, InvocationState, SentRequest } from './invocation-state.ts';
 
 /*
  * A provider caches the beginning of a request, so that the next request costs less if it begins alike. What a request
@@ -39,17 +39,6 @@ export function toBreakKind({ part, why }: PrefixBreak): BreakKind {
   if (why === BETWEEN) return 'between_invocations';
   const changes: readonly string[] = part === 'contents' ? CHANGES : part === 'tools' ? [`+${READ_RESULT}`] : [];
   return changes.includes(why) ? 'declared' : 'undeclared';
-}
-
-/** What the next request of the same agent is compared with. */
-export interface SentRequest {
-  modelName: string;
-  pieces: readonly InstructionPiece[];
-  instruction: string;
-  tools: ModelRequest['tools'];
-  contents: readonly Content[];
-  /** Number of events of the session that the request was made from. */
-  events: number;
 }
 
 /** Member of `customMetadata` in the event of a model call. */
