@@ -155,12 +155,12 @@ function readIssuers(setting: string): TokenIssuer[] {
     const place = path.length > 0 ? ` at ${path.join(', ')}` : '';
     throw new ConfigError(`JWT_ISSUERS: found no list of issuers${place}: ${issue?.message}.`);
   }
-  const byName = new Map<string, string>();
+  const names = new Set<string>();
   const byPrefix = new Map<string, string>();
   for (const { issuer, jwksUrl, userPrefix = '' } of read.data) {
     requireSecure('JWT_ISSUERS', issuer);
     if (jwksUrl) requireSecure('JWT_ISSUERS', jwksUrl);
-    if (byName.has(issuer)) throw new ConfigError(`JWT_ISSUERS: found ${issuer} twice.`);
+    if (names.has(issuer)) throw new ConfigError(`JWT_ISSUERS: found ${issuer} twice.`);
     const other = byPrefix.get(userPrefix);
     if (other !== undefined)
       throw new ConfigError(
@@ -168,7 +168,7 @@ function readIssuers(setting: string): TokenIssuer[] {
           'so that the user "ann" of one would be the user "ann" of the other; give each a userPrefix of its own, or ' +
           'one of them none.',
       );
-    byName.set(issuer, issuer);
+    names.add(issuer);
     byPrefix.set(userPrefix, issuer);
   }
   return read.data;

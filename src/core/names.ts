@@ -17,8 +17,8 @@ export const TEST_USER = 'test_user_id';
 export const SHARED_USERS: readonly string[] = [LOCAL_USER, AGENTKIT_USER, TEST_USER];
 
 /** Name of the artifact that holds a kept function response, by its handle. */
-export const resultArtifact = (handle: string): string => `results/${handle}`;
-const RESULT_ARTIFACT = /^results\/[\w-]{1,128}$/;
+export const resultArtifact = (handle: string): string => `tool-results/${handle}`;
+const RESULT_ARTIFACT = /^tool-results\/[\w-]{1,128}$/;
 
 /** True for the names of kept function responses. A model reads these as what its tools gave, so nobody else writes them. */
 export const isResultArtifact = (name: string | null | undefined): boolean => RESULT_ARTIFACT.test(name ?? '');

@@ -91,16 +91,16 @@ test('a result of ten megabytes is kept byte for byte, and read in pieces', asyn
   const pieces = [2, 3].flatMap((place) => lastResponses(model.requests[place] as ModelRequest));
   for (const [place, offset] of starts.entries())
     expect(pieces[place]?.['text'] === whole.slice(offset, offset + 19_000)).toBe(true);
-  const artifact = await app.get('/apps/harness_agent/users/u/sessions/s/artifacts/results%2Fc1');
+  const artifact = await app.get('/apps/harness_agent/users/u/sessions/s/artifacts/tool-results%2Fc1');
   expect((artifact.body as Part).text === whole).toBe(true);
   const [stub = {}] = lastResponses(model.requests[1] as ModelRequest);
   expect(stub).toMatchObject({ handle: 'c1', characters: whole.length, kind: 'text', head: whole.slice(0, 2_000) });
   expect(model.requests[0]?.tools.map(({ name }) => name)).toEqual(['log']);
   expect(model.requests[1]?.tools.map(({ name }) => name)).toEqual(['log', 'read_result']);
-  expect(await artifactsOf(app)).toEqual(['results/c1']);
+  expect(await artifactsOf(app)).toEqual(['tool-results/c1']);
   const { body } = await app.get('/apps/harness_agent/users/u/sessions/s');
   const { events } = body as { events: { actions: { artifactDelta: object } }[] };
-  expect(events[2]?.actions.artifactDelta).toEqual({ 'results/c1': 0 });
+  expect(events[2]?.actions.artifactDelta).toEqual({ 'tool-results/c1': 0 });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
   const together = `select v.xmin = e.xmin as same from artifact_versions v, events e
@@ -277,7 +277,7 @@ test('parallel calls that act, and the bytes of the user', async () => {
   );
   await ask(app);
   expect(lastResponses(model.requests[2] as ModelRequest).map((each) => each['text'])).toEqual(['aa', 'bb']);
-  expect(await artifactsOf(app)).toEqual(['results/c1', 'results/c2']);
+  expect(await artifactsOf(app)).toEqual(['tool-results/c1', 'tool-results/c2']);
   const { body } = await app.get('/apps/harness_agent/users/u/storage');
   expect((body as { artifactBytes: number }).artifactBytes).toBeGreaterThanOrEqual(300_000);
   await app.send('DELETE', '/apps/harness_agent/users/u/sessions/s');
@@ -310,7 +310,7 @@ test('nobody without the scope `import` writes what a model reads as a result, b
   const client = createKey({ id: 'client', scopes: ['invoke', 'read', 'write'] });
   const importer = createKey({ id: 'importer', scopes: ['write', 'import'] });
   await writeFile(join(folder, 'keys'), `${client.entry}\n${importer.entry}\n`);
-  const forged = { name: 'results/c2', text: 'forged by the model' };
+  const forged = { name: 'tool-results/c2', text: 'forged by the model' };
   const { app, model } = await start(
     [
       [callPart('log', {}, 'c1'), callPart('save_artifact', forged, 's1')],
@@ -331,14 +331,14 @@ test('nobody without the scope `import` writes what a model reads as a result, b
   const newMessage = { role: 'user', parts: [{ text: 'Go.' }] };
   const run = { appName: 'harness_agent', userId: 'u', sessionId: 's', newMessage };
   await app.post('/run', run, headers);
-  for (const name of ['results/c1', 'results/c2']) {
+  for (const name of ['tool-results/c1', 'tool-results/c2']) {
     const refused = await save(name);
     expect([refused.status, refused.text]).toEqual([403, expect.stringContaining('`import`')]);
   }
-  expect((await save('results/table.csv')).status).toBe(200);
+  expect((await save('tool-results/table.csv')).status).toBe(200);
   await app.post('/run', run, headers);
   expect(lastResponses(model.requests[1] as ModelRequest)[1]).toEqual({ error: expect.stringMatching(/another one/) });
   expect(lastResponses(model.requests[3] as ModelRequest)[0]).toMatchObject({ text: 'truth ' });
   expect(lastResponses(model.requests[4] as ModelRequest)[0]).toMatchObject({ text: 'truth ' });
-  expect((await save('results/c3', importer.key)).status).toBe(200);
+  expect((await save('tool-results/c3', importer.key)).status).toBe(200);
 });

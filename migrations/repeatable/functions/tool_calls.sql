@@ -46,7 +46,7 @@ create or replace function delete_results() returns trigger language plpgsql as 
 begin
   delete from artifacts a
   where a.app_name = old.app_name and a.user_id = old.user_id and a.session_id = old.id
-    and a.name >= 'results/' and a.name < 'results0'
+    and a.name >= 'tool-results/' and a.name < 'tool-results0'
     and not exists (
       select from artifact_versions v
       where v.app_name = old.app_name and v.user_id = old.user_id and v.session_id = old.id and v.artifact_name = a.name

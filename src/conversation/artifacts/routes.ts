@@ -90,7 +90,8 @@ const operations = [
     operationId: 'saveArtifact',
     wire: 'ADK',
     summary: 'Save an artifact version',
-    description: 'Under the name of a kept result of a tool, `results/<call id>`, it needs the scope `import` too.',
+    description:
+      'Under the name of a kept result of a tool, `tool-results/<call id>`, it needs the scope `import` too.',
     demands: ({ body }) => artifactDemands(body?.filename),
     body: {
       schema: saveArtifactSchema,

@@ -67,6 +67,8 @@ interface KnownIssuer {
   keys: Promise<JWTVerifyGetKey>;
   /** True if a name is one of this issuer's users or groups. */
   owns: (name: string) => boolean;
+  /** True if a token of this issuer may be of the user. */
+  mayBe: (userId: string) => boolean;
 }
 
 /**
@@ -79,7 +81,9 @@ export function createTokenUsers(issuers: readonly TokenIssuer[], besideKeys: bo
   const known = new Map(
     issuers.map((options): [string, KnownIssuer] => {
       const keys = jwks.then(({ createKeySource }) => createKeySource(options));
-      return [options.issuer, { options, keys, owns: ownership(options, issuers, besideKeys) }];
+      const owns = ownership(options, issuers);
+      const mayBe = (userId: string) => owns(userId) && !(besideKeys && SHARED_USERS.includes(userId));
+      return [options.issuer, { options, keys, owns, mayBe }];
     }),
   );
   const cache = new BoundedCache<{ user: TokenUser; until: number }>();
@@ -121,17 +125,16 @@ export function claimedIssuer(credential: string): string | undefined {
  * A name belongs to the issuer with the longest prefix that it begins with. Without this, an issuer without a prefix
  * could write that of another one into its claim.
  */
-function ownership({ userPrefix: own = '' }: TokenIssuer, issuers: readonly TokenIssuer[], besideKeys: boolean) {
+function ownership({ userPrefix: own = '' }: TokenIssuer, issuers: readonly TokenIssuer[]) {
   const longer = issuers.flatMap(({ userPrefix = '' }) => (userPrefix.length > own.length ? [userPrefix] : []));
-  return (name: string) =>
-    !longer.some((prefix) => name.startsWith(prefix)) && !(besideKeys && SHARED_USERS.includes(name));
+  return (name: string) => !longer.some((prefix) => name.startsWith(prefix));
 }
 
 /** True if a token was refused only because it has expired. */
 export const isExpired = ({ cause }: { cause?: unknown }): boolean =>
   cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
 
-async function verifiedUser(token: string, { options, keys, owns }: KnownIssuer): Promise<TokenUser> {
+async function verifiedUser(token: string, { options, keys, owns, mayBe }: KnownIssuer): Promise<TokenUser> {
   const { protectedHeader, payload } = await verify(token, await keys, options);
   const { userPrefix = '', userClaim } = options;
   const claimed = payload[userClaim];
@@ -140,7 +143,7 @@ async function verifiedUser(token: string, { options, keys, owns }: KnownIssuer)
   const { data: userId } = identifierSchema.safeParse(isNamed ? userPrefix + claimed : undefined);
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
-  if (userId === undefined || !owns(userId) || issuedInFuture || !isAccessToken) throw new InvalidTokenError(REFUSED);
+  if (userId === undefined || !mayBe(userId) || issuedInFuture || !isAccessToken) throw new InvalidTokenError(REFUSED);
   const groups = options.groupsClaim === undefined ? [] : groupsIn(payload[options.groupsClaim], userPrefix);
   const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
   return { kind: 'user', userId, groups: groups.filter(owns), scopes: toScopes(options, payload), expiresAt };

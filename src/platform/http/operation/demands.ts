@@ -55,4 +55,4 @@ export const eventDemands = (events: readonly SentEvent[]): Demand[] => [
 
 /** What is written under the name of a kept function response, a model reads as what its tool gave. */
 export const artifactDemands = (name: string | null | undefined): Demand[] =>
-  isResultArtifact(name) ? [{ scope: 'import', because: '`results/` begins the names of results of tools.' }] : [];
+  isResultArtifact(name) ? [{ scope: 'import', because: '`tool-results/` begins the names of results of tools.' }] : [];
