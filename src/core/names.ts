@@ -23,6 +23,9 @@ const RESULT_ARTIFACT = /^tool-results\/[\w-]{1,128}$/;
 /** True for the names of kept function responses. A model reads these as what its tools gave, so nobody else writes them. */
 export const isResultArtifact = (name: string | null | undefined): boolean => RESULT_ARTIFACT.test(name ?? '');
 
+/** Name of the tool that reads function responses which a prompt does not show whole. */
+export const READ_RESULT = 'read_result';
+
 /** Name of the function call that asks a person to confirm a call of a tool, in ADK's protocol. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 

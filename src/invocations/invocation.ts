@@ -11,8 +11,9 @@ export const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', '
 export type InvocationStatus = (typeof STATUSES)[number];
 
 /** Statuses of what ended and did not succeed: those of the index `invocations_failed_idx`. */
-export const FAILED_STATUSES = ['failed', 'interrupted', 'cancelled'] as const satisfies InvocationStatus[];
-export const isFailed = (status: InvocationStatus): boolean => (FAILED_STATUSES as readonly string[]).includes(status);
+export const UNSUCCESSFUL_STATUSES = ['failed', 'interrupted', 'cancelled'] as const satisfies InvocationStatus[];
+export const isUnsuccessful = (status: InvocationStatus): boolean =>
+  (UNSUCCESSFUL_STATUSES as readonly string[]).includes(status);
 
 export const isActive = ({ status }: { status: InvocationStatus }): boolean =>
   status === 'queued' || status === 'running';

@@ -8,7 +8,7 @@ import { newestFirst } from '../platform/db/sql.ts';
 import { statement, value } from '../platform/db/statement.ts';
 import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
-import { FAILED_STATUSES, type InvocationStatus, isFailed, STATUSES } from './invocation.ts';
+import { UNSUCCESSFUL_STATUSES, type InvocationStatus, isUnsuccessful, STATUSES } from './invocation.ts';
 import { costMember, invocationMembers } from './invocation-store.ts';
 
 /**
@@ -61,10 +61,10 @@ export async function listInvocationPage(
   limit: number,
   after: ListPlace | undefined,
 ): Promise<InvocationPage> {
-  const isOfFailed = filter.errorCode !== undefined || filter.statuses?.every((each) => isFailed(each)) === true;
+  const isOfFailed = filter.errorCode !== undefined || filter.statuses?.every((each) => isUnsuccessful(each)) === true;
   const values = {
     sessionId: filter.sessionId ?? null,
-    statuses: filter.statuses ?? (isOfFailed ? FAILED_STATUSES : STATUSES),
+    statuses: filter.statuses ?? (isOfFailed ? UNSUCCESSFUL_STATUSES : STATUSES),
     errorCode: filter.errorCode ?? null,
     agent: filter.agent ?? null,
     version: filter.version ?? null,

@@ -10,7 +10,7 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './request.ts';
 import { hasMessage } from '../conversation/sessions/event-store.ts';
-import { BUSY_POLICIES, type Invocation, isFailed, isStopped } from './invocation.ts';
+import { BUSY_POLICIES, type Invocation, isStopped, isUnsuccessful } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from '../invocations/webhooks/address.ts';
 
@@ -134,7 +134,7 @@ export async function toInvocation(
         `Invocation ${invocationId} was stopped before it began, and its message is not kept. Send the message again.`,
       );
     // Without its message the model would answer the turn before.
-    if (!newMessage && isFailed(invocation.status) && !(await hasMessage(database.db, key, invocationId)))
+    if (!newMessage && isUnsuccessful(invocation.status) && !(await hasMessage(database.db, key, invocationId)))
       throw new ConflictError(
         `The session has no message of invocation ${invocationId}: it was refused, or deleted. Send the message again.`,
       );

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import { jsonObject, type JsonObject } from '../../core/content.ts';
 import { bodyText, looseObject } from '../../core/members.ts';
+import { CONFIRMATION_CALL, READ_RESULT } from '../../core/names.ts';
 import type { AgentNode, Tool } from './tool.ts';
 
 /** Limits of the tools that a client adds to one request, because each model call contains all of them. */
@@ -9,7 +10,7 @@ const MAX_TOOLS = 64;
 const MAX_CHARACTERS = 65_536;
 
 /** Tool names that clients cannot use, because the agent loop itself makes or answers calls of these names. */
-const RESERVED = new Set(['transfer_to_agent', 'adk_request_confirmation', 'read_result']);
+const RESERVED = new Set(['transfer_to_agent', CONFIRMATION_CALL, READ_RESULT]);
 
 const clientToolSchema = looseObject('A tool that the client runs.', {
   name: z

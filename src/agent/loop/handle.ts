@@ -1,8 +1,6 @@
 import { type FunctionResponse, getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
-
-/** The tool that reads function responses which a prompt does not show whole. */
-export const READ_RESULT = 'read_result';
+import { READ_RESULT } from '../../core/names.ts';
 
 /** True for a response that gives a model a handle: a note says how to read the rest. */
 export function hasHandle({ response }: Pick<FunctionResponse, 'response'>): boolean {

@@ -1,8 +1,8 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { AppError } from '../../core/errors.ts';
-import { isResultArtifact, resultArtifact } from '../../core/names.ts';
+import { isResultArtifact, READ_RESULT, resultArtifact } from '../../core/names.ts';
 import type { OpenCall } from './call-ledger.ts';
-import { givesHandle, READ_RESULT } from './handle.ts';
+import { givesHandle } from './handle.ts';
 import { dropsResults, isInBranch } from './build-contents.ts';
 import { deriveId, type AgentTurn, type InvocationState } from './invocation-state.ts';
 import { findTool } from './record-calls.ts';

@@ -3,7 +3,7 @@ import { type Content, getFunctionCalls, getFunctionResponses, getParts } from '
 import { isRefusal } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { GO_ON, type ModelRequest } from '../definition/model.ts';
-import { READ_RESULT } from './handle.ts';
+import { READ_RESULT } from '../../core/names.ts';
 import type { InstructionPiece } from './instruction.ts';
 import type { AgentTurn, InvocationState, SentRequest } from './invocation-state.ts';
 

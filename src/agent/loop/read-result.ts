@@ -1,13 +1,13 @@
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import { findByPath } from '../../core/json-path.ts';
-import { isRuntimeCall } from '../../core/names.ts';
+import { isRuntimeCall, READ_RESULT } from '../../core/names.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { ToolServices } from '../definition/services.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 import type { AgentTurn, InvocationState } from './invocation-state.ts';
 import { isInBranch } from './build-contents.ts';
 import { guardEvents } from './guard.ts';
-import { hasHandle, READ_RESULT } from './handle.ts';
+import { hasHandle } from './handle.ts';
 import { newMarks } from './hooks.ts';
 import { cutText, seesHandle, toArtifactName, toResultText } from './kept-results.ts';
 
