@@ -1,15 +1,17 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { SUMMARY_INSTRUCTION } from '../../src/agent/loop/compact.ts';
 import { getAnswerText } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
-import { sendChat } from '../support/chat-wire.ts';
-import { findRefusal, toRefusalAnswer } from '../support/provider-checks.ts';
+import {
+  type Asked,
+  type AnsweringProvider,
+  type Reply,
+  startAnsweringProvider,
+} from '../support/answering-provider.ts';
 import { MINUTE } from '../support/patience.ts';
 import { APP, eventually, report, sessionPath, stage } from './support/faults.ts';
 import { paced } from './support/pace.ts';
@@ -46,97 +48,63 @@ writeFileSync(
       'Some words of page ' + step + ' that mean little. '.repeat(16) }) }] };`,
 );
 
-interface Message {
-  role: string;
-  content: unknown;
-  tool_calls?: { function: { arguments: string } }[];
+/** What the model saw: the largest prompt, how many were too large, and the number of summaries. */
+const seen = { largest: 0, tooLarge: 0, summaries: 0 };
+
+/** More tokens than the runtime guesses before it has seen a count. */
+const tokensOf = ({ body }: Asked) =>
+  Math.ceil((JSON.stringify(body['messages']).length + JSON.stringify(body['tools'] ?? []).length) / 3);
+
+const usageOf = (asked: Asked) => {
+  const tokens = tokensOf(asked);
+  return { prompt_tokens: tokens, completion_tokens: 20, total_tokens: tokens + 20 };
+};
+
+function reply(asked: Asked): Reply {
+  // Thousands of prompts are not kept.
+  provider.asked.length = 0;
+  const tokens = tokensOf(asked);
+  if (tokens > WINDOW) {
+    seen.tooLarge += 1;
+    const message = `This model's maximum context length is ${WINDOW} tokens, and ${tokens} were asked for.`;
+    return {
+      status: 400,
+      error: { message, type: 'invalid_request_error', param: 'messages', code: 'context_length_exceeded' },
+    };
+  }
+  seen.largest = Math.max(seen.largest, tokens);
+  return answerTo(asked);
 }
 
-/** What the model saw: the largest prompt, the refused ones, and the number of summaries. */
-const seen = { largest: 0, refused: [] as string[], summaries: 0 };
-let calls = 0;
-
-const server = createServer((request, response) => {
-  const chunks: Buffer[] = [];
-  request.on('data', (chunk: Buffer) => chunks.push(chunk));
-  request.on('end', () => {
-    const text = Buffer.concat(chunks).toString();
-    const refusal = findRefusal('openai-compatible', text);
-    const body = JSON.parse(text) as { stream?: boolean; messages: Message[]; tools?: unknown };
-    // More tokens than the runtime guesses before it has seen a count.
-    const tokens = Math.ceil((JSON.stringify(body.messages).length + JSON.stringify(body.tools ?? []).length) / 3);
-    if (refusal) {
-      seen.refused.push(JSON.stringify(refusal));
-      const answer = toRefusalAnswer('openai-compatible', refusal);
-      response.writeHead(answer.status, { 'content-type': answer.contentType }).end(answer.body);
-      return;
-    }
-    if (tokens > WINDOW) {
-      const message = `This model's maximum context length is ${WINDOW} tokens, and ${tokens} were asked for.`;
-      seen.refused.push(message);
-      const error = { message, type: 'invalid_request_error', param: 'messages', code: 'context_length_exceeded' };
-      response.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify({ error }));
-      return;
-    }
-    seen.largest = Math.max(seen.largest, tokens);
-    const answer = answerTo(body.messages);
-    const delta =
-      typeof answer === 'string'
-        ? { role: 'assistant', content: answer }
-        : {
-            tool_calls: [
-              {
-                index: 0,
-                id: `call-${String((calls += 1)).padStart(6, '0')}`,
-                type: 'function',
-                function: { name: 'look', arguments: JSON.stringify(answer) },
-              },
-            ],
-          };
-    const chunk = (each: object, finish_reason: string | null) => ({
-      id: 'c',
-      object: 'chat.completion.chunk',
-      created: 1,
-      model: 'strict',
-      choices: [{ index: 0, delta: each, finish_reason }],
-    });
-    const usage = { prompt_tokens: tokens, completion_tokens: 20, total_tokens: tokens + 20 };
-    const finish = typeof answer === 'string' ? 'stop' : 'tool_calls';
-    sendChat(response, body, [chunk(delta, null), { ...chunk({}, finish), choices: chunk({}, finish).choices, usage }]);
-  });
-});
-
 /** It knows only what stands in the prompt: facts for a summary, the next step, or the answer to a question. */
-function answerTo(messages: Message[]): string | { step: number } {
-  const text = JSON.stringify(messages);
-  const facts = [...new Set(text.match(FACT) ?? [])];
-  if (JSON.stringify(messages[0]?.content).includes(SUMMARY_INSTRUCTION.slice(0, 40))) {
+function answerTo({ messages, system, prompt, body }: Asked): Reply {
+  const facts = [...new Set(JSON.stringify(body['messages']).match(FACT) ?? [])];
+  if (system.includes(SUMMARY_INSTRUCTION.slice(0, 40))) {
     seen.summaries += 1;
     return facts.length > 0 ? facts.join('. ') : 'Nothing of note.';
   }
-  const [, asked] = /What is (fact-\d+)\?/.exec(JSON.stringify(messages.at(-1)?.content)) ?? [];
+  const [, asked] = /What is (fact-\d+)\?/.exec(messages.at(-1)?.role === 'user' ? prompt : '') ?? [];
   if (asked) return facts.find((fact) => fact.startsWith(`${asked} is`)) ?? 'unknown';
-  const last = messages.findLast(({ tool_calls }) => tool_calls)?.tool_calls?.[0]?.function.arguments;
-  const step = last ? (JSON.parse(last) as { step: number }).step : 0;
-  return step < STEPS ? { step: step + 1 } : 'All pages are read.';
+  const calls = messages.findLast(({ tool_calls }) => tool_calls)?.tool_calls as
+    | { function: { arguments: string } }[]
+    | undefined;
+  const step = calls?.[0] ? (JSON.parse(calls[0].function.arguments) as { step: number }).step : 0;
+  return step < STEPS ? { calls: [['look', { step: step + 1 }]] } : 'All pages are read.';
 }
 
 const here = stage();
-let baseUrl = '';
+let provider: AnsweringProvider;
 beforeAll(async () => {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
+  provider = await startAnsweringProvider(reply, usageOf);
 });
-afterAll(() => {
-  server.close();
-  server.closeAllConnections();
-});
+// Closing it fails if it has refused what real providers refuse.
+afterAll(() => provider.close());
 
 const start = () =>
   startServer(
     here.databaseUrl,
     here.environment({
-      MODEL_BASE_URL: baseUrl,
+      MODEL_BASE_URL: provider.baseUrl,
       MODEL_CONTEXT_TOKENS: String(WINDOW),
       AGENTS_DIR: agents,
       TOOLS: '',
@@ -228,9 +196,9 @@ test('many steps on a window of 32,000 tokens, with and without kills', {
   });
   report(
     'context window',
-    `${killed.length} events, ${strategies.length} compactions, ${calmSummaries} summaries, largest prompt ${seen.largest}, ${seen.refused.length} refused`,
+    `${killed.length} events, ${strategies.length} compactions, ${calmSummaries} summaries, largest prompt ${seen.largest}, ${seen.tooLarge} refused`,
   );
   expect(answers).toEqual(PLANTED.map((step) => `fact-${step} is ${valueOf(step)}`));
-  expect(seen.refused).toEqual([]);
+  expect(seen.tooLarge).toBe(0);
   expect(new Set(strategies)).toEqual(new Set(['drop_results', 'summarise']));
 });

@@ -21,7 +21,7 @@ export interface Asked {
 }
 
 /** What it answers: a text, or calls of tools, or an HTTP error. */
-export type Reply = string | { calls: [name: string, args: object][] } | { status: number };
+export type Reply = string | { calls: [name: string, args: object][] } | { status: number; error?: object };
 
 export interface AnsweringProvider {
   baseUrl: string;
@@ -35,12 +35,12 @@ const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'an
 
 /**
  * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at
- * once; `usage` is what each answer used. Each connection serves one request: what stays open is not the provider's.
+ * once; `usage` is what an answer used. Each connection serves one request: what stays open is not the provider's.
  * What real providers refuse is refused.
  */
 export async function startAnsweringProvider(
   reply: (asked: Asked) => Reply,
-  usage = USAGE,
+  usage: typeof USAGE | ((asked: Asked) => typeof USAGE) = USAGE,
 ): Promise<AnsweringProvider> {
   const asked: Asked[] = [];
   const refused: Refusal[] = [];
@@ -62,7 +62,9 @@ export async function startAnsweringProvider(
         headers: request.headers,
       };
       asked.push(one);
-      send(response, one.body, reply(one), () => `call-${(calls += 1)}`, usage);
+      const used = typeof usage === 'function' ? usage(one) : usage;
+      // Ids have one length, so that the prompts of two runs have one size.
+      send(response, one.body, reply(one), () => `call-${String((calls += 1)).padStart(6, '0')}`, used);
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -107,7 +109,8 @@ function send(
 ): void {
   if (typeof reply !== 'string' && 'status' in reply) {
     response.writeHead(reply.status, { 'content-type': 'application/json', connection: 'close' });
-    response.end(JSON.stringify({ error: { message: 'no', type: 'some_error', code: 'some_code' } }));
+    const { error = { message: 'no', type: 'some_error', code: 'some_code' } } = reply;
+    response.end(JSON.stringify({ error }));
     return;
   }
   const delta =
