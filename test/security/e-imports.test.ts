@@ -309,6 +309,20 @@ test('A17: every column of users is either taken from a line or set by the runti
   expect(found).toEqual(known);
 });
 
+test('A17: tokens of models are pairs of whole numbers or none', async () => {
+  const taken = [{ m: [1, 2], 'other model': [0, 9_007_199_254_740_991] }, {}];
+  const wrong = [[1], 'm', { m: 5 }, { m: null }, { m: [1] }, { m: [1, 2, 3] }, { m: ['1', 2] }, { m: [[1], 2] }];
+  const numbers = [{ m: [1.5, 2] }, { m: [-1, 2] }, { m: [1, 1e300] }, { n: [1, 2], m: [1, null] }];
+  const shapes: unknown[] = [...taken, ...wrong, ...numbers];
+  const lines = shapes.map((each, n): [string, object] => [
+    'invocations',
+    { ...owner, session_id: 'tokens', status: 'succeeded', id: `e-${10 + n}`, model_tokens: each },
+  ]);
+  expect((await bring(session('tokens'), ...lines)).status).toBe(200);
+  const found = await rows(`select model_tokens from invocations where session_id = 'tokens' order by id`);
+  expect(found.map((row) => row['model_tokens'])).toEqual(shapes.map((each, n) => (n < taken.length ? each : null)));
+});
+
 test('A17: tapes are an array or none, and what is paused counts as counted', async () => {
   const paused = { ...owner, session_id: 'tapes', status: 'paused' };
   const tapes = [{}, 5, [{ start: 1 }]].map((each, n): [string, object] => [

@@ -23,6 +23,11 @@ const PROMPT_DAYS = 90;
 const end = (column: string, value: string) =>
   `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
 
+/** JSON path of values that are no pair of whole numbers (`invocations.model_tokens`). */
+const NO_TOKENS =
+  'strict $.* ? (@.type() != "array" || @.size() != 2 || exists(@[*] ? ' +
+  '(@.type() != "number" || @ < 0 || @ > 9007199254740991 || @.floor() != @)))';
+
 export const invocationFeature = {
   name: 'invocations',
   settings: { 'Invocations and limits': INVOCATION_SETTINGS },
@@ -89,8 +94,9 @@ export const invocationFeature = {
         // Lines of earlier versions lack these two.
         failed_calls: 'coalesce(r.failed_calls, 0)',
         work_ms: 'coalesce(r.work_ms, 0)',
-        // Its shape is the runtime's own: another one would break the list of invocations.
-        model_tokens: 'null',
+        // What has another shape would break the list of invocations.
+        model_tokens: `case when jsonb_typeof(r.model_tokens) = 'object' and not r.model_tokens @? '${NO_TOKENS}'
+                         then r.model_tokens end`,
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
         end_time: end('end_time', 'clock_timestamp()'),
