@@ -152,26 +152,23 @@ create or replace function count_use(p_app text, p_user text, p_invocations bigi
 returns void language plpgsql security definer set search_path from current as $$
 declare
   v_today date := (statement_timestamp() at time zone 'utc')::date;
-  v_prompt bigint := 0;
-  v_output bigint := 0;
+  v_prompt bigint;
+  v_output bigint;
   v_cost numeric := 0;
   v_is_priced boolean;
   v_is_limited boolean;
 begin
   perform assert_own_user(p_user);
-  select exists (select from model_prices), exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user))
-  into v_is_priced, v_is_limited;
-  if p_models is not null then
-    select coalesce(sum((used ->> 'promptTokens')::bigint), 0), coalesce(sum((used ->> 'outputTokens')::bigint), 0)
-    into v_prompt, v_output from jsonb_array_elements(p_models) used;
-    if v_is_priced then
-      select coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0) into v_cost
-      from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
-      cross join lateral (
-        select m.prompt_price as prompt, m.output_price as output from model_prices m
-        where starts_with(used."answeredAs", m.model) or starts_with(used.model, m.model) or m.model = '*'
-        order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price;
-    end if;
+  select exists (select from model_prices), exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)),
+         coalesce(sum((used ->> 'promptTokens')::bigint), 0), coalesce(sum((used ->> 'outputTokens')::bigint), 0)
+  into v_is_priced, v_is_limited, v_prompt, v_output from jsonb_array_elements(p_models) used;
+  if v_is_priced then
+    select coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0) into v_cost
+    from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
+    cross join lateral (
+      select m.prompt_price as prompt, m.output_price as output from model_prices m
+      where starts_with(used."answeredAs", m.model) or starts_with(used.model, m.model) or m.model = '*'
+      order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price;
   end if;
   insert into budget_uses as u (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
   values (p_app, p_user, v_today, pg_backend_pid() % 32, p_invocations, v_prompt, v_output, v_cost)

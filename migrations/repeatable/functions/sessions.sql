@@ -31,16 +31,19 @@ comment on function clamped_time is 'Converts Unix seconds to a timestamp; a num
 -- differently: 1e308 with 309 digits.
 create or replace function event_sizes(p_events jsonb) returns integer[] language plpgsql immutable as $$
 begin
-  if jsonb_array_length(p_events) = 1 then return array[octet_length((p_events -> 0)::text)]; end if;
-  return array(
+  case jsonb_array_length(p_events)
+  when 0 then return '{}';
+  when 1 then return array[octet_length((p_events -> 0)::text)];
+  else return array(
     select octet_length(given.event::text)
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
+  end case;
 end $$;
 comment on function event_sizes is 'Returns the size of each event in an array as text, in bytes.';
 
 create or replace function total_size(p_sizes integer[]) returns bigint language plpgsql immutable as $$
 begin
-  if cardinality(p_sizes) = 1 then return p_sizes[1]; end if;
-  return coalesce((select sum(size) from unnest(p_sizes) size), 0);
+  if cardinality(p_sizes) <= 1 then return coalesce(p_sizes[1], 0); end if;
+  return (select sum(size) from unnest(p_sizes) size);
 end $$;
 comment on function total_size is 'Returns the sum of sizes.';
