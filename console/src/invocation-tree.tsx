@@ -22,7 +22,7 @@ import {
   toTree,
   type Tree,
 } from './steps.ts';
-import { Badge, Empty, Loading, Problem } from './ui.tsx';
+import { Badge, Empty, Loading, Problem, Time } from './ui.tsx';
 
 /** Events of a page, and the pages that are read before somebody asks for more: 1,000 steps with tools, or 5 MB. */
 const PAGE = 500;
@@ -149,6 +149,7 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
       ) : (
         <Steps name={name} invocation={invocation} tree={tree} hasTrace={spans.length > 0} />
       )}
+      <Runs spans={spans} />
       {hasMore && (
         <div className="actions">
           <span className="hint">The first {formatCount(events.length)} events are shown.</span>
@@ -158,6 +159,44 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
         </div>
       )}
     </>
+  );
+}
+
+const WHY: Record<string, string> = {
+  sleep: 'it slept',
+  signal: 'a signal came',
+  confirmation: 'a call was allowed or rejected',
+  effect: 'a call was settled',
+  question: 'a question was answered',
+  call: 'a call was answered from elsewhere',
+  answer: 'its client answered',
+  budget: 'its budget allowed more',
+  hand_over: 'its process stopped',
+  take_over: 'its process died',
+};
+
+/** The runs of an invocation that waited or went on in another process. Each is a trace, linked to the one before. */
+function Runs({ spans }: { spans: Span[] }) {
+  const runs = spans.filter(({ name }) => name === 'invocation');
+  if (runs.length < 2 && runs.every(({ links }) => links.length === 0)) return null;
+  const place = (id: string) => runs.findIndex(({ span_id: own }) => own === id) + 1;
+  return (
+    <section aria-label="Runs">
+      <h2>Runs</h2>
+      <ol>
+        {runs.map(({ span_id: id, trace_id: trace, start_time: start, end_time: end, links }) => (
+          <li key={id}>
+            <Time at={start / 1e9} exact /> for {formatSeconds((end - start) / 1e9)}
+            {links.map(({ span_id: earlier, trace_id: from, attributes }) => {
+              const reason = String(attributes['agent_runtime.link.reason']);
+              const before = place(earlier) > 0 ? `run ${place(earlier)}` : `trace ${from}, whose end is not kept`;
+              return <span key={earlier}>{`, after ${WHY[reason] ?? reason}; goes on from ${before}`}</span>;
+            })}
+            , trace <code>{trace}</code> <Copy value={trace} what="the id of the trace" />
+          </li>
+        ))}
+      </ol>
+    </section>
   );
 }
 

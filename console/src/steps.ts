@@ -42,6 +42,7 @@ export interface Span {
   start_time: number;
   end_time: number;
   attributes: Record<string, unknown>;
+  links: { trace_id: string; span_id: string; attributes: Record<string, unknown> }[];
 }
 
 export interface Tree {

@@ -26,6 +26,7 @@ import {
   acquireSession,
   type SessionClaim,
   claimTurn,
+  withEarlier,
 } from './session-lock.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
@@ -67,11 +68,12 @@ const MAX_PASSED = 1_000;
  */
 async function startInBackground(
   context: InvocationContext,
-  request: InvocationRequest,
+  asked: InvocationRequest,
   bytes: number,
   localRun: LocalRun | undefined,
 ): Promise<void> {
-  const agent = findAgent(context, request);
+  const agent = findAgent(context, asked);
+  const request = await withEarlier(context, asked);
   const { stopping, notifications } = context;
   const accepted = Promise.withResolvers<void>();
   const body = toQueuedRequest(request, context.secrets);

@@ -4,6 +4,7 @@ import type { ContentStore } from '../conversation/artifacts/artifact.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { ToolDatabase } from '../platform/db/tool-database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
+import type { TracedInvocation } from '../observability/traces/invocation-trace.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import type { LeaseTimes } from './lock-store.ts';
 import type { Log } from '../platform/log.ts';
@@ -16,7 +17,6 @@ import type { DeltaBatches } from './delta-batches.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import type { UserMemory } from './memory.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import type { InvocationRequest } from './request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
 export interface InvocationLimits {
@@ -56,7 +56,7 @@ export interface InvocationContext {
   /** Records agent activity, prompts included, for the development UI. Absent if the development UI is off. */
   tracing?: Tracing | undefined;
   /** Each creates an observer of one invocation, such as one that records its trace. */
-  observers: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver)[];
+  observers: ((invocation: TracedInvocation) => InvocationObserver)[];
   metrics?: Metrics | undefined;
   /** Database connections under the role of transactional tools. Absent if the service has no transactional tools. */
   tools?: ToolDatabase | undefined;

@@ -56,6 +56,19 @@ export async function findInvocationText(db: Database, key: SessionKey, id: stri
   return rows[0] && unescapeJson(rows[0].text);
 }
 
+/** Trace context of the last run of a paused invocation; `undefined` if it was not traced, or is not paused. */
+export async function findPausedTrace(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+): Promise<string | undefined> {
+  const [row] = await db
+    .select({ trace: sql<string | null>`${invocations.request} ->> 'trace'` })
+    .from(invocations)
+    .where(and(isInvocation({ key, invocationId }), eq(invocations.status, 'paused')));
+  return row?.trace ?? undefined;
+}
+
 /** Returns a JSON array of the session's invocations, the newest first; equal times are ordered by id. */
 export async function listInvocationsText(db: Database, key: SessionKey, limit: number): Promise<string> {
   const { rows } = await db.execute<{ text: string }>(sql`

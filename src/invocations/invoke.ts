@@ -24,7 +24,7 @@ import {
   withNotes,
 } from './request.ts';
 import { InvocationLedger } from './invocation-ledger.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim, acquireSession } from './session-lock.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim, acquireSession, withEarlier } from './session-lock.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
 import { HandOver } from './hand-over.ts';
@@ -49,11 +49,12 @@ import { listTaskAnswers } from './waits/task-store.ts';
  */
 export async function invoke(
   context: InvocationContext,
-  request: InvocationRequest,
+  asked: InvocationRequest,
   listener?: EventListener,
 ): Promise<InvocationEnd> {
-  const agent = findAgent(context, request);
-  return await context.admission.admit(request.key.userId, async () => {
+  const agent = findAgent(context, asked);
+  return await context.admission.admit(asked.key.userId, async () => {
+    const request = await withEarlier(context, asked);
     const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
     const lease = newLease(context, request);
     const patience = request.inBackground ? AbortSignal.any([outside, context.draining]) : outside;
@@ -123,7 +124,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const what = isRun && timeoutMs === timeAtMostMs ? ('run' as const) : ('invocation' as const);
   const times = { what, timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
-  const observers = context.observers.map((observe) => observe(lease));
+  const { earlier, links = [] } = claimed.request;
+  const traced = { ...lease, links: earlier ? [earlier, ...links] : links };
+  const observers = context.observers.map((observe) => observe(traced));
   // Only the first report counts, because the last one, in `finally`, does not know how the invocation ended.
   const unreported = [...observers];
   const report: InvocationObserver['end'] = (ending) => {

@@ -40,6 +40,8 @@ export interface Lease {
   webhookUrl?: string | undefined;
   /** The stored request, for a process that resumes the invocation ({@link toClaimedRequest}). */
   storedRequest?: JsonObject | undefined;
+  /** Trace context of the run, which the claim stores, for a later run to be linked to it. */
+  trace?: string | undefined;
   version?: string | undefined;
   /** Open calls to which the message responds. The claim closes the tasks of these calls, or fails. */
   answers?: CallAnswer[] | undefined;
@@ -102,7 +104,7 @@ export async function claimSession(
     p_creates: createSession !== false,
     p_is_new: createSession === 'new',
     p_read: lease.readToken,
-    p_request: lease.storedRequest && escapeJson(lease.storedRequest),
+    p_request: toStoredRequest(lease),
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
     p_version: lease.version,
@@ -129,6 +131,9 @@ export async function claimSession(
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
   claimSession(db, lease, events, false, true);
 
+/** A resumed invocation keeps its stored request, which gets the trace context alone. */
+const toStoredRequest = ({ storedRequest, trace }: Lease) =>
+  storedRequest || trace !== undefined ? escapeJson({ ...storedRequest, trace }) : undefined;
 const toJobText = ({ kind, userId, id, token, step }: JobStep) => JSON.stringify({ kind, userId, id, token, step });
 const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
 export const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
@@ -238,7 +243,8 @@ export async function putBack(
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
-  const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
+  const left = isPaused ? 'budget' : isHandedOver ? 'hand_over' : 'take_over';
+  const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent}) || ${JSON.stringify({ left })}::jsonb`;
   const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()`, waitsForTasks: true } as const);
   const { rowCount } = await tx
     .update(invocations)

@@ -7,6 +7,7 @@ import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import { type Content, contentSchema, type JsonObject } from '../core/content.ts';
 import { emptyActions, type Event, type NewEvent } from '../core/event.ts';
 import { onlyTemporary, type SessionKey } from '../core/session.ts';
+import type { RunLink } from '../observability/traces/span.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { BusyPolicy, Invocation, InvocationError } from './invocation.ts';
@@ -45,6 +46,10 @@ export interface InvocationRequest {
    * invocation began. The other members: time, model calls and tool calls that the invocation has used since then.
    */
   recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
+  /** The run that the request goes on from, for its trace. */
+  earlier?: RunLink | undefined;
+  /** Runs of other invocations to which each run of this one is linked, such as that which made it. */
+  links?: RunLink[] | undefined;
   /** True if no client waits for the result: at shutdown the invocation is handed over before its next step. */
   inBackground?: boolean;
   /** True: an exhausted budget pauses the invocation until the budget is raised. False: it ends the invocation. */
@@ -162,6 +167,7 @@ const UNREADABLE = 'its request was stored by another version and cannot be read
 const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
 
 const object = z.record(z.string(), z.unknown());
+const MAX_LINKS = 8;
 
 /** Authenticated context of the encrypted secrets, so that they can be decrypted for this invocation only. */
 const toPlace = ({
@@ -195,6 +201,13 @@ const storedRequestSchema = z.object({
   /** Id of the API key that made the request. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
+  links: z
+    .array(z.object({ trace: z.string(), reason: z.string() }))
+    .max(MAX_LINKS)
+    .optional(),
+  /** Added by the claim: trace context of the last run; and by what put the invocation back or woke it: why it ended. */
+  trace: z.string().optional(),
+  left: z.string().optional(),
   /** Added by the claim: last sequence and counters when the run began, and the time spent since then. */
   began: z
     .object({ spentMs: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() })
@@ -211,10 +224,10 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
-  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer } = request;
+  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links } = request;
   const { userId, keyId, callerTrace } = currentContext();
-  const caller = { userId, keyId, callerTrace };
-  const members = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, ...caller };
+  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links };
+  const members = { ...own, userId, keyId, callerTrace };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...members, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
@@ -253,12 +266,14 @@ export function readStoredRequest(
   place: Pick<InvocationRequest, 'key' | 'invocationId'>,
 ) {
   const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
-  const { version: _, content, harness, secrets: sealed, userId, keyId, callerTrace, began, ...members } = data;
+  const { version: _, content, harness, secrets: sealed, userId, keyId, callerTrace, began, ...more } = data;
+  const { trace, left = 'take_over', ...members } = more;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
   const requestContext: RequestContext = { userId, keyId, callerTrace };
   const locked = sealed !== undefined && opened === undefined ? LOCKED : undefined;
   const overrides = { ...toAgentOverrides(harness), ...data.overrides, ...servers };
-  const request = { ...members, content, overrides };
+  const earlier = trace === undefined ? undefined : { trace, reason: left };
+  const request = { ...members, content, overrides, earlier };
   return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
 }

@@ -13,7 +13,7 @@ import {
 } from '../core/errors.ts';
 import { type BusyPolicy, stoppedMessage } from './invocation.ts';
 import { refuseForgottenKey } from '../conversation/idempotency/idempotency.ts';
-import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
+import { findByIdempotencyKey, findPausedTrace, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-row.ts';
 import {
@@ -305,7 +305,10 @@ export const newLease = (
     newId,
     leaseTimes,
     secrets,
-  }: Pick<InvocationContext, 'agents' | 'newId' | 'secrets'> & { leaseTimes: Pick<LeaseTimes, 'durationMs'> },
+    tracing,
+  }: Pick<InvocationContext, 'agents' | 'newId' | 'secrets' | 'tracing'> & {
+    leaseTimes: Pick<LeaseTimes, 'durationMs'>;
+  },
   request: InvocationRequest,
   queued?: JsonObject,
 ): Lease => ({
@@ -317,6 +320,7 @@ export const newLease = (
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
   job: request.job,
+  trace: tracing?.plan(),
   // A resumed invocation keeps its stored request and is not charged again.
   ...(request.recovery
     ? { isFree: true }
@@ -325,6 +329,16 @@ export const newLease = (
         answers: listCallAnswers([request], request.resumes ? request.invocationId : undefined),
       }),
 });
+
+/** Links the run of a request that answers a paused invocation to the run before, if traces are kept. */
+export async function withEarlier(
+  { database, tracing }: Pick<InvocationContext, 'database' | 'tracing'>,
+  request: InvocationRequest,
+): Promise<InvocationRequest> {
+  if (!tracing || request.resumes !== true) return request;
+  const trace = await findPausedTrace(database.reads, request.key, request.invocationId);
+  return trace === undefined ? request : { ...request, earlier: { trace, reason: 'answer' } };
+}
 
 /**
  * A request's claim has the user event, unless the request may still turn out invalid.

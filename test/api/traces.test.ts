@@ -66,6 +66,7 @@ describe('the trace of a session', () => {
           'gen_ai.conversation.id': 'rules',
         }),
         parent_span_id: span.name === 'invocation' ? null : expect.stringMatching(/^[0-9a-f]{16}$/),
+        links: [],
       });
       expect(span.end_time).toBeGreaterThanOrEqual(span.start_time);
       expect(Math.abs(span.start_time / 1e6 - Date.now())).toBeLessThan(600_000);

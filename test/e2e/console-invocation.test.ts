@@ -134,6 +134,9 @@ describe.skipIf(!browserPath)('an invocation in the console', () => {
       await page.goBack();
       await page.getByText('succeeded', { exact: true }).waitFor();
       await answer.getByRole('heading', { name: 'Done' }).waitFor();
+      const runs = page.getByRole('region', { name: 'Runs' });
+      await runs.getByText('after a call was allowed or rejected; goes on from run 1').waitFor();
+      await runs.getByText('after it slept; goes on from run 2').waitFor();
       // The tool that failed, and the model call whose first try did.
       const failures = page.getByRole('region', { name: 'What failed' });
       await failures.getByText(REASON).waitFor();

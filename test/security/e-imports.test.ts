@@ -254,6 +254,7 @@ const FROM_THE_LINE: Record<string, string[]> = {
     'end_ns',
     'attributes',
     'create_time',
+    'links',
   ],
   tool_calls: [
     'session_id',

@@ -13,6 +13,7 @@ interface WireSpan {
   attributes: { key: string; value: Record<string, unknown> }[];
   status: { code?: number };
   events?: { name: string; attributes: WireSpan['attributes'] }[];
+  links?: { traceId: string; spanId: string; attributes: WireSpan['attributes'] }[];
 }
 
 /** Attributes by name, and how OTLP wrote each. */
@@ -20,9 +21,10 @@ interface Attributed {
   attributes: Record<string, unknown>;
   types: Record<string, string>;
 }
-/** A span with its events. */
-export type CollectedSpan = Omit<WireSpan, 'attributes' | 'events'> &
-  Attributed & { events: (Attributed & { name: string })[] };
+/** A span with its events and links. */
+export type CollectedSpan = Omit<WireSpan, 'attributes' | 'events' | 'links'> &
+  Attributed & { events: (Attributed & { name: string })[]; links: (Attributed & WireIds)[] };
+type WireIds = Pick<WireSpan, 'traceId' | 'spanId'>;
 
 /** A metric as OTLP/JSON has it. */
 interface WireMetric extends Record<'histogram' | 'sum' | 'gauge', { dataPoints: WirePoint[] } | undefined> {
@@ -53,8 +55,8 @@ export interface Collector {
   exports: Export[];
   /** The spans of all requests in OTLP/JSON so far. */
   spans(): CollectedSpan[];
-  /** Settles when a span of this name has come whose attributes say so; gives all of its trace. */
-  trace(name: string, attribute: string, value: string): Promise<CollectedSpan[]>;
+  /** Settles when a span of this name (and id) has come whose attributes say so; gives all of its trace. */
+  trace(name: string, attribute: string, value: string, spanId?: string): Promise<CollectedSpan[]>;
   /** Attributes of what sent the spans and metrics of this service, once for each request. */
   resources(service: string): Record<string, unknown>[];
   /** Names of the metrics that have come. */
@@ -90,7 +92,11 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
   const spans = () =>
     sent('/v1/traces', 'resourceSpans')
       .flatMap(({ scopeSpans = [] }) => scopeSpans.flatMap((scope) => scope.spans))
-      .map((span) => ({ ...withTypes(span), events: (span.events ?? []).map(withTypes) }));
+      .map((span) => ({
+        ...withTypes(span),
+        events: (span.events ?? []).map(withTypes),
+        links: (span.links ?? []).map(withTypes),
+      }));
   const metrics = () =>
     sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>
       scopeMetrics.flatMap((scope) => scope.metrics.map(toMetric)),
@@ -99,11 +105,16 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
     url: `http://127.0.0.1:${port}`,
     exports,
     spans,
-    trace: (name, attribute, value) =>
+    trace: (name, attribute, value, spanId) =>
       vi.waitUntil(
         () => {
           const all = spans();
-          const found = all.find((span) => span.name === name && span.attributes[attribute] === value);
+          const found = all.find(
+            (span) =>
+              span.name === name &&
+              span.attributes[attribute] === value &&
+              (spanId === undefined || span.spanId === spanId),
+          );
           return found && all.filter(({ traceId }) => traceId === found.traceId);
         },
         { timeout: MINUTE },

@@ -21,9 +21,9 @@
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
 --      makes the job due at the end of the invocation if its process has died. Insert the invocation's row, or update the
 --      row of a resumed invocation and store the agent version that resumes it. An invocation that was returned to the
---      queue keeps its request and any requested stop; its attempt counter increases by one, and the time that it ran
---      before counts towards its time limit. Any other invocation stores when, and after which event, it began ("began"
---      in its request).
+--      queue keeps its request and any requested stop; its attempt counter increases by one, the time that it ran
+--      before counts towards its time limit, and p_request is at most the trace context of this run. Any other
+--      invocation stores when, and after which event, it began ("began" in its request).
 --   6. Close the tasks of the calls that the message answers (answer_calls). Of two concurrent answers the first wins,
 --      and an answer to a call without a task is refused. If wake_task queued the invocation, it has closed the tasks
 --      already. If the message interrupts sleeping invocations (p_ends_sleeps), end the session's invocations that
@@ -190,7 +190,8 @@ begin
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
     -- ::text::jsonb instead of to_jsonb, because a distributed database requires an immutable expression here.
     request = case when v_goes_on
-                   then jsonb_set(i.request, '{began,at}', (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
+                   then jsonb_set(i.request || coalesce(p_request, '{}'), '{began,at}',
+                                  (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
                                   '{began,toolCalls}', i.tool_calls::text::jsonb) end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end

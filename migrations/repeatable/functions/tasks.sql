@@ -282,7 +282,7 @@ comment on function change_task is 'Answers, rejects, settles, assigns, comments
 --   3. If the task is answered: lock the invocation, so that of concurrent answers the last sees all others. If its row
 --      is locked, the task stays due. If other calls of the invocation are open, do nothing, because their last answer
 --      reaches this step too. If the invocation still runs, try again in a second. Otherwise queue the invocation with
---      its original request.
+--      its original request, with the trace context of its last run and the kind of this task, for the next run's trace.
 --
 -- Locks: tasks, then invocations without waiting, because a claim locks them in the opposite order.
 -- woke: true if this call queued the invocation.
@@ -350,7 +350,7 @@ begin
   end if;
   -- The message is computed before the update, because a distributed database allows only immutable functions in an
   -- update.
-  select jsonb_build_object('content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
+  select jsonb_build_object('left', t.kind, 'content', jsonb_build_object('role', 'user', 'parts', jsonb_agg(
            jsonb_build_object('functionResponse', jsonb_build_object(
              'id', k.call_id, 'name', k.call_name, 'response', k.answer)) order by k.create_time, k.id))) into v_message
   from tasks k
@@ -367,10 +367,8 @@ begin
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
     request = case when t.kind = 'budget' then i.request
-                   else case when i.request is null or i.request ? 'endsBecause'
-                             then '{"version": 1, "overrides": {}, "streaming": false}'
-                             else i.request - 'began' - 'stateDelta' end
-                        || v_message end
+                   else '{"version": 1, "overrides": {}, "streaming": false}'
+                        || (coalesce(i.request, '{}') - 'endsBecause' - 'began' - 'stateDelta') || v_message end
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
     and (t.kind <> 'budget' or v_status = 'paused');
   woke := true;

@@ -1,8 +1,10 @@
 import {
   type Context,
   type HrTime,
+  type Link,
   ROOT_CONTEXT,
   type Span,
+  type SpanContext,
   SpanStatusCode,
   trace,
   TraceFlags,
@@ -21,6 +23,7 @@ import {
   invocationAttributes,
   modelAnswerAttributes,
   modelRequestAttributes,
+  type RunLink,
   shortName,
   toolCallAttributes,
   type TracedCall,
@@ -29,6 +32,10 @@ import {
 export interface TracedInvocation {
   key: SessionKey;
   invocationId: string;
+  /** The trace context that was stored before this run began; absent if it has none. */
+  trace?: string | undefined;
+  /** The runs that this one goes on from, or that made it. */
+  links?: readonly RunLink[];
 }
 
 /**
@@ -55,11 +62,11 @@ export class InvocationTrace implements InvocationObserver {
   /** Id of a tool call → span of the model call that requested it. */
   readonly #requestedBy = new Map<string, Span>();
 
-  constructor(tracer: Tracer, { key, invocationId }: TracedInvocation, keepsContent = true) {
+  constructor(tracer: Tracer, { key, invocationId, links = [] }: TracedInvocation, keepsContent = true) {
     this.#tracer = tracer;
     this.#keepsContent = keepsContent;
     this.#attributes = invocationAttributes(key, invocationId);
-    this.#root = this.#start('invocation', undefined, {});
+    this.#root = this.#start(ROOT_SPAN, undefined, {}, links.flatMap(toLink));
   }
 
   modelCall(
@@ -128,11 +135,27 @@ export class InvocationTrace implements InvocationObserver {
   }
 
   /** Starts a span below a span of this trace; the first one, which has none, below the caller's. */
-  #start(name: string, parent: Span | undefined, attributes: Attributes): Span {
+  #start(name: string, parent: Span | undefined, attributes: Attributes, links: Link[] = []): Span {
     const context = parent ? trace.setSpan(ROOT_CONTEXT, parent) : toContext(currentContext().callerTrace);
     const all = { ...this.#attributes, ...attributes };
-    return this.#tracer.startSpan(name, { startTime: this.#now(), attributes: all }, context);
+    return this.#tracer.startSpan(name, { startTime: this.#now(), attributes: all, links }, context);
   }
+}
+
+const ROOT_SPAN = 'invocation';
+
+/** Trace context of a root span that is started now; `undefined` if it is not sampled. The span itself is dropped. */
+export function planTrace(tracer: Tracer): string | undefined {
+  const span = tracer.startSpan(ROOT_SPAN, {}, toContext(currentContext().callerTrace));
+  return isSampled(span) ? toTraceparent(span) : undefined;
+}
+
+const isSampled = (span: Span) => (span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
+
+/** The link to another run; none if its stored trace context is not one. */
+function toLink({ trace: traceparent, reason }: RunLink): Link[] {
+  const context = toSpanContext(traceparent);
+  return context ? [{ context, attributes: { [ATTRIBUTE.linkReason]: shortName(reason) } }] : [];
 }
 
 /** Error code of the trace in this process if another process has continued or ended the invocation. */
@@ -158,13 +181,17 @@ const TRACEPARENT = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f
 
 /** Returns the caller's trace context; the root context if `traceparent` is absent or invalid, as W3C recommends. */
 function toContext(traceparent: string | undefined): Context {
+  const parent = toSpanContext(traceparent);
+  return parent ? trace.setSpanContext(ROOT_CONTEXT, parent) : ROOT_CONTEXT;
+}
+
+export function toSpanContext(traceparent: string | undefined): SpanContext | undefined {
   const [, version, traceId = '', spanId = '', flags = ''] = TRACEPARENT.exec(traceparent ?? '') ?? [];
-  if (version === undefined || (version === '00' && traceparent?.length !== 55)) return ROOT_CONTEXT;
-  const parent = { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
-  return trace.setSpanContext(ROOT_CONTEXT, parent);
+  if (version === undefined || (version === '00' && traceparent?.length !== 55)) return undefined;
+  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
 }
 
 function toTraceparent(span: Span): string {
-  const { traceId, spanId, traceFlags } = span.spanContext();
-  return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;
+  const { traceId, spanId } = span.spanContext();
+  return `00-${traceId}-${spanId}-${isSampled(span) ? '01' : '00'}`;
 }

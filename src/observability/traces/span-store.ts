@@ -35,7 +35,7 @@ async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
   const [first] = newSpans;
   if (!first) return;
   const { key: session } = first;
-  const rows = newSpans.map(({ traceId, id, name, attributes, startNs, endNs, parentId, eventId }) => ({
+  const rows = newSpans.map(({ traceId, id, name, attributes, startNs, endNs, parentId, eventId, links }) => ({
     traceId,
     id,
     name,
@@ -44,6 +44,7 @@ async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
     eventId: eventId ?? null,
     startNs: String(startNs),
     endNs: String(endNs),
+    links: links ?? null,
   }));
   const insert = insertSelect(spans, {
     appName: session.appName,
@@ -57,12 +58,13 @@ async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
     startNs: sql`s."startNs"`,
     endNs: sql`s."endNs"`,
     attributes: sql`s.attributes`,
+    links: sql`s.links`,
   });
   await db.execute(sql`
     with held as materialized (${sessionLock(session)})
     ${insert} from held, jsonb_to_recordset(${escapeJson(rows)}::jsonb) as s(
       "traceId" text, id text, "parentId" text, "eventId" text, name text, "startNs" bigint, "endNs" bigint,
-      attributes jsonb)
+      attributes jsonb, links jsonb)
     on conflict do nothing`);
 }
 
@@ -95,7 +97,8 @@ export async function listSessionSpansText(db: Database, scope: SpanScope, sessi
     .as('newest');
   const span = sql`json_build_object(
     'name', ${newest.name}, 'span_id', ${newest.id}, 'trace_id', ${newest.traceId}, 'start_time', ${newest.startNs},
-    'end_time', ${newest.endNs}, 'attributes', ${newest.attributes}, 'parent_span_id', ${newest.parentId})`;
+    'end_time', ${newest.endNs}, 'attributes', ${newest.attributes}, 'parent_span_id', ${newest.parentId},
+    'links', case when jsonb_typeof(${newest.links}) = 'array' then ${newest.links} else '[]' end)`;
   const order = sql`${newest.startNs}, ${newest.endNs} desc, ${newest.id}`;
   const [row] = await db
     .select({ text: jsonTextOf(sql`coalesce(json_agg(${span} order by ${order}), '[]')`) })

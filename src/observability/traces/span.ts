@@ -19,6 +19,23 @@ export interface Span {
   startNs: bigint;
   endNs: bigint;
   attributes: Attributes;
+  /** The runs that came before this one, and why; absent on steps. */
+  links?: SpanLink[] | undefined;
+}
+
+/** A link of a span, as it is stored and answered. */
+export interface SpanLink {
+  trace_id: string;
+  span_id: string;
+  attributes: Attributes;
+}
+
+/** A run that a later one is linked to. */
+export interface RunLink {
+  /** Its trace context (W3C `traceparent`). */
+  trace: string;
+  /** Why there is a later one: the kind of the task that woke it, `answer`, `hand_over` or `take_over`. */
+  reason: string;
 }
 
 /** Attributes must never be null, because with a single null the Web UI drops the whole list of spans. */
@@ -35,6 +52,15 @@ export const spanSchema = looseObject('One step of an invocation: the whole, an 
     .record(z.string(), z.unknown())
     .describe("OpenTelemetry's GenAI attributes and those of the ADK Web UI; never null, long ones shortened."),
   parent_span_id: z.string().nullable().describe('The span that this is a step of; null on the whole invocation.'),
+  links: z
+    .array(
+      z.looseObject({
+        trace_id: z.string().describe('The trace of the earlier run.'),
+        span_id: z.string().describe('Its span.'),
+        attributes: z.record(z.string(), z.unknown()).describe('`agent_runtime.link.reason` says why.'),
+      }),
+    )
+    .describe('The run that an invocation goes on from, after a wait or another process; empty on all other spans.'),
 });
 
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
@@ -55,6 +81,7 @@ export const ATTRIBUTE = {
   conversationId: 'gen_ai.conversation.id',
   stack: 'exception.stacktrace',
   promptBreak: 'agent_runtime.prompt_break',
+  linkReason: 'agent_runtime.link.reason',
 } as const;
 
 /** Maximum length of span names and ids, in characters, because models invent tool names and call ids. */

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { diag } from '@opentelemetry/api';
+import { diag, type SpanContext } from '@opentelemetry/api';
 import type { Resource } from '@opentelemetry/resources';
 import {
   AlwaysOnSampler,
   BasicTracerProvider,
   BatchSpanProcessor,
+  type IdGenerator,
+  RandomIdGenerator,
   type ReadableSpan,
   type Sampler,
   type SpanExporter,
@@ -13,14 +15,20 @@ import {
 import { runAsSystem } from '../../platform/context.ts';
 import type { Database } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
-import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
+import { InvocationTrace, planTrace, toSpanContext, type TracedInvocation } from './invocation-trace.ts';
 import { type TracedScore, traceScore } from './score-trace.ts';
-import { ATTRIBUTE, SCORE_SPAN, type Span } from './span.ts';
+import { ATTRIBUTE, SCORE_SPAN, type Span, type SpanLink } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
 /** Records traces of invocations. Stored traces contain prompts, so they are stored only with the development UI. */
 export interface Tracing {
+  /** With `trace`, which `plan` returned, the root span has the ids of that. */
   startInvocation: (invocation: TracedInvocation) => InvocationTrace;
+  /**
+   * Returns the trace context (W3C `traceparent`) that the root span of a run will have, so that it is stored before the
+   * run begins: a process that is killed stores nothing more. `undefined` if the run is not sampled.
+   */
+  plan: () => string | undefined;
   /** Sends an evaluation score to the collector; absent without a collector. */
   traceScore?: (score: TracedScore) => void;
   /** Resolves when all finished spans are stored or dropped; never rejects. */
@@ -56,8 +64,10 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
   const { exporting, keepsContent = true, sampler = new AlwaysOnSampler() } = options;
   const storing = db && storeSpans(db, log, options);
   const processors = [storing?.processor, exporting].filter((each) => each !== undefined);
+  const ids = new PlannedIds();
   const provider = new BasicTracerProvider({
     sampler,
+    idGenerator: ids,
     spanLimits: { attributeValueLengthLimit: Number.POSITIVE_INFINITY, attributeCountLimit: 64 },
     ...(options.resource ? { resource: options.resource } : {}),
     spanProcessors: processors,
@@ -66,7 +76,9 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
   const tracer = provider.getTracer('agent-runtime');
   const flush = async () => storing?.flush();
   return {
-    startInvocation: (invocation) => new InvocationTrace(tracer, invocation, keepsContent),
+    startInvocation: (invocation) =>
+      ids.use(invocation.trace, () => new InvocationTrace(tracer, invocation, keepsContent)),
+    plan: () => planTrace(tracer),
     ...(exporting && { traceScore: (score: TracedScore) => traceScore(tracer, score, keepsContent) }),
     flush,
     close: async () => {
@@ -76,6 +88,24 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
   };
+}
+
+/** Random ids, but for the span that starts while a trace context is in use. */
+class PlannedIds implements IdGenerator {
+  readonly #random = new RandomIdGenerator();
+  #next: SpanContext | undefined;
+
+  generateTraceId = () => this.#next?.traceId ?? this.#random.generateTraceId();
+  generateSpanId = () => this.#next?.spanId ?? this.#random.generateSpanId();
+
+  use<T>(trace: string | undefined, start: () => T): T {
+    this.#next = toSpanContext(trace);
+    try {
+      return start();
+    } finally {
+      this.#next = undefined;
+    }
+  }
 }
 
 function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions) {
@@ -144,8 +174,15 @@ function toSpan(span: ReadableSpan): Span {
     startNs: toNs(span.startTime),
     endNs: toNs(span.endTime),
     attributes,
+    links: span.links.length > 0 ? span.links.map(toLink) : undefined,
   };
 }
+
+const toLink = ({ context, attributes = {} }: ReadableSpan['links'][number]): SpanLink => ({
+  trace_id: context.traceId,
+  span_id: context.spanId,
+  attributes: attributes as SpanLink['attributes'],
+});
 
 const toNs = ([seconds, nanoseconds]: ReadableSpan['startTime']) =>
   BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);

@@ -57,6 +57,7 @@ const exampleSpan = {
   end_time: 1_767_225_601_500_000_000,
   attributes: { 'gen_ai.request.model': 'offline' },
   parent_span_id: null,
+  links: [],
 };
 
 const eventTraceSchema = looseObject('The attributes of a span, and where it stands.', {

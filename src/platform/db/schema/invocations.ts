@@ -282,6 +282,7 @@ export const spans = table(
     startNs: c.bigint('start_ns', { mode: 'bigint' }).notNull().comment('Start, Unix time in nanoseconds.'),
     endNs: c.bigint('end_ns', { mode: 'bigint' }).notNull().comment('End, Unix time in nanoseconds.'),
     attributes: json('attributes').notNull().comment("Attributes in the API's format."),
+    links: json('links').comment('The runs that the invocation goes on from, each with why; null for none.'),
     createTime: timeOfChange('create_time').comment('When the span was stored.'),
   }),
   (t) => [
