@@ -58,7 +58,9 @@ export const invocations = table(
       .smallint('attempt')
       .notNull()
       .default(1)
-      .comment('Number of processes that ran it; increases with each take-over after a crash.'),
+      .comment(
+        'Number of processes in a row that died with it, plus one; begins anew after a process that stored two answers of models.',
+      ),
     webhookUrl: c
       .text('webhook_url')
       .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
