@@ -352,7 +352,15 @@ const WORK: (CommandRow | OperationRow)[] = [
     about: 'those of all users of --app, the newest first, with why they failed',
     example: 'agent-runtime invocations list --status failed --limit 20',
     operation: 'listAppInvocations',
-    fills: { status: 'status', error: 'errorCode', agent: 'agent', of: 'userId', session: 'sessionId', text: 'text' },
+    fills: {
+      status: 'status',
+      error: 'errorCode',
+      stranded: 'stranded',
+      agent: 'agent',
+      of: 'userId',
+      session: 'sessionId',
+      text: 'text',
+    },
     options: [['--limit <n>', 'maximum number', { default: '50' }]],
     columns: {
       requested: ['createTime', toTime],

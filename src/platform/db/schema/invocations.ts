@@ -170,6 +170,10 @@ export const invocations = table(
     index('invocations_paused_idx')
       .on(sql`coalesce(end_time, create_time)`)
       .where(sql`status = 'paused' and waits_for_tasks`),
+    // The same of an application, in the order of its list.
+    index('invocations_stranded_idx')
+      .on(t.appName, t.createTime, t.id)
+      .where(sql`status = 'paused' and waits_for_tasks`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     check(
       'invocations_run_check',
