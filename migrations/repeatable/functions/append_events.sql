@@ -93,8 +93,8 @@ begin
 end $$;
 comment on function failed_calls is 'Number of tool responses in the agent''s events that have an error.';
 
--- Adds what models used to the tokens by model of an invocation. p_models: see count_use. A loop, because a query that
--- sums takes some 20 µs longer for the few models of a step.
+-- Adds what models used to the tokens by model of an invocation. p_models: see count_use. A loop, because
+-- setting up a query that sums takes longer than the few models of a step.
 create or replace function with_tokens(p_tokens jsonb, p_models jsonb) returns jsonb language plpgsql immutable as $$
 declare
   v_used jsonb;
