@@ -37,6 +37,7 @@ type Use = Pick<Event, 'modelVersion' | 'usageMetadata'>;
 export interface Span {
   name: string;
   span_id: string;
+  trace_id: string;
   parent_span_id: string | null;
   /** Unix time in nanoseconds. */
   start_time: number;
