@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
 import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
@@ -327,6 +328,27 @@ describe('a transactional tool', () => {
     expect(await orders()).toEqual([]);
     const away = { error: expect.stringMatching(/nothing of this call was kept|terminating connection/) as string };
     expect(await responsesOf(app)).toEqual([away]);
+  });
+
+  test('waits while others work for longer than a connection may take to open', async () => {
+    const released = Promise.withResolvers<void>();
+    let begun = 0;
+    const order = transactional('order', async (_, context) => {
+      begun += 1;
+      await released.promise;
+      return insert('tea', context);
+    });
+    const script = Array.from({ length: 5 }, (_, n) => [call('order', `o${n}`)]);
+    // A connection may take half of the time of a statement.
+    const app = await start(script, [order], { DATABASE_STATEMENT_TIMEOUT_MS: '6000' });
+    const asked = script.map((_, n) => ask(app, `u${n}`));
+    const called = `select count(*)::int as n from events where payload @? '$.content.parts[*].functionCall'`;
+    await expect.poll(async () => (await sql.query(called)).rows).toEqual([{ n: 5 }]);
+    await expect.poll(() => begun).toBe(4);
+    await sleep(3_500);
+    released.resolve();
+    await Promise.all(asked);
+    expect(await orders()).toHaveLength(5);
   });
 
   test('waits in turn: the slow ones of one user leave connections to others', async () => {

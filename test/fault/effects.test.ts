@@ -177,6 +177,11 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
   const unknownOrders = await countOf(
     `select count(*) as n from tool_calls where tool = 'order' and (state, effect) <> ('done', 'transactional')`,
   );
+  const { rows: refusals } = await here.sql.query(
+    `select r #>> '{response,error}' as error, count(*)::int as n
+     from events, jsonb_path_query(payload, '$.content.parts[*].functionResponse') r
+     where r ->> 'name' = 'order' and r -> 'response' ? 'error' group by 1`,
+  );
   const open = await countOf(`select count(*) as n from tool_calls where state = 'started' or response is not null`);
   const again = await countOf('select count(*) as n from invocations where attempt > 1');
   const [charge, pay, book] = [timesOf('charge'), timesOf('pay'), timesOf('book')];
@@ -194,6 +199,7 @@ test('what acts once never acts twice, and what cannot be known is listed', asyn
   expect(charge.filter((times) => times === 0).length).toBeLessThanOrEqual(listed);
   expect(pay.at(-1)).toBe(1);
   expect([book.at(-1) === 0, bookings.size, effects.size]).toEqual([false, runs, runs]);
+  expect(refusals).toEqual([]);
   expect([ordered, answered, unknownOrders]).toEqual([runs, runs, 0]);
   expect(listed).toBe(told);
   expect(open).toBe(0);

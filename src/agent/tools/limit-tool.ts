@@ -8,7 +8,7 @@ import { cloneJson } from '../../core/exact-json.ts';
 /** Pause before the first retry, in milliseconds; it doubles with each retry. */
 const RETRY_DELAY_MS = 200;
 
-/** Semaphores that limit concurrent calls in this process. A key object belongs to one tool of one agent. */
+/** Semaphores that limit concurrent calls in this process; users take turns. A key object belongs to one tool of one agent. */
 const places = new WeakMap<ToolLimits, FairSemaphore>();
 
 const isRepeatable = (tool: Tool) => ['none', 'idempotent'].includes(getEffect(tool));
@@ -25,7 +25,7 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
     ...tool,
     limits,
     run: async (args, context) => {
-      const release = await takePlace(places.get(limits), context);
+      const release = await places.get(limits)?.acquire(context.session.userId, context.signal);
       try {
         return await runWithRetries(tool, limits, args, context);
       } finally {
@@ -33,16 +33,6 @@ export function limitTool(tool: Tool, limits: ToolLimits): Tool {
       }
     },
   };
-}
-
-/** Waits for a slot of the semaphore, in which users take turns. A slot granted after an abort is released at once. */
-async function takePlace(semaphore: FairSemaphore | undefined, { session, signal }: ToolContext) {
-  const place = semaphore?.acquire(session.userId);
-  if (!place) return undefined;
-  return orAborted(place, signal).catch(async (error: unknown) => {
-    void place.then((release) => release());
-    throw error;
-  });
 }
 
 async function runWithRetries(

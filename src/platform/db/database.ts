@@ -101,14 +101,16 @@ export const poolOptions = (options: PoolOptions, max: number, name?: 'main' | '
 /**
  * Runs a transaction, and closes the connection if its state is uncertain. Drizzle's `transaction` (0.45.4) leaks the
  * connection if BEGIN fails and hides the first error if ROLLBACK fails (drizzle-orm#6023, #6241).
+ * @param signal - ends the wait for a connection
  */
 export async function transaction<T>(
   pool: PrimaryPool,
   limits: RowLimits,
   work: (tx: Database) => Promise<T>,
   { holdData = false }: Texts = {},
+  signal?: AbortSignal,
 ): Promise<T> {
-  const { client, release } = await pool.lend();
+  const { client, release } = await pool.lend(signal);
   let unsure = true;
   try {
     await pool.begin(client);

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CustomTypesConfig, Pool, type PoolClient, type PoolConfig, type QueryConfig, type QueryResult } from 'pg';
+import { AgentError } from '../../core/errors.ts';
 import { currentContext } from '../context.ts';
 import { FairSemaphore } from '../work/fair-semaphore.ts';
 import { EXACT_TYPES, readOnlyServer, type ServerChoice, ServerClient, sqlState, UNSENT } from './client.ts';
@@ -21,8 +22,8 @@ export interface PrimaryPoolOptions {
   name?: 'main' | 'reads' | undefined;
   /** Called with the seconds that a caller waited for a connection of a named pool. */
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
-  /** If set, no caller may exceed its share of the pool; the text is the error message after the time-out. */
-  busyText?: string;
+  /** If set, no caller may exceed its share of the pool, and waits so long for its turn; then it gets the text as error. */
+  turns?: { waitMs: number; busyText: string };
   /** True: discard session state, such as locks and temporary tables, after each transaction. */
   clears?: boolean;
   /** Called when an idle connection broke; the pool has dropped it. */
@@ -72,24 +73,28 @@ export class PrimaryPool {
       if (!this.#pool.ending) onIdleError(error);
     });
     this.#places = new FairSemaphore(config.max, {
-      timeoutMs: config.connectionTimeoutMillis,
-      message: options.busyText ?? NO_FREE_CONNECTION,
-      isStrict: options.busyText !== undefined,
+      timeoutMs: options.turns?.waitMs ?? config.connectionTimeoutMillis,
+      message: options.turns?.busyText ?? NO_FREE_CONNECTION,
+      isStrict: options.turns !== undefined,
     });
   }
 
-  /** Borrows a connection when the caller's turn has come. @throws {Error} after the time-out; `isUnsent` tells it */
-  async lend(): Promise<Loan> {
+  /**
+   * Borrows a connection when the caller's turn has come.
+   * @throws {Error} after the time-out; `isUnsent` tells it @throws {AgentError} the reason of the abort
+   */
+  async lend(signal?: AbortSignal): Promise<Loan> {
     try {
-      return await this.#borrow();
+      return await this.#borrow(signal);
     } catch (error) {
+      if (error instanceof AgentError) throw error;
       throw Object.assign(error as Error, UNSENT);
     }
   }
 
-  async #borrow(): Promise<Loan> {
+  async #borrow(signal: AbortSignal | undefined): Promise<Loan> {
     const startedAt = performance.now();
-    const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
+    const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS, signal);
     try {
       const client = await this.#connect();
       const { name, onLent } = this.#options;

@@ -49,7 +49,8 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
     settings: { role: TOOLS_ROLE, local },
     preparesStatements: false,
     types: TOOL_TYPES,
-    busyText: BUSY,
+    // A call waits as long as those before it may take: one that fails because others work was sent in vain.
+    turns: { waitMs: Math.max(MAX_TRANSACTION_MS, options.connectTimeoutMs), busyText: BUSY },
     clears,
   };
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
@@ -92,7 +93,7 @@ export function openToolDatabase(options: PoolOptions & { schema: string }): Too
         await keep(tx, result);
         return result;
       };
-      return runWith({ userId, caller: `user:${userId}` }, () => transaction(pool, options, all));
+      return runWith({ userId, caller: `user:${userId}` }, () => transaction(pool, options, all, {}, signal));
     },
     close: () => pool.end(),
   };

@@ -1,3 +1,5 @@
+import { abortError } from '../../core/abort.ts';
+
 /** Counts the slots or bytes that each caller uses in this process. */
 export class CallerCounts {
   readonly maximum: number;
@@ -72,27 +74,39 @@ export class FairSemaphore {
     return [...this.#waiting.values()].reduce((sum, waiters) => sum + waiters.length, 0);
   }
 
-  /** Waits for a slot. @returns a function that releases it @throws {Error} after the time-out */
-  acquire(caller: string): Promise<() => void> {
+  /**
+   * Waits for a slot. @returns a function that releases it
+   * @throws {Error} after the time-out @throws {AgentError} the reason of the abort, if it is aborted before
+   */
+  acquire(caller: string, signal?: AbortSignal): Promise<() => void> {
+    if (signal?.aborted) return Promise.reject(abortError(signal));
     if (this.#free > 0 && !this.#isOver(caller)) return Promise.resolve(this.#grant(caller));
     return new Promise((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
-      const serve = () => {
+      const end = () => {
         clearTimeout(timer);
+        signal?.removeEventListener('abort', onAbort);
+      };
+      const serve = () => {
+        end();
         resolve(this.#grant(caller));
       };
+      const giveUp = (error: Error) => {
+        end();
+        this.#keep(
+          caller,
+          (this.#waiting.get(caller) ?? []).filter((each) => each !== serve),
+        );
+        reject(error);
+      };
+      const onAbort = () => signal && giveUp(abortError(signal));
+      signal?.addEventListener('abort', onAbort);
       const waiters = this.#waiting.get(caller);
       if (waiters) waiters.push(serve);
       else this.#waiting.set(caller, [serve]);
       if (!this.#limit) return;
       const { timeoutMs, message } = this.#limit;
-      timer = setTimeout(() => {
-        this.#keep(
-          caller,
-          (this.#waiting.get(caller) ?? []).filter((each) => each !== serve),
-        );
-        reject(new Error(message));
-      }, timeoutMs);
+      timer = setTimeout(() => giveUp(new Error(message)), timeoutMs);
     });
   }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { AgentError } from '../../../../src/core/errors.ts';
 import { FairSemaphore } from '../../../../src/platform/work/fair-semaphore.ts';
 
 /** Acquires a place for a caller and notes when it has it. */
@@ -61,6 +62,19 @@ test('a place is given back once, and a waiter that gave up gets none', async ()
   const next = await semaphore.acquire('b');
   await expect(Promise.race([semaphore.acquire('c'), sleep(1, 'waits')])).resolves.toBe('waits');
   next();
+});
+
+test('a waiter that is aborted gets no place, now or later, and one that is aborted before it asks neither', async () => {
+  const semaphore = new FairSemaphore(1, { timeoutMs: 600_000, message: 'busy' });
+  const release = await semaphore.acquire('a');
+  const [aborted, early] = [new AbortController(), AbortSignal.abort(new AgentError('cancelled', 'early'))];
+  const waiting = semaphore.acquire('b', aborted.signal);
+  aborted.abort(new AgentError('cancelled', 'not wanted'));
+  await expect(waiting).rejects.toThrow('not wanted');
+  expect(semaphore.waiting).toBe(0);
+  release();
+  await expect(semaphore.acquire('b', early)).rejects.toThrow('early');
+  (await semaphore.acquire('c'))();
 });
 
 test('where that is strict, a caller has no more than its share, however many places are free', async () => {
