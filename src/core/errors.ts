@@ -135,6 +135,16 @@ export class HandedOverError extends UnavailableError {
   }
 }
 
+/** A message waits in the queue for the invocation that runs in its session, which takes it, or for its own turn. */
+export class QueuedError extends HandedOverError {
+  readonly key: SessionKey;
+
+  constructor(start: { key: SessionKey; invocationId: string }, isRepeatable: boolean) {
+    super(start, isRepeatable);
+    this.key = start.key;
+  }
+}
+
 /** The credential is missing or wrong. The message never says which part of it is wrong. */
 export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';

@@ -168,6 +168,14 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
+/** Member of `customMetadata` in a message of the user that a running invocation took. */
+const STEER = 'agent-runtime/steer';
+export const STEER_NOTES = { [STEER]: true };
+
+/** True for a message that the running invocation took: unlike a prompt, it begins no turn. */
+export const isSteer = ({ author, customMetadata }: Event): boolean =>
+  author === 'user' && customMetadata?.[STEER] === true;
+
 /** What an event, or a tool with its function response, does beside saying something. */
 export type EventActions = z.infer<typeof eventActionsSchema>;
 /** One step of a session. */

@@ -23,23 +23,16 @@ import {
   findAgent,
   newLease,
   toClaim,
-  acquireSession,
+  acquireOnce,
   type SessionClaim,
   claimTurn,
+  steers,
   withEarlier,
 } from './session-lock.ts';
 import { runClaimed } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import { endingEvents, type InvocationError, isStopped, stoppedMessage, toAgentError } from './invocation.ts';
-import {
-  findQueued,
-  findLeasedRow,
-  listHeads,
-  listUnserved,
-  pauseQueued,
-  type Queued,
-  type QueueHead,
-} from './queue-store.ts';
+import { findQueued, listHeads, listUnserved, pauseQueued, type Queued, type QueueHead } from './queue-store.ts';
 import { abandonedError, findRepeated } from './retry.ts';
 import type { TakeOverContext } from './take-over.ts';
 import { listKeptResponses } from './invocation-ledger.ts';
@@ -76,19 +69,13 @@ async function startInBackground(
   const request = await withEarlier(context, asked);
   const { stopping, notifications } = context;
   const accepted = Promise.withResolvers<void>();
-  const body = toQueuedRequest(request, context.secrets);
+  const body = toQueuedRequest(request, context.secrets, steers(context, request));
   const lease: Lease = { ...newLease(context, request, body), ...(localRun && { isFollowed: true }) };
   const claim: SessionClaim = { ...toClaim(context, request, lease, stopping), body };
   // The queue stores requests in the database. A request whose credentials cannot be encrypted must not be stored.
   if (!body) claim.busyPolicy = 'reject';
   const start = async () => {
-    let isRetry = false;
-    const isHeld = await persist(async () => {
-      // The first try failed without a result: its row may exist, and another process may have begun or ended it.
-      const row = isRetry ? await findLeasedRow(context.database.db, lease) : undefined;
-      isRetry = true;
-      return row && !row.isMine ? false : acquireSession(context, claim);
-    }, CLAIM_PATIENCE_MS);
+    const isHeld = await acquireOnce(context, claim);
     const { beginning } = lease;
     if (beginning) localRun?.begin(beginning.before, beginning.stored, claim.events);
     // Free the memory of the request body and events while the invocation runs.

@@ -43,6 +43,7 @@ export const invocationMembers = sql`
   case when ${i.failedCalls} > 0 then ',"failedToolCalls":' || ${i.failedCalls} else '' end ||
   case when ${i.endTime} is null then '' else ',"workSeconds":' || ${i.workMs}::float8 / 1000 end ||
   ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
+  coalesce(',"steeredInto":' || to_json(${i.steeredInvocationId}), '') ||
   coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '')`;
 /** SQL expression: the member `cost`, or nothing. Computed of rows that are answered alone, because it reads prices. */
 export const costMember = (modelTokens: SQL | typeof i.modelTokens): SQL =>
@@ -129,20 +130,35 @@ export interface KeyedInvocation {
   hash: string | null;
   answer: string | undefined;
   error: InvocationError | undefined;
+  /** The invocation that took its message. */
+  steeredInto: string | undefined;
   /** False if the process that ran the invocation has died. */
   live: boolean;
 }
 
-export async function findByIdempotencyKey(
+export const findByIdempotencyKey = (
   db: Database,
   { appName, userId }: SessionKey,
   idempotencyKey: string,
-): Promise<KeyedInvocation | undefined> {
+): Promise<KeyedInvocation | undefined> =>
+  findKeyed(
+    db,
+    sql`${invocations.appName} = ${appName} and ${invocations.userId} = ${userId}
+      and ${invocations.idempotencyKey} = ${idempotencyKey}`,
+  );
+
+export const findById = (db: Database, key: SessionKey, invocationId: string): Promise<KeyedInvocation | undefined> =>
+  findKeyed(db, isInvocation({ key, invocationId }));
+
+async function findKeyed(db: Database, condition: SQL): Promise<KeyedInvocation | undefined> {
   const [row] = await db
     .select({
+      appName: invocations.appName,
+      userId: invocations.userId,
       sessionId: invocations.sessionId,
       invocationId: invocations.id,
       status: invocations.status,
+      steeredInto: invocations.steeredInvocationId,
       hash: invocations.requestHash,
       answer: invocations.responseBody,
       errorCode: invocations.errorCode,
@@ -150,18 +166,13 @@ export async function findByIdempotencyKey(
       live: isLive,
     })
     .from(invocations)
-    .where(
-      and(
-        eq(invocations.appName, appName),
-        eq(invocations.userId, userId),
-        eq(invocations.idempotencyKey, idempotencyKey),
-      ),
-    );
+    .where(condition);
   if (!row) return undefined;
-  const { sessionId, errorCode, errorMessage, ...columns } = row;
+  const { appName, userId, sessionId, errorCode, errorMessage, steeredInto, ...columns } = row;
   return {
     ...columns,
     key: { appName, userId, sessionId },
+    steeredInto: steeredInto ?? undefined,
     answer: columns.answer ?? undefined,
     error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: errorMessage ?? '' },
   };

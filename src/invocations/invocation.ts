@@ -18,8 +18,11 @@ export const isUnsuccessful = (status: InvocationStatus): boolean =>
 export const isActive = ({ status }: { status: InvocationStatus }): boolean =>
   status === 'queued' || status === 'running';
 
-/** What a request does if its session is busy: wait in the queue, fail, or stop the running invocation and wait. */
-export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
+/**
+ * What a request does if its session is busy: wait in the queue, fail, stop the running invocation and wait, or give the
+ * running invocation its message.
+ */
+export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt', 'steer'] as const;
 /** The HTTP header and the setting call this policy "double texting", which is LangGraph's term. */
 export type BusyPolicy = (typeof BUSY_POLICIES)[number];
 
@@ -66,6 +69,13 @@ export const invocationSchema = z
       .describe(
         'Cost of its stored model answers by the prices of now, in their currency; absent where one of its models has no ' +
           'price.',
+      ),
+    steeredInto: z
+      .string()
+      .optional()
+      .describe(
+        'Of a message that steered: the invocation that took it and answers it. The event of the message has the `id` of ' +
+          'this one. Absent for all others.',
       ),
     error: z
       .looseObject({

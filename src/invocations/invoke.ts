@@ -3,9 +3,18 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import { AgentError, HandedOverError, isPassingFailure, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import {
+  AgentError,
+  HandedOverError,
+  isPassingFailure,
+  LeaseLostError,
+  QueuedError,
+  sizeRefusal,
+} from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
-import type { Event, NewEvent } from '../core/event.ts';
+import { type Event, isSteer, type NewEvent } from '../core/event.ts';
+import { parseExactJson } from '../core/exact-json.ts';
+import { Inbox } from '../agent/loop/inbox.ts';
 import { findConfirmations, listAnsweredQuestions } from '../agent/loop/confirmation.ts';
 import { listSteps, Script, type Step } from '../agent/loop/script.ts';
 import { MEMORY_TOPIC } from './memory.ts';
@@ -20,11 +29,12 @@ import {
   notifyListener,
   isUncertain,
   toAnswer,
+  toQueuedRequest,
   toUserEvents,
   withNotes,
 } from './request.ts';
 import { InvocationLedger } from './invocation-ledger.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim, acquireSession, withEarlier } from './session-lock.ts';
+import { acquireOnce, findAgent, newLease, steers, toClaim, withEarlier } from './session-lock.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
 import { HandOver } from './hand-over.ts';
@@ -45,6 +55,7 @@ import { listTaskAnswers } from './waits/task-store.ts';
  * @throws {UnavailableError} if the process is full
  * @throws {StoppedError} if the invocation was stopped while it was queued
  * @throws {HandedOverError} if another process resumes the invocation
+ * @throws {QueuedError} if the message waits for the invocation that runs in the session
  * @throws {LeaseLostError} if the session was deleted
  */
 export async function invoke(
@@ -56,10 +67,15 @@ export async function invoke(
   return await context.admission.admit(asked.key.userId, async () => {
     const request = await withEarlier(context, asked);
     const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
-    const lease = newLease(context, request);
+    // A message that steers waits in the database, where the invocation that runs finds it.
+    const body = steers(context, request) ? toQueuedRequest(request, context.secrets, true) : undefined;
+    const lease = newLease(context, request, body);
     const patience = request.inBackground ? AbortSignal.any([outside, context.draining]) : outside;
-    const claim = toClaim(context, request, lease, patience);
-    await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
+    const claim = { ...toClaim(context, request, lease, patience), body };
+    if (!(await acquireOnce(context, claim))) {
+      context.notifications.publish(QUEUE_TOPIC);
+      throw new QueuedError(lease, request.idempotency !== undefined);
+    }
     request.onAccepted?.();
     return await runClaimed({ context, request, agent, lease, listener }, outside);
   });
@@ -83,6 +99,8 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
   ledger: InvocationLedger;
   /** The steps that an earlier process stored before it died. */
   script?: Script | undefined;
+  /** Messages that come while it runs. Absent if it takes none, as a live session, whose loop is another one. */
+  inbox: Inbox | undefined;
   handOver: HandOver;
   /** Aborted when a limit forbids further model and tool calls: open calls get a response, then the run ends. */
   limitReached: AbortController;
@@ -141,7 +159,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     const fenced = { ...claimed, ...fence, userEvents, usage, observers, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
     const limitReached = new AbortController();
-    const running: RunningInvocation = { ...fenced, ledger, limitReached, handOver: new HandOver(fenced) };
+    const { steps, prepared, isLive } = claimed.request;
+    const inbox = steps || prepared || isLive ? undefined : new Inbox();
+    const running: RunningInvocation = { ...fenced, ledger, limitReached, inbox, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     report(ending);
     return await finish(running, ending).catch(async (error: unknown) => {
@@ -195,6 +215,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
       script: running.script,
+      inbox: running.inbox,
       ledger: running.ledger,
       transact: running.ledger.transact,
       used: running.usage.used,
@@ -212,7 +233,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
         running.handOver.checkStep();
         const step = await steps.next();
         if (step.done) return toEnding(running, step.value);
-        await storeEvent(running, withNotes(request, step.value));
+        running.inbox?.add(await storeEvent(running, withNotes(request, step.value)));
         abortIfOverLimit(running);
       }
     } finally {
@@ -224,12 +245,14 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
 }
 
 /**
- * Makes the script of a resumed invocation: its stored events after `start` without its prompts.
+ * Makes the script of a resumed invocation: its stored events after `start` without its prompts. What the user said after
+ * the first step of the agent is no prompt, but a message that the invocation took.
  * @returns the events up to `start`, then the prompts
  */
 function takeScript(running: RunningInvocation, history: SessionHistory, start: number): Event[] {
   const own = listSteps(history, running.lease.invocationId).filter(({ isOwn, sequence }) => isOwn && sequence > start);
-  const isPrompt = ({ event }: Step) => event.author === 'user';
+  const first = own.find(({ event }) => event.author !== 'user')?.sequence ?? Infinity;
+  const isPrompt = ({ event, sequence }: Step) => event.author === 'user' && (sequence < first || !isSteer(event));
   const prompts = own.filter(isPrompt).map(({ event }) => event);
   // The process may have died after it stored a deferred prompt and before it stored the agent's first event.
   if (prompts.length > 0) running.userEvents = [];
@@ -241,11 +264,14 @@ function takeScript(running: RunningInvocation, history: SessionHistory, start: 
   return before;
 }
 
-/** Stores a complete event and passes it to the listener. A partial event is passed to the listener only. */
-async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
-  const { context, lease, listener, usage, handOver } = running;
+/**
+ * Stores a complete event and passes it to the listener. A partial event is passed to the listener only.
+ * @returns the messages of the user that were stored behind it
+ */
+async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<Event[]> {
+  const { context, lease, listener, usage, handOver, inbox } = running;
   handOver.note(event);
-  if (running.script?.has(event)) return;
+  if (running.script?.has(event)) return running.script.messagesBehind(event);
   // Events that a lost lease or the shutdown caused must not be stored, because another process resumes the run.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   handOver.checkEvent(event);
@@ -254,7 +280,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
     // All partial events of an event share its id internally. ADK clients expect a different id for each.
     const toText = () => JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
     listener?.({ text: toText(), event, sequence: undefined });
-    return;
+    return [];
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
@@ -264,12 +290,18 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
-  const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
+  const takesMessages = inbox?.isOpenBehind(event) === true;
+  const append = (hasDeltas: boolean) =>
+    appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls, takesMessages });
   const stored = await (running.deltas?.replace(event.id, append) ?? append(false));
   if (stored.limited !== undefined) lease.hasBudgets = stored.limited;
   abortIfOverLimit(running, stored.over);
+  const taken = stored.events.slice(1);
+  const messages = taken.map(({ text }) => parseExactJson(text) as NewEvent);
   notifyListener(listener, stored.events, [event], running.deltas?.last);
+  notifyListener(running.request.onPrompt, taken, messages);
   context.notifications.publish(sessionTopic(lease.key));
+  return messages;
 }
 
 /** The result of an invocation before it is stored, with the last events. */

@@ -4,7 +4,7 @@ import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
-import { findEventsById } from '../conversation/sessions/event-store.ts';
+import { findEventsById, findStep } from '../conversation/sessions/event-store.ts';
 import {
   type Appended,
   appendEvents,
@@ -43,7 +43,7 @@ export function appendOnce(
   lease: Lease,
   event: NewEvent,
   usage?: Usage,
-  more: Pick<AppendOptions, 'hasDeltas' | 'calls'> = {},
+  more: Pick<AppendOptions, 'hasDeltas' | 'calls' | 'takesMessages'> = {},
 ): Promise<Omit<Appended, 'version'>> {
   let repeated = false;
   const { token: leaseToken, invocationId } = lease;
@@ -54,7 +54,7 @@ export function appendOnce(
       return await appendEvents(db, lease.key, [event], { leaseToken, models, counts, ...more });
     } catch (error) {
       if (error instanceof ConflictError && repeated)
-        return { events: await findEventsById(db, lease.key, [event.id]) };
+        return { events: await findStep(db, lease.key, invocationId, event.id) };
       repeated = true;
       throw error;
     }

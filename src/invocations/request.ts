@@ -4,8 +4,14 @@ import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definiti
 import type { RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import type { StoredEvent } from '../conversation/sessions/append-store.ts';
-import { type Content, contentSchema, type JsonObject } from '../core/content.ts';
-import { emptyActions, type Event, type NewEvent } from '../core/event.ts';
+import {
+  type Content,
+  contentSchema,
+  getFunctionCalls,
+  getFunctionResponses,
+  type JsonObject,
+} from '../core/content.ts';
+import { emptyActions, type Event, type NewEvent, STEER_NOTES } from '../core/event.ts';
 import { onlyTemporary, type SessionKey } from '../core/session.ts';
 import type { RunLink } from '../observability/traces/span.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
@@ -119,6 +125,33 @@ export const claimedUserEvents = (request: InvocationRequest, newId: () => strin
 export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
   tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
 
+/**
+ * True if the request is a message and nothing else, which a running invocation can take. It can take neither another
+ * agent, nor a change of the state, nor answers to calls, and its end is not told to another webhook.
+ */
+export function maySteer(request: InvocationRequest): boolean {
+  const { content, stateDelta, customMetadata, overrides, webhookUrl, job, isLive, prepared, steps } = request;
+  const more = [stateDelta, customMetadata, webhookUrl, job, isLive, prepared, steps, ...Object.values(overrides)];
+  return (
+    content !== undefined &&
+    request.resumes !== true &&
+    more.every((member) => member === undefined) &&
+    getFunctionCalls(content).length + getFunctionResponses(content).length === 0
+  );
+}
+
+/**
+ * The event of a message that steers. `take_messages` adds the content, and the invocation that takes it. It has the id
+ * of the message's row, by which those who wait for it find its place in the session.
+ */
+const toSteerEvent = (invocationId: string): JsonObject => ({
+  id: invocationId,
+  author: 'user',
+  nodeInfo: { path: '' },
+  actions: emptyActions(),
+  customMetadata: STEER_NOTES,
+});
+
 /** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
 export function toUserEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
   const { invocationId, content, stateDelta } = request;
@@ -186,6 +219,8 @@ const storedRequestSchema = z.object({
   isLive: z.boolean().optional(),
   waitsForBudget: z.boolean().optional(),
   isRun: z.boolean().optional(),
+  /** The event of a message that waits for the running invocation, without its content. Removed by the claim. */
+  steer: object.optional(),
   answer: z
     .discriminatedUnion('kind', [
       z.object({ kind: z.literal('harness'), harnessName: z.string(), overwrite: z.boolean() }),
@@ -223,11 +258,13 @@ export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began'
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
-export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
-  const { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links } = request;
+export function toQueuedRequest(request: InvocationRequest, secrets: Secrets, steers = false): JsonObject | undefined {
+  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links } = request;
   const { userId, keyId, callerTrace } = currentContext();
+  const content = steers ? { ...request.content, role: request.content?.role ?? 'user' } : request.content;
   const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links };
-  const members = { ...own, userId, keyId, callerTrace };
+  const steer = steers ? { steer: toSteerEvent(request.invocationId) } : {};
+  const members = { ...own, userId, keyId, callerTrace, ...steer };
   const { mcpServers, ...overrides } = request.overrides;
   if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...members, overrides: request.overrides };
   if (!secrets.canSeal) return undefined;
@@ -267,7 +304,7 @@ export function readStoredRequest(
 ) {
   const { success, data = NOTHING } = storedRequestSchema.safeParse(stored);
   const { version: _, content, harness, secrets: sealed, userId, keyId, callerTrace, began, ...more } = data;
-  const { trace, left = 'take_over', ...members } = more;
+  const { trace, left = 'take_over', steer, ...members } = more;
   const opened = sealed === undefined ? undefined : secrets.open(sealed, toPlace(place));
   const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
   const requestContext: RequestContext = { userId, keyId, callerTrace };
@@ -275,5 +312,5 @@ export function readStoredRequest(
   const overrides = { ...toAgentOverrides(harness), ...data.overrides, ...servers };
   const earlier = trace === undefined ? undefined : { trace, reason: left };
   const request = { ...members, content, overrides, earlier };
-  return { request, requestContext, began, refusal: success ? locked : UNREADABLE };
+  return { request, requestContext, began, steers: steer !== undefined, refusal: success ? locked : UNREADABLE };
 }

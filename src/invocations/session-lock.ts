@@ -27,6 +27,7 @@ import {
 } from './lock-store.ts';
 import { dequeueInvocation, findLeasedRow } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
+import { persist } from './persist.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { WaitQueue } from './wait-queue.ts';
 import { refuseAnswered } from './waits/task-store.ts';
@@ -36,7 +37,7 @@ import { listCallAnswers } from '../conversation/sessions/append-store.ts';
 import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { InvocationContext } from './context.ts';
-import { type InvocationRequest, isUncertain, toUserEvents, toClaimedRequest } from './request.ts';
+import { type InvocationRequest, isUncertain, maySteer, toUserEvents, toClaimedRequest } from './request.ts';
 
 /** Maximum milliseconds between polls of a busy session: the database's notifications may be lost. */
 const POLL_MS = 1_000;
@@ -55,7 +56,7 @@ export interface SessionClaim {
   queueDepth: number;
   /** Aborted with an `AgentError`: `cancelled` when the client disconnects, `interrupted` when the process stops. */
   signal: AbortSignal;
-  /** A background invocation's request: with a busy session it waits in the database, not in this process. */
+  /** Of a background invocation, or a message that steers: with a busy session it waits in the database, not here. */
   body?: unknown;
   onQueued?: (() => void) | undefined;
 }
@@ -67,8 +68,9 @@ export interface LockContext extends TakeOverContext {
 
 /**
  * Takes a session over if its holder's process is dead. If the holder is alive, `busyPolicy` decides: wait, first come,
- * first served (`enqueue`); fail (`reject`); or stop the holder and wait (`interrupt`).
- * @returns false for a background invocation that is queued now, or that another process has begun
+ * first served (`enqueue`); fail (`reject`); stop the holder and wait (`interrupt`); or leave the message for the holder
+ * in the queue (`steer`).
+ * @returns false for a background invocation or a message that is queued now, or that another process has begun
  * @throws {NotFoundError} if the session is absent and may not be created
  * @throws {SessionExistsError} if the session must be new but exists
  * @throws {BusyError} if the wait timed out, the queue is full or the policy is `reject`
@@ -258,6 +260,21 @@ async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolea
 const waitedInVain = ({ key }: Lease) =>
   new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
+/** {@link acquireSession}, also while the database is away for a short time. */
+export function acquireOnce(context: LockContext, claim: SessionClaim): Promise<boolean> {
+  let isRetry = false;
+  return persist(async () => {
+    // A try whose result was lost may have queued the row of a request with a body, which any process may begin.
+    const row = isRetry && claim.body !== undefined ? await findLeasedRow(context.database.db, claim.lease) : undefined;
+    isRetry = true;
+    return row && !row.isMine ? false : acquireSession(context, claim);
+  }, CLAIM_PATIENCE_MS);
+}
+
+/** True if the request leaves its message to the invocation that runs in its session, if one does. */
+export const steers = (context: Pick<InvocationContext, 'busyPolicy'>, request: InvocationRequest): boolean =>
+  (request.busyPolicy ?? context.busyPolicy) === 'steer' && maySteer(request);
+
 export async function claimTurn(context: TakeOverContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
   return isMine(await takeOver(context, lease.key), lease);
@@ -351,7 +368,8 @@ export function toClaim(
   signal: AbortSignal,
 ): SessionClaim {
   const { leaseTimes: times, limits, newId } = context;
-  const busyPolicy = request.busyPolicy ?? context.busyPolicy;
+  const policy = request.busyPolicy ?? context.busyPolicy;
+  const busyPolicy = policy === 'steer' && !maySteer(request) ? 'enqueue' : policy;
   lease.endsSleeps = busyPolicy === 'interrupt' && !request.resumes;
   const prompt = toUserEvents(request, newId);
   for (const event of prompt) checkEventSize(event, limits.eventBytes);

@@ -12,8 +12,8 @@ export const isShorterThanStatements = (times: { SESSION_LEASE_MS: number; DATAB
 export const INVOCATION_SETTINGS = {
   DOUBLE_TEXTING: choiceOr(
     'enqueue',
-    ['enqueue', 'reject', 'interrupt'],
-    'What a request for a busy session does: wait, fail with 409, or interrupt what runs.',
+    ['enqueue', 'reject', 'interrupt', 'steer'],
+    'What a request for a busy session does: wait, fail with 409, interrupt what runs, or give it the message.',
   ),
   SESSION_QUEUE_DEPTH: whole(8, [0, 1000], 'Requests that may wait for one session; further ones get 429.'),
   SESSION_WAIT_MS: whole(30_000, [0, 600_000], 'Longest wait for a busy session; then the request gets 429.'),
@@ -25,7 +25,7 @@ export const INVOCATION_SETTINGS = {
   INVOCATION_ATTEMPTS: whole(
     3,
     [1, 100],
-    'Processes that may die with one invocation, one after another, before they stored two answers of models each.',
+    'Processes that may begin one invocation, each after the death of the one before.',
   ),
   ON_DISCONNECT: choiceOr(
     'continue',

@@ -174,7 +174,9 @@ export const invocationHeaders = idempotencyHeaders.extend({
   'x-double-texting': z
     .enum(BUSY_POLICIES)
     .optional()
-    .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
+    .describe(
+      'While the session runs another invocation: wait, fail with 409, interrupt it, or `steer` it with the message.',
+    ),
 });
 
 /** HTTP errors of a request whose session cannot be claimed now. */

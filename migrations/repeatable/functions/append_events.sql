@@ -8,7 +8,9 @@
 --      into the ledger (record_calls). Merge shared state and insert the events (store_events), then delete the
 --      streamed chunks that the events replace. Close the tasks of the calls that a client's event answers, and refuse
 --      an answer to a call without a task (answer_calls).
---   3. Charge the model usage of the events, and look for an exhausted budget.
+--   3. If messages wait for the run and the step may take them (p_limits.messages), store them behind the events
+--      (take_messages).
+--   4. Charge the model usage of the events, and look for an exhausted budget.
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, artifacts, tasks, user_states, app_states, budget_uses; claim_session
 -- and finish_invocation lock in the same order.
@@ -18,7 +20,9 @@
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}; a scope without changes is absent. p_models: see count_use. p_calls:
 -- see record_calls; null for no calls.
--- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line.
+-- p_limits.messages: the most messages to take; absent where the run makes no request behind these events.
+-- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line, the
+-- messages last.
 create or replace function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
@@ -29,6 +33,7 @@ language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_is_steered boolean;
   v_failed_calls constant integer := case when p_lease is null then 0 else failed_calls(p_events) end;
 begin
   -- 1
@@ -47,7 +52,7 @@ begin
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session
     and (p_lease is null or s.lease_token = p_lease)
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
-  returning s.last_sequence, s.update_time into last, v_changed;
+  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
   if not found then return; end if;
   perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   version := row_version(v_changed);
@@ -70,6 +75,11 @@ begin
       and d.event_id in (select event ->> 'id' from jsonb_array_elements(p_events) event);
   end if;
   -- 3
+  if v_is_steered and p_limits ? 'messages' then
+    select t.last, concat_ws(E'\n', append_events.lines, t.lines) into last, lines
+    from take_messages(p_app, p_user, p_session, p_invocation, p_limits, append_events.last, v_changed) t;
+  end if;
+  -- 4
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
     limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));

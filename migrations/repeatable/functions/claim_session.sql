@@ -1,5 +1,7 @@
 -- claim_session: starts or resumes an invocation in an idle session, and stores its first events.
 --
+--   0. A message that steers starts no invocation beside one that sleeps, which it wakes from the queue
+--      (enqueue_invocation).
 --   1. Look up the idempotency key, and check the user's budgets. A repeated request, whose response is stored, is not
 --      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
 --      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
@@ -30,7 +32,8 @@
 --      sleep or wait for a signal; a trigger cancels their tasks.
 --   7. Merge shared state and insert the events (store_events). The events of a session that had none are its whole
 --      content, so they are returned; those of another session only with p_returns, for a follower in the claiming
---      process.
+--      process. An invocation that a message woke takes the waiting messages (take_messages), which its first request
+--      to a model then has.
 --   8. If the user has budgets, count the invocation, unless it is resumed. Otherwise its first end or pause counts it
 --      (finish_invocation, else stamp_end).
 --
@@ -68,9 +71,15 @@ declare
   v_cronjob text;
   v_last integer;
   v_changed timestamptz;
+  v_is_steered boolean;
+  v_messages text;
   v_now constant numeric := extract(epoch from clock_timestamp());
 begin
   claimed := false;
+  -- 0
+  if p_request ? 'steer' and not p_is_queued and not p_is_new and sleeping_run(p_app, p_user, p_session) is not null then
+    return;
+  end if;
   -- 1
   limited := exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user));
   if p_key is not null then
@@ -140,7 +149,7 @@ begin
       update_time = next_time(s.update_time, statement_timestamp())
     where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
       and (p_is_queued or not v_is_repeated)
-    returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
+    returning s.last_sequence, s.update_time, s.state, s.is_steered into v_last, v_changed, v_state, v_is_steered;
   end if;
   if v_last is not null then
     if not v_goes_on and exists (
@@ -176,7 +185,7 @@ begin
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_version, p_first_text, p_job - 'token', p_request || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_first_text, p_job - 'token', (p_request - 'steer') || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp(), case when p_is_free or limited then to_timestamp(v_now) end)
   on conflict (app_name, user_id, session_id, id) do update set
@@ -215,6 +224,12 @@ begin
   v_is_whole := v_last = cardinality(v_sizes);
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_whole or p_returns);
   last := v_last;
+  if v_is_steered and v_was_woken
+     and p_events @? '$[*].content.parts[*].functionResponse.response ? (@.woken == "by a message")' then
+    select t.last, t.lines into last, v_messages
+    from take_messages(p_app, p_user, p_session, p_invocation, p_limits || '{"messages": 100}', v_last, v_changed) t;
+    if p_returns then lines := concat_ws(E'\n', lines, v_messages); end if;
+  end if;
   if v_is_whole then
     select (v_state || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text
     into state_text
@@ -260,10 +275,12 @@ comment on function renew_claim is 'Renews the lease of a claim that succeeded a
 -- and must renew the row's lease to keep the place.
 --
 --   1. Check that the session exists and its queue is not full. No lock is needed, because deleting the session deletes
---      its queue.
+--      its queue. A message that steers locks the session and marks it, so that the run learns of it from the row that
+--      each of its steps updates.
 --   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
+--   3. A message that steers wakes an invocation that sleeps (wake_by_message).
 --
--- Locks: invocations, user_storage. Errors: AR417; 23505 on invocations_idempotency_key: another invocation uses the
+-- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; 23505 on invocations_idempotency_key: another invocation uses the
 -- key.
 -- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create or replace function enqueue_invocation(
@@ -275,7 +292,13 @@ declare
   v_since timestamptz;
 begin
   -- 1
-  is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+  if p_request ? 'steer' then
+    -- Even if it is marked, because a step of the run may be taking the mark away.
+    update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
+    is_there := found;
+  else
+    is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+  end if;
   is_full := p_depth <= (
     select count(*) from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
@@ -297,6 +320,8 @@ begin
   where i.status = 'queued' and i.lease_token = excluded.lease_token
   returning i.create_time into v_since;
   queued_since := extract(epoch from v_since)::text;
+  -- 3
+  if p_request ? 'steer' then perform wake_by_message(p_app, p_user, p_session); end if;
 end $$;
 comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 

@@ -11,7 +11,8 @@
 --   3. Store those prompts of the tape that are not stored yet (keep_prompts).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
 --      count the invocation if it was not counted before.
---   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation.
+--   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation. If
+--      messages wait and it only sleeps, wake it (wake_by_message).
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
@@ -32,6 +33,7 @@ language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_is_steered boolean;
   -- In a variable, because a distributed database allows none but immutable functions in coalesce.
   v_now constant timestamptz := statement_timestamp();
   v_seconds constant float8 := extract(epoch from v_now);
@@ -48,7 +50,7 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
-  returning s.last_sequence, s.update_time into last, v_changed;
+  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
   if not found then return; end if;
   -- 2
   if p_events = '[]' then
@@ -103,6 +105,7 @@ begin
   -- 5
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
+    if v_is_steered then perform wake_by_message(p_app, p_user, p_session); end if;
   end if;
   -- 6
   if p_remembers then

@@ -65,7 +65,7 @@ begin
   new.tapes := null;
   if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
   if new.status = old.status then return null; end if;
-  if new.status in ('succeeded', 'failed') then perform add_score_jobs(new); end if;
+  if new.status in ('succeeded', 'failed') and new.steered_invocation_id is null then perform add_score_jobs(new); end if;
   if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer
     update tasks t set
       state = 'cancelled', due_time = null, token_hash = null, decide_time = null, version = t.version + 1
@@ -81,7 +81,6 @@ comment on function follow_invocation is 'Trigger function: an invocation has en
 create or replace function follow_deleted_invocation() returns trigger language plpgsql as $$
 begin
   if old.status not in ('queued', 'running') then return null; end if;
-  old.tapes := null;  -- as in follow_invocation
   if old.job is not null then perform continue_job(old); end if;
   if old.cronjob_id is not null and old.first_end_time is null then perform leave_out_deleted_run(old); end if;
   return null;

@@ -65,6 +65,8 @@ begin
       -- The first condition on the time is that of invocations_app_time_idx.
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time > '-infinity'
         and i.create_time >= p_from and i.create_time < p_to
+        -- A message that another invocation took is none of its own.
+        and i.steered_invocation_id is null
     ) line
     where p_after is null
       or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",

@@ -7,7 +7,7 @@ import {
   getParts,
 } from '../../core/content.ts';
 import { isRefusal } from '../../core/error-codes.ts';
-import { type Event, withoutRewound } from '../../core/event.ts';
+import { type Event, isSteer, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX, GO_ON } from '../definition/model.ts';
 import { isRuntimeCall } from '../../core/names.ts';
 import { findProblem, toCorrection, toOriginal } from './structured-output.ts';
@@ -142,7 +142,8 @@ function withoutRefused(events: Event[]): Event[] {
     // A message with function responses is kept, because the calls that they answer are kept too.
     const isOnlyPrompt = () => isPrompt && getFunctionResponses(event.content).length === 0;
     if (isFollowed && refused.has(event.invocationId) && isOnlyPrompt()) continue;
-    isFollowed ||= isPrompt;
+    // A message that the invocation took while it ran belongs to its prompt.
+    isFollowed ||= isPrompt && !isSteer(event);
     kept.push(event);
   }
   return kept.toReversed();

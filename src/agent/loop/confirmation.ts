@@ -1,5 +1,5 @@
 import { getFunctionResponses, type FunctionResponse, type JsonObject } from '../../core/content.ts';
-import type { Event, NewEvent } from '../../core/event.ts';
+import { type Event, isSteer, type NewEvent } from '../../core/event.ts';
 import type { Confirmation } from '../definition/tool.ts';
 import type { OpenCall } from './call-ledger.ts';
 import type { ConfirmedCalls, TaskAnswers } from './run.ts';
@@ -73,9 +73,12 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
     : undefined;
 }
 
-/** Returns the ids of the confirmation requests to which the last event responds, if its author is the user. */
+/**
+ * Returns the ids of the confirmation requests to which the last event responds, if its author is the user. Messages that
+ * woke the invocation may stand behind it.
+ */
 export function listAnsweredQuestions(history: Event[]): string[] {
-  const last = history.at(-1);
+  const last = history.findLast((event) => !isSteer(event));
   if (last?.author !== 'user') return [];
   return getFunctionResponses(last.content).flatMap(({ id, name }) => (id && name === CONFIRMATION_CALL ? id : []));
 }

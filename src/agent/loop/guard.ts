@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { getParts, type Content, type JsonObject, type Part } from '../../core/content.ts';
-import type { Event } from '../../core/event.ts';
+import { type Event, isSteer } from '../../core/event.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';
 import { BLOCKED, checkValue, guardedContents, REDACTED } from '../definition/guardrail.ts';
 import type { Guard, HookContext } from '../definition/hooks.ts';
@@ -71,9 +71,9 @@ function isOfHistory(history: Event[], event: Event): boolean {
 
 function isFromOutside({ input }: InvocationState, event: Event): boolean {
   if (isOfHistory(input.history, event)) return event.author === 'user' || !input.runtimeEventIds.has(event.id ?? '');
-  // In the current invocation only the transcript of the user's speech was not made by this runtime. A model made the
-  // request to an agent used as a tool.
-  return event.inputTranscription != null;
+  // In the current invocation only the transcript of the user's speech, and messages that came while it runs, were not
+  // made by this runtime. A model made the request to an agent used as a tool.
+  return event.inputTranscription != null || isSteer(event);
 }
 
 /** Returns the events that were not made by this runtime and that the agent's model reads. */

@@ -143,6 +143,21 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   return event;
 }
 
+/** The agent makes a request behind this step, if it may: messages of the user that wait are stored there. */
+export function openInbox(
+  { input, used }: InvocationState,
+  { branch }: Pick<AgentTurn, 'branch'>,
+  step: NewEvent,
+): void {
+  // Agents that run in parallel have requests on the way, which would not have the message.
+  if (branch === undefined && used.llmCalls < input.agent.maxLlmCalls) input.inbox?.open(step);
+}
+
+/** Takes the messages that were stored behind the last step. They are no answer, so they do not become the output. */
+export function takeMessages({ input, events }: InvocationState, { branch }: AgentTurn): void {
+  if (branch === undefined && input.inbox) events.push(...input.inbox.take());
+}
+
 /** Counts a model call. @throws {AgentError} `llm_calls_limit` if the invocation may make no more of them */
 export function countCall({ input: { agent }, used }: InvocationState): void {
   const { maxLlmCalls } = agent;

@@ -24,7 +24,9 @@ import {
   countTokensLeft,
   deriveId,
   newEvent,
+  openInbox,
   recordEvent,
+  takeMessages,
   toSampling,
   uniqueCallId,
   type InvocationState,
@@ -43,10 +45,12 @@ export async function* runLlmAgent(invocation: InvocationState, begun: AgentTurn
     const { event, paused } = yield* answerCalls(invocation, turn, confirmed.calls, confirmed.decisions);
     if (event) {
       if (endsTurn(event)) return { event, paused: paused && !event.errorCode };
+      openInbox(invocation, turn, event);
       yield event;
     }
   }
   for (let repairs = 0; ; ) {
+    takeMessages(invocation, turn);
     turn = withReadResult(invocation, turn);
     const fitted = yield* fitPrompt(invocation, turn);
     if (fitted instanceof AgentError)
@@ -69,6 +73,7 @@ export async function* runLlmAgent(invocation: InvocationState, begun: AgentTurn
     yield recordEvent(invocation, answer);
     const { event, paused } = yield* answerCalls(invocation, turn, calls);
     if (!event || paused || endsTurn(event)) return { event, paused: paused && !event?.errorCode };
+    openInbox(invocation, turn, event);
     yield event;
   }
 }
@@ -318,9 +323,7 @@ async function toRequest(
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
     sampling: toSampling(invocation, withinWindow(agent.sampling, windowOf(invocation, agent))),
     ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
-    ...(agent.sampling.promptCaching !== false && {
-      cacheKey: deriveId([session.appName, session.userId, session.sessionId]),
-    }),
+    ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
     signal,
   };
   return { made, pieces };

@@ -12,6 +12,7 @@ import {
   type InvocationState,
   newEvent,
   newInvocationState,
+  openInbox,
   type Outcome,
   recordEvent,
   type Steps,
@@ -82,7 +83,7 @@ export async function callAgent(
     content: { role: 'user', parts: [{ text: request }] },
   };
   // Events and tool calls of an agent used as a tool are not stored: the ledger has one entry, for the whole call.
-  const input = { ...parent.input, script: undefined, ledger: undefined, parentCall };
+  const input = { ...parent.input, script: undefined, inbox: undefined, ledger: undefined, parentCall };
   const toOperationId = deriveInnerIds(operationId);
   const own = {
     input,
@@ -163,13 +164,25 @@ async function* runWithTransfers(
   const outcome = yield* runLlmAgent(invocation, { ...turn, agent }, confirmed[0]);
   const target = outcome.event?.actions?.transferToAgent;
   if (!target || !outcome.event || isOver(outcome)) return outcome;
-  yield outcome.event;
   const next = pathTo(turn.root, target).at(-1);
+  openFor(invocation, turn, next, outcome.event);
+  yield outcome.event;
   if (!next) {
     const error = new AgentError('unknown_agent', `There is no agent \`${target}\` to hand over to.`);
     return { event: withError(newEvent(invocation, turn, {}), error), paused: false };
   }
   return yield* runNode(invocation, { ...turn, agent: next });
+}
+
+/** Messages are taken between two agents if the next one surely makes a request. */
+function openFor(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  next: AgentNode | undefined,
+  step: NewEvent | undefined,
+): void {
+  const mayAnswer = next?.isRemote === true || next?.hooks?.some(({ beforeAgent }) => beforeAgent) === true;
+  if (step && next?.kind === 'llm' && !mayAnswer) openInbox(invocation, turn, step);
 }
 
 const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCode);
@@ -186,6 +199,7 @@ function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): Agent
 async function* runSequence(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
   let last: Outcome = { event: undefined, paused: false };
   for (const [index, agent] of remaining(turn.agent, confirmed).entries()) {
+    openFor(invocation, turn, agent, last.event);
     if (last.event) yield last.event;
     last = yield* runNode(invocation, { ...turn, agent }, index === 0 ? confirmed : []);
     if (isOver(last)) return last;
@@ -199,6 +213,7 @@ async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed:
   for (let round = 0; round < maxIterations && subAgents.length > 0; round += 1) {
     const resumed = round === 0 ? confirmed : [];
     for (const [index, agent] of remaining(turn.agent, resumed).entries()) {
+      openFor(invocation, turn, agent, last.event);
       if (last.event) yield last.event;
       const steps = runNode(invocation, { ...turn, agent }, index === 0 ? resumed : []);
       const { outcome, escalated } = yield* watchEscalation(steps);

@@ -8,6 +8,7 @@ import type { AgentNode } from '../definition/tool.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/services.ts';
 import type { CallLedger, OpenCall, Transact } from './call-ledger.ts';
+import type { Inbox } from './inbox.ts';
 import type { Script } from './script.ts';
 
 export interface RunInput {
@@ -18,6 +19,8 @@ export interface RunInput {
   history: Event[];
   /** The steps that a crashed process stored for this invocation; they are taken, not made again. */
   script?: Script | undefined;
+  /** Messages that come while the invocation runs. Default: none come. */
+  inbox?: Inbox | undefined;
   /** Records tool calls so that another process can resume the invocation. Default: they are not recorded. */
   ledger?: CallLedger | undefined;
   /** Tool call that runs this agent, if the agent is used as a tool. */

@@ -6,7 +6,7 @@ import {
   getParts,
 } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
-import type { Event, NewEvent } from '../../core/event.ts';
+import { type Event, isSteer, type NewEvent } from '../../core/event.ts';
 import { cloneJson } from '../../core/exact-json.ts';
 import { CONFIRMATION_CALL } from '../../core/names.ts';
 
@@ -97,11 +97,17 @@ export class Script {
   readonly callIds: ReadonlySet<string>;
   readonly #ids: ReadonlySet<string>;
   readonly #remaining: Step[];
+  /** Messages that the invocation took, by the id of the step before them. */
+  readonly #messages = new Map<string, NewEvent[]>();
 
   /** @param history - the events before those of the script */
   constructor(steps: readonly Step[], history: readonly Event[] = []) {
     const events = steps.map(({ event }) => event);
-    this.#remaining = [...steps];
+    this.#remaining = steps.filter(({ event }) => !isSteer(event));
+    let step = '';
+    for (const event of events)
+      if (!isSteer(event)) step = event.id;
+      else this.#messages.set(step, [...(this.#messages.get(step) ?? []), event]);
     this.#ids = new Set(events.map(({ id }) => id));
     this.callIds = new Set(
       [...history, ...events].flatMap(({ content }) => getFunctionCalls(content).map(({ id }) => id ?? '')),
@@ -110,6 +116,11 @@ export class Script {
 
   has({ id }: NewEvent): boolean {
     return this.#ids.has(id);
+  }
+
+  /** The messages that were stored behind a step. */
+  messagesBehind({ id }: NewEvent): NewEvent[] {
+    return this.#messages.get(id) ?? [];
   }
 
   /**

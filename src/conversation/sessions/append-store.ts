@@ -40,6 +40,7 @@ export interface StoredEvent {
 
 /** What an append has stored. */
 export interface Appended {
+  /** The events, and behind them the messages that the running invocation took. */
   events: StoredEvent[];
   /** The session's new version. */
   version: string;
@@ -62,6 +63,8 @@ export interface AppendOptions {
   /** True: streamed text of these events was stored before and must be deleted. */
   hasDeltas?: boolean;
   calls?: readonly CallRecord[] | undefined;
+  /** True: the messages that wait for the running invocation are stored behind the events. */
+  takesMessages?: boolean;
 }
 
 export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
@@ -107,6 +110,9 @@ export function listCallAnswers(
   );
 }
 
+/** Maximum number of waiting messages that one step takes; the next step takes more. */
+const MAX_MESSAGES = 100;
+
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
@@ -123,11 +129,11 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models, counts, hasDeltas = false, calls }: AppendOptions = {},
+  { leaseToken, versions, models, counts, hasDeltas = false, calls, takesMessages = false }: AppendOptions = {},
 ): Promise<Appended> {
   type Row = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Row>(db, 'append_events', {
-    ...toEventParameters(db, key, events),
+    ...toEventParameters(db, key, events, undefined, takesMessages ? { messages: MAX_MESSAGES } : {}),
     // False for events in requests, because only tool calls that an agent of this runtime made can be confirmed.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
@@ -164,6 +170,7 @@ export function toEventParameters(
   { appName, userId, sessionId }: SessionKey,
   events: NewEvent[],
   toState?: (delta: JsonObject) => JsonObject,
+  moreLimits: Record<string, number> = {},
 ): Record<string, unknown> {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
@@ -184,6 +191,7 @@ export function toEventParameters(
       sessionBytes: limits.maxSessionBytes,
       userBytes: limits.maxUserBytes,
       openTasks: limits.maxOpenTasks,
+      ...moreLimits,
     }),
   };
 }

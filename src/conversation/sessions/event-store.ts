@@ -1,4 +1,4 @@
-import { type SQL, and, eq, ne, sql } from 'drizzle-orm';
+import { type SQL, and, eq, gt, gte, ne, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -187,6 +187,22 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
     .select({ sequence: events.sequence, text: payloadText })
     .from(events)
     .where(and(isSession(key, events), sql`${events.id} = any(${sql.param(ids)}::text[])`))
+    .orderBy(events.sequence);
+}
+
+/** Finds an event of a running invocation by id, and the events behind it that the invocation has stored since. */
+export async function findStep(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  eventId: string,
+): Promise<StoredEvent[]> {
+  const [step] = await findEventsById(db, key, [eventId]);
+  if (!step) return [];
+  return db
+    .select({ sequence: events.sequence, text: payloadText })
+    .from(events)
+    .where(and(isOfInvocation(key, invocationId), gte(events.sequence, step.sequence), events.isFromRuntime))
     .orderBy(events.sequence);
 }
 
@@ -395,12 +411,13 @@ export async function listEventTexts(
   key: SessionKey,
   invocationId: string,
   bySpeaker: 'user' | 'agent',
+  after = 0,
 ): Promise<string[]> {
   const isBySpeaker = bySpeaker === 'user' ? eq(events.author, 'user') : ne(events.author, 'user');
   const rows = await db
     .select({ text: payloadText })
     .from(events)
-    .where(and(isOfInvocation(key, invocationId), isBySpeaker))
+    .where(and(isOfInvocation(key, invocationId), isBySpeaker, gt(events.sequence, after)))
     .orderBy(events.sequence);
   return rows.map(({ text }) => text);
 }

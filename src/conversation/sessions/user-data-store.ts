@@ -17,7 +17,13 @@ export const userTables: readonly UserTable[] = [
     table: sessions,
     cascades: true,
     imported: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
-    setByRuntime: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
+    setByRuntime: {
+      last_sequence: '0',
+      event_bytes: '0',
+      events_version: '0',
+      lease_token: 'null',
+      is_steered: 'false',
+    },
   },
   {
     table: events,

@@ -1,6 +1,7 @@
 import { getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import {
+  findEventsById,
   findPlaceBefore,
   listChosenEvents,
   listNextInvocationEvents,
@@ -60,6 +61,28 @@ export async function readWholeTurns(
   }));
 }
 
+/**
+ * Reads the chosen events of the invocation that a client's id names. If that is a message that steered, the turn is the
+ * part of the invocation that took it, from the message on; it keeps the client's id.
+ */
+export async function readWholeTurn(
+  { feeds, database }: { feeds: SessionFeeds; database: DatabasePool },
+  ref: Unread,
+  selection: Selection,
+  maxBytes: number,
+): Promise<WholeTurn | undefined> {
+  const { steeredInto } = ref.invocation;
+  const taker = steeredInto === undefined ? undefined : await feeds.readInvocation(ref.key, steeredInto);
+  const unread = taker ? { ...ref, invocationId: taker.id, invocation: taker } : ref;
+  const [turn] = await readWholeTurns(database.db, ref.key, [unread], selection, maxBytes);
+  if (!turn || !taker) return turn;
+  const place = turn.events.findIndex(({ id }) => id === ref.invocationId);
+  return { ...turn, invocationId: ref.invocationId, events: turn.events.slice(Math.max(0, place)) };
+}
+
+/** The invocation that runs or waits: it is another one than a client's id names if that is a message that steered. */
+export const toRunning = ({ key, invocation }: Unread): InvocationRef => ({ key, invocationId: invocation.id });
+
 interface Turn extends Pick<InvocationRef, 'key' | 'invocationId' | 'run'> {
   /** Sequence number of the last event to skip; default: start with the invocation's first event. */
   after?: number | undefined;
@@ -69,6 +92,8 @@ interface Turn extends Pick<InvocationRef, 'key' | 'invocationId' | 'run'> {
   withText?: boolean;
   /** True: keep reading while the invocation is paused. `run` must be absent then. */
   throughPauses?: boolean;
+  /** True for an invocation as what took a message: a row that an import forged to be a message itself is not followed. */
+  isTaker?: boolean;
 }
 
 /**
@@ -78,7 +103,7 @@ interface Turn extends Pick<InvocationRef, 'key' | 'invocationId' | 'run'> {
  */
 export async function* readTurn(
   context: { feeds: SessionFeeds; database: DatabasePool },
-  { key, invocationId, after, isSoFar = false, withText = true, throughPauses = false, run }: Turn,
+  { key, invocationId, after, isSoFar = false, withText = true, throughPauses = false, run, isTaker = false }: Turn,
   signal: AbortSignal,
 ): AsyncGenerator<TurnStep> {
   const { reads } = context.database;
@@ -88,11 +113,20 @@ export async function* readTurn(
     last = ended ?? (await context.feeds.readInvocation(key, invocationId));
     return !last || !goesOn(last);
   };
+  /** A message that steered goes on as a part of the invocation that took it, which begins with the message. */
+  const endOf = async function* (invocation: Invocation): AsyncGenerator<TurnStep> {
+    const { steeredInto } = invocation;
+    if (steeredInto === undefined || isTaker) return void (yield { kind: 'end', invocation });
+    const [message] = await findEventsById(context.database.db, key, [invocationId]);
+    const from = Math.max(after ?? 0, (message?.sequence ?? 1) - 1);
+    const taken = { key, invocationId: steeredInto, after: from, isSoFar, withText, throughPauses, isTaker: true };
+    yield* readTurn(context, taken, signal);
+  };
   const local = isSoFar ? undefined : run;
   // The status is read before the events, because all events of an invocation are stored before its end.
   if (!local && ((await isOver()) || isSoFar)) {
     yield* readStored(reads, { key, invocationId, after: after ?? 0, withText }, signal);
-    if (last && !goesOn(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+    if (last && !goesOn(last) && !signal.aborted) yield* endOf(last);
     return;
   }
   let sequence = after ?? (local ? 0 : await findPlaceBefore(reads, key, invocationId));
@@ -125,7 +159,7 @@ export async function* readTurn(
       }
     }
   }
-  if (last && !goesOn(last) && !signal.aborted) yield { kind: 'end', invocation: last };
+  if (last && !goesOn(last) && !signal.aborted) yield* endOf(last);
 }
 
 /**

@@ -2,6 +2,7 @@ import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, type ModelRequest, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/services.ts';
+import { Inbox } from '../../agent/loop/inbox.ts';
 import type { ConfirmedCalls } from '../../agent/loop/run.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
@@ -143,6 +144,8 @@ async function playLoop(
 ): Promise<void> {
   const tooManyCalls = new AbortController();
   let toolCalls = 0;
+  let replayed = 0;
+  const inbox = new Inbox();
   const count = (event: Event | undefined) => {
     toolCalls += getFunctionCalls(event?.content).length;
     if (toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
@@ -155,6 +158,7 @@ async function playLoop(
     runtimeEventIds,
     confirmed,
     state,
+    inbox,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,
     eventBytes: limits.eventBytes,
@@ -171,6 +175,8 @@ async function playLoop(
       const event = step.done ? step.value.lastEvent : step.value;
       if (event) take(event);
       if (step.done) return;
+      replayed += 1;
+      inbox.add(run.messages.filter(({ after }) => after === replayed).map(({ event: message }) => message));
       count(event);
     }
   } finally {

@@ -2,7 +2,7 @@ import type { ModelAnswer } from '../../agent/definition/model.ts';
 import { getConfirmedId, isMadeBy, listConfirmationRequests, listSteps, type Step } from '../../agent/loop/script.ts';
 import { toOriginal } from '../../agent/loop/structured-output.ts';
 import { getFunctionCalls, getParts, type JsonObject, type Part } from '../../core/content.ts';
-import type { Event, EventActions } from '../../core/event.ts';
+import { type Event, type EventActions, isSteer } from '../../core/event.ts';
 import type { SessionHistory } from '../../conversation/sessions/history.ts';
 import type { Tape } from '../tape.ts';
 import { isDeepStrictEqual } from 'node:util';
@@ -16,6 +16,8 @@ export interface TapeRun {
   later: Event[];
   /** Events that the loop produced. */
   events: Step[];
+  /** Messages that the invocation took while it ran, each with the number of `events` before it. */
+  messages: { event: Event; after: number }[];
   /** Events that the runtime added because the loop could not go on: responses to open calls, and the error. */
   ending: Step[];
   /** The tape of the run. `undefined` if its process died, or if the invocation had too many tapes (with_tape). */
@@ -40,7 +42,11 @@ export function toRuns(
     if (own.length === 0 && !tape) return [];
     const ending = findEnding(own);
     const events = own.slice(0, own.length - ending.length);
-    return [{ history: session.events.slice(0, start), later: session.events.slice(start), events, ending, tape }];
+    const messages = stored
+      .filter(({ event, isOwn, sequence }) => isOwn && isSteer(event) && sequence > start && sequence <= end)
+      .map(({ event, sequence }) => ({ event, after: events.filter((step) => step.sequence < sequence).length }));
+    const [history, later] = [session.events.slice(0, start), session.events.slice(start)];
+    return [{ history, later, events, messages, ending, tape }];
   });
 }
 
@@ -64,6 +70,8 @@ function guessStarts(stored: Step[], tapes: Tape[]): number[] {
   const last = tapes.at(-1)?.start ?? Number.POSITIVE_INFINITY;
   return stored.flatMap(({ event, sequence }, index) => {
     const before = stored[index - 1]?.event;
+    // A message behind a step begins no run.
+    if (isSteer(event) && before && before.author !== 'user') return [];
     if (sequence > first) return event.author === 'user' && sequence > last ? [sequence] : [];
     if (event.author === 'user') return [sequence];
     return index === 0 || (before?.errorCode && before.author !== 'user' && !event.errorCode) ? [sequence - 1] : [];

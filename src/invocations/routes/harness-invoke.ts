@@ -68,6 +68,7 @@ export const harnessInvoke = operation({
     const kind = { kind: 'harness', harnessName: body.harness_name, overwrite: hasGeneralOverride(overrides) } as const;
     const toText = (end: InvocationEnd) => toAnswer(kind, end);
     const options = toInvocationOptions(headers, [key, body]);
+    const signal = disconnectSignal(context, response);
     const run = {
       key,
       invocationId: newInvocationId(context),
@@ -75,11 +76,13 @@ export const harnessInvoke = operation({
       overrides: maxLlmCalls === undefined ? overrides : { ...overrides, [limited]: maxLlmCalls },
       createSession: true,
       streaming: false,
-      signal: disconnectSignal(context, response),
+      signal,
       answer: kind,
       ...options,
     };
     const answer = async () => toText(await invoke(context, run).catch(toStoppedEnd));
-    return { kind: 'json', text: await answerOnce(context, key, options.idempotency, answer, toText) };
+    const onFollowed = (id: string) => void response.setHeader('x-invocation-id', id);
+    const text = await answerOnce(context, key, options.idempotency, answer, toText, { signal, onFollowed });
+    return { kind: 'json', text };
   },
 });

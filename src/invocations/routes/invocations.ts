@@ -1,10 +1,11 @@
 import { z } from 'zod';
+import { ConflictError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { area } from '../../platform/http/operation/area.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleEvent } from '../../conversation/sessions/session-context.ts';
 import type { InvocationContext } from '../context.ts';
-import { invocationSchema } from '../invocation.ts';
+import { type Invocation, invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText } from '../invocation-store.ts';
 import { getBodyBytes } from '../../platform/http/limits/caller-limits.ts';
 import { startOnce } from '../background.ts';
@@ -57,6 +58,9 @@ export const invocation = room.resource({
 
 const absentSession = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
+const steered = (taker: string) =>
+  new ConflictError(`The message cannot be taken back: invocation ${taker} has it. Cancel that one.`);
+
 export const invocationOperations = [
   invocation.create({
     operationId: 'startInvocation',
@@ -102,6 +106,7 @@ export const invocationOperations = [
     description:
       'On whatever replica it runs. The answer waits up to 5 s for the end of one that runs; if it says `running` then, ' +
       'the invocation ends later. One that has ended stays as it is.',
+    errors: { 409: 'It was a message, and the invocation that ran has taken it.' },
     success: {
       example: {
         ...exampleInvocation,
@@ -115,6 +120,9 @@ export const invocationOperations = [
       // Read from the primary database, because a replica may not have received the end of the invocation yet.
       const text = await findInvocationText(context.database.db, path, invocationId);
       if (text === undefined) throw notFound();
+      // The invocation may have taken the message before the cancellation came.
+      const { steeredInto: taker } = JSON.parse(text) as Invocation;
+      if (taker !== undefined) throw steered(taker);
       return { kind: 'json', text };
     },
   }),

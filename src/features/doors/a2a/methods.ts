@@ -22,7 +22,7 @@ import { ValidationFailedError } from '../../../platform/http/operation/request-
 import { answerWhole, type Asked, begin, type DoorCall, toReply, type TurnRequest } from '../door.ts';
 import { type InvocationRef, toHandle } from '../handle.ts';
 import { answerCalls, listOpenCalls, toResponse } from '../open-calls.ts';
-import { readTurn, readWholeTurns, type WholeTurn } from '../turn.ts';
+import { readTurn, readWholeTurn, readWholeTurns, toRunning, type WholeTurn } from '../turn.ts';
 import { A2aError } from './errors.ts';
 import type {
   A2aMessage,
@@ -99,7 +99,7 @@ async function readAnswer(call: A2aCall, taskId: string, message: A2aMessage): P
   if (answers.missing.length > 0)
     throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
   const [first, ...rest] = answers.parts;
-  return toReply(task, [{ ...first, partMetadata }, ...rest], toLimits(message));
+  return toReply(toRunning(task), [{ ...first, partMetadata }, ...rest], toLimits(message));
 }
 
 /** The chain of agents that wait for this task and must not be called again, and limits of calls, tokens and time. */
@@ -139,18 +139,22 @@ function toAnswers({ events }: Task, { parts }: A2aMessage): ReturnType<typeof a
 async function readTask(call: A2aCall, { key, invocationId }: InvocationRef, view: TaskView = {}): Promise<Task> {
   const invocation = await call.context.feeds.readInvocation(key, invocationId);
   if (!invocation) throw new A2aError('TASK_NOT_FOUND', 'Task not found.');
-  const [task] = await readTasks(call, [{ key, invocationId, invocation }], view);
-  return task as Task;
+  const turn = await readWholeTurn(call.context, { key, invocationId, invocation }, toSelection(view), MAX_PAGE);
+  return { ...(turn as WholeTurn), base: call.base };
 }
+
+const toSelection = ({ historyLength, includeArtifacts: agentEvents }: TaskView) => ({
+  maxUserEvents: historyLength ?? undefined,
+  agentEvents,
+});
 
 /** Reads the events that `view` includes; after the first task only as many as fit on a page. */
 async function readTasks(
   { context: { database }, base, ...user }: A2aCall,
   refs: Omit<Task, 'events' | 'sequence' | 'base'>[],
-  { historyLength, includeArtifacts: agentEvents }: TaskView,
+  view: TaskView,
 ): Promise<Task[]> {
-  const selection = { maxUserEvents: historyLength ?? undefined, agentEvents };
-  const turns = await readWholeTurns(database.reads, user, refs, selection, MAX_PAGE);
+  const turns = await readWholeTurns(database.reads, user, refs, toSelection(view), MAX_PAGE);
   return turns.map((turn) => ({ ...turn, base }));
 }
 
@@ -226,7 +230,10 @@ const STATE: TaskView = { historyLength: 0, includeArtifacts: false };
 export async function cancelTask(call: A2aCall, { id }: z.output<typeof taskParams>): Promise<JsonObject> {
   const task = await findTask(call, id, STATE);
   if (isOver(task)) throw new A2aError('TASK_NOT_CANCELABLE', `The task is over: ${task.invocation.status}.`);
-  await cancel(call.context, task.key, task.invocation.id);
+  const { id: runs } = task.invocation;
+  if (runs !== task.invocationId)
+    throw new A2aError('TASK_NOT_CANCELABLE', `Its message cannot be taken back: invocation ${runs} has it.`);
+  await cancel(call.context, task.key, runs);
   return toTask(await readTask(call, { key: task.key, invocationId: task.invocation.id }, STATE), STATE);
 }
 

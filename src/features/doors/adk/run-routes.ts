@@ -68,8 +68,9 @@ const runAgent = operation({
         await invoke(context, { ...run, signal }, ({ text: frame }) => texts.push(frame));
         return toArray(texts);
       },
-      async (_end, found) =>
-        toArray(await listEventTexts(context.database.reads, found.key, found.invocationId, 'agent')),
+      async (_end, found, after) =>
+        toArray(await listEventTexts(context.database.db, found.key, found.invocationId, 'agent', after)),
+      { signal, onFollowed: (id) => void response.setHeader('x-invocation-id', id) },
     );
     return { kind: 'json', text };
   },

@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { AppError, HandedOverError, RepeatedInvocationError, toClientText } from '../../../core/errors.ts';
+import { AppError, HandedOverError, QueuedError, RepeatedInvocationError, toClientText } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { NOT_VALID_ANY_MORE } from '../../../platform/http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
@@ -10,7 +10,8 @@ import { followSession, formatPosition, type Position } from '../../../invocatio
 import { invoke } from '../../../invocations/invoke.ts';
 import type { KeyedInvocation } from '../../../invocations/invocation-store.ts';
 import { isActive } from '../../../invocations/invocation.ts';
-import { findRepeated, abandonedError } from '../../../invocations/retry.ts';
+import { abandonedError, findAnswering, findPresent, findRepeated } from '../../../invocations/retry.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import { disconnectSignal } from '../../../invocations/wire-request.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
@@ -66,8 +67,12 @@ export async function streamInvocation(
     const { error } = await invoke(context, request, options.withIds ? asItComes : write);
     if (error) written = written.then(() => sendError(open(), error.message));
   } catch (error) {
-    if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
-    else if (stream === undefined) throw error;
+    if (error instanceof RepeatedInvocationError || error instanceof QueuedError) {
+      const isQueued = error instanceof QueuedError;
+      const start = isQueued ? error : await findFirst(context, run);
+      if (isQueued) signal?.addEventListener('abort', () => void requestCancel(context, start.key, start.invocationId));
+      await attach(context, start, run.streaming, open, options);
+    } else if (stream === undefined) throw error;
     // Sends no error if another process took over: the client resumes with the last frame's id, or retries.
     else if (!(error instanceof HandedOverError)) {
       const message = toClientText(error, 'The runtime failed while it ran the agent.');
@@ -80,29 +85,40 @@ export async function streamInvocation(
   open().end();
 }
 
+/** The invocation that the first request with the key started. */
+async function findFirst(context: InvocationContext, { key, idempotency }: InvocationRequest) {
+  const earlier = idempotency && (await findRepeated(context, key, idempotency));
+  if (!earlier) throw abandonedError();
+  return earlier;
+}
+
+/** Follows what answers an invocation that this process did not begin, or the message that waits in its row. */
 async function attach(
   context: InvocationContext,
-  run: InvocationRequest,
+  start: Pick<KeyedInvocation, 'key' | 'invocationId'>,
+  withText: boolean,
   open: () => EventStream,
   options: FrameOptions,
 ): Promise<void> {
-  if (!run.idempotency) return;
-  const request = run.idempotency;
-  const earlier = await findRepeated(context, run.key, request);
-  if (!earlier) throw abandonedError();
-  const { key, invocationId } = earlier;
   const stream = open();
   const signal = AbortSignal.any([stream.signal, context.draining]);
-  let last: KeyedInvocation | undefined = earlier;
+  const answering = await findAnswering(context, start, signal).catch(async (error: unknown) => {
+    if (!(error instanceof AppError)) throw error;
+    // A client that has no frame yet sends its request again if this process stops.
+    if (!signal.aborted) await sendError(stream, error.message);
+  });
+  if (!answering) return;
+  const { key, invocationId, after } = answering;
+  let last: KeyedInvocation | undefined;
   const isOver = async () => {
-    last = await findRepeated(context, run.key, request);
+    last = await findPresent(context, answering);
     return !last || !isActive(last);
   };
-  const first = await findPlaceBefore(context.database.reads, key, invocationId);
+  const first = after ?? (await findPlaceBefore(context.database.db, key, invocationId));
   const { from } = options;
   const isInside = from && from.sequence >= first;
   const steps = followSession(context, key, isInside ? from : { sequence: first, delta: 0 }, signal, {
-    withText: run.streaming,
+    withText,
     until: { invocationId, isOver },
   });
   for await (const step of steps) {

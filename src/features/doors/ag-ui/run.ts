@@ -100,7 +100,7 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
   yield { type: 'RUN_STARTED', ...ids, protocolVersion: '1.0' };
   if (isRestored && mayRead) yield* toMessagesSnapshot(history?.events ?? []);
   if (mayRead) yield { type: 'STATE_SNAPSHOT', snapshot: history?.state ?? {} };
-  let end: Pick<Invocation, 'status' | 'error'> | undefined;
+  let end: (Pick<Invocation, 'status' | 'error'> & { id?: string }) | undefined;
   let isFirst = true;
   const part = new Part({});
   const isOwn = (event: Event) => event.invocationId === invocationId;
@@ -133,7 +133,7 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
     return;
   }
   const paused = end.status === 'paused' ? await findPaused(context, key, await findHistory(context, key)) : undefined;
-  const calls = paused?.invocationId === invocationId ? paused?.calls : [];
+  const calls = paused?.invocationId === (end.id ?? invocationId) ? paused?.calls : [];
   yield* writer.close();
   yield { type: 'RUN_FINISHED', ...ids, outcome: toOutcome(end.status, calls), ...usage };
 }

@@ -1,6 +1,6 @@
 import { getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import { TooLargeError } from '../../../core/errors.ts';
-import { type Event, withoutRewound } from '../../../core/event.ts';
+import { type Event, isSteer, withoutRewound } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { type FollowedEvent, listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -46,16 +46,22 @@ export async function listMessages(
 function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMessage[] {
   const messages: UiMessage[] = [];
   const answers = new Map<string, { parts: JsonObject[]; writer: ChunkWriter }>();
+  const begun = new Map<string, string>();
   for (const event of withoutRewound(followedEvents.map(({ text }) => parseExactJson(text) as Event))) {
     const { id, invocationId, author, content } = event;
     const userParts = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
-    if (userParts.length > 0) messages.push({ id: id ?? '', role: 'user', parts: userParts });
-    const messageId = invocationId ?? '';
-    let answer = answers.get(messageId);
+    const steers = isSteer(event);
+    const turnId = invocationId ?? '';
+    if (userParts.length > 0)
+      messages.push({ id: steers ? `${id}.message` : (id ?? ''), role: 'user', parts: userParts });
+    // What answers a message that steered has the id of the invocation that its request began, as in its stream.
+    if (steers) begun.set(turnId, id ?? '');
+    if (steers) answers.delete(turnId);
+    let answer = answers.get(turnId);
     if (!answer && author !== 'user') {
       answer = { parts: [], writer: new ChunkWriter(version) };
-      answers.set(messageId, answer);
-      messages.push({ id: messageId, role: 'assistant', parts: answer.parts });
+      answers.set(turnId, answer);
+      messages.push({ id: begun.get(turnId) ?? turnId, role: 'assistant', parts: answer.parts });
     }
     for (const step of answer ? readWhole(event) : [])
       for (const chunk of answer?.writer.take(step) ?? []) addChunk(answer?.parts ?? [], chunk);

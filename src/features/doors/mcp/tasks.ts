@@ -13,7 +13,7 @@ import { type Invocation, isActive } from '../../../invocations/invocation.ts';
 import { type Asked, begin, toReply } from '../door.ts';
 import { type InvocationRef, readHandle, toHandle } from '../handle.ts';
 import { answerCalls, listOpenCalls } from '../open-calls.ts';
-import { readWholeTurns, type WholeTurn } from '../turn.ts';
+import { readWholeTurn, toRunning, type WholeTurn } from '../turn.ts';
 import { getCapabilities, type McpCall } from './mcp-call.ts';
 import { toUri } from './resources.ts';
 
@@ -47,15 +47,14 @@ export async function readTask({ context }: McpCall, { key, invocationId }: Invo
   const turn = { key, invocationId, invocation };
   if (isActive(invocation)) return { ...turn, events: [] };
   // The user's messages are not read, because results do not contain them.
-  const [task] = await readWholeTurns(context.database.db, key, [turn], { maxUserEvents: 0 }, 0);
-  return task;
+  return readWholeTurn(context, turn, { maxUserEvents: 0 }, 0);
 }
 
 /** A paused task asks to be resumed if every open call has an answer; any other is only read. */
 export function readAnswers(task: Task, responses: JsonObject): { asked: Asked; missing: string[] } {
   if (task.invocation.status !== 'paused') return { asked: task, missing: [] };
   const { parts, missing } = toAnswers(task.events, responses);
-  return { asked: toReply(task, parts, { streaming: false }), missing };
+  return { asked: toReply(toRunning(task), parts, { streaming: false }), missing };
 }
 
 export function toResult({ key, invocationId, invocation: { status, error }, events }: Task): CallToolResult {

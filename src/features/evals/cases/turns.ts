@@ -1,5 +1,5 @@
 import { type Content, getFunctionCalls, getParts, getFunctionResponses } from '../../../core/content.ts';
-import { type Event, isFinalResponse, withoutRewound } from '../../../core/event.ts';
+import { type Event, isFinalResponse, isSteer, withoutRewound } from '../../../core/event.ts';
 import { type AgentDescription, listAgents } from '../../../conversation/apps/hosted-agent.ts';
 import type { Turn } from '../metrics/turn.ts';
 
@@ -48,13 +48,16 @@ function toTurnParts(events: Event[]): TurnParts[] {
   );
 }
 
-/** Splits an invocation at each prompt after an answer, because appended events may share its id or have none. */
+/**
+ * Splits an invocation at each prompt after an answer, because appended events may share its id or have none. A message
+ * that the running invocation took belongs to its prompt.
+ */
 function splitByPrompts(group: Event[]): Event[][] {
   const turns: Event[][] = [[]];
   for (const event of group) {
     const turn = turns.at(-1) as Event[];
     const isAnswered = turn.some(isPrompt) && turn.some((one) => !isOfUser(one) && one.content);
-    if (isPrompt(event) && isAnswered) turns.push([event]);
+    if (isPrompt(event) && isAnswered && !isSteer(event)) turns.push([event]);
     else turn.push(event);
   }
   return turns;

@@ -60,6 +60,11 @@ export const sessions = table(
       .comment(
         'Lease (fencing token) of the running invocation; null if none runs. Checked by every write of an invocation.',
       ),
+    isSteered: c
+      .boolean('is_steered')
+      .notNull()
+      .default(false)
+      .comment('True if messages may wait that the running invocation takes at its next step.'),
     createTime: timeOfChange('create_time').comment('When the session was created.'),
     updateTime: timeOfChange('update_time').comment("Last change, by the database's clock; never decreases."),
   }),

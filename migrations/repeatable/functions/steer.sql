@@ -1,0 +1,122 @@
+-- take_messages: stores the messages that wait for a session's run behind the last event of a step. They become events of
+-- the run, in the order of the queue, and their rows end. Internal: called by append_events and claim_session, which have
+-- locked the session's row.
+--
+-- A message that another transaction has locked, and all behind it, wait for the next step: it is being cancelled, or a
+-- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
+-- its own turn. So each message is an event of the run or begins a turn of
+-- its own, and never both, because its row has one status. A message that is too large for the session waits, too; at its
+-- own turn it is refused.
+--
+-- p_limits: {"messages": maximum number, "sessionBytes"}. p_last, p_changed: the session's last sequence, and the time of
+-- the change.
+-- Locks: invocations without waiting, user_storage.
+-- last, lines: as in append_events; lines is null without messages.
+create or replace function take_messages(
+  p_app text, p_user text, p_session text, p_invocation text, p_limits jsonb, p_last integer, p_changed timestamptz,
+  out last integer, out lines text)
+language plpgsql as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_room bigint := (p_limits ->> 'sessionBytes')::bigint;
+  v_is_left boolean := false;
+  v_id text;
+  v_event jsonb;
+  v_events jsonb := '[]';
+  v_sizes integer[] := '{}';
+  v_size integer;
+begin
+  last := p_last;
+  v_room := v_room - (
+    select s.event_bytes from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+  for v_id in
+    select w.id from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.start_time is null and w.webhook_url is null and w.request ? 'steer'
+    order by w.create_time, w.id
+  loop
+    v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer;
+    exit when v_is_left;
+    select (w.request -> 'steer')
+           || jsonb_build_object('content', w.request -> 'content', 'invocationId', p_invocation) into v_event
+    from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.id = v_id and w.status = 'queued'
+    for update skip locked;
+    if not found then
+      v_is_left := exists (
+        select from invocations w
+        where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.id = v_id
+          and w.status = 'queued');
+      exit when v_is_left;
+      continue;
+    end if;
+    v_size := octet_length(v_event::text);
+    v_is_left := v_size > v_room;
+    exit when v_is_left;
+    v_room := v_room - v_size;
+    v_events := v_events || v_event;
+    v_sizes := v_sizes || v_size;
+    update invocations i set
+      status = 'succeeded', steered_invocation_id = p_invocation, end_time = greatest(v_now, i.create_time),
+      count_time = v_now, request = null
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = v_id;
+  end loop;
+  update sessions s set
+    is_steered = v_is_left, last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = s.event_bytes + total_size(v_sizes)
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session
+  returning s.last_sequence into last;
+  if v_sizes <> '{}' then
+    lines := store_events(p_app, p_user, p_session, v_events, v_sizes, '{}', true, p_limits, last, p_changed, true);
+  end if;
+end $$;
+comment on function take_messages is 'Stores the messages that wait for a session''s run as events of the run.';
+
+-- The paused invocation of a session that only sleeps or waits for signals, the one that paused last; null for none.
+create or replace function sleeping_run(p_app text, p_user text, p_session text) returns text language plpgsql stable as $$
+begin
+  return (
+    select i.id from tasks t
+    join invocations i
+      on i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
+    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.state = 'open'
+      and t.kind in ('sleep', 'signal') and i.status = 'paused'
+      and not exists (
+        select from tasks o
+        where o.app_name = p_app and o.user_id = p_user and o.session_id = p_session and o.invocation_id = t.invocation_id
+          and o.state = 'open' and o.kind not in ('sleep', 'signal'))
+    order by i.end_time desc, i.id limit 1);
+end $$;
+comment on function sleeping_run is 'The paused invocation of a session that only sleeps or waits for signals.';
+
+-- wake_by_message: if a message that steers waits for the session and an invocation of it sleeps, ends its sleep and
+-- queues it. It is older than the message, so it comes before, and its claim takes the message.
+-- Locks: tasks, then invocations without waiting. If another process has locked the invocation, its task is due at once.
+create or replace function wake_by_message(p_app text, p_user text, p_session text) returns void language plpgsql as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_run text;
+  v_task text;
+begin
+  if not exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.start_time is null and w.request ? 'steer') then
+    return;
+  end if;
+  v_run := sleeping_run(p_app, p_user, p_session);
+  if v_run is null then return; end if;
+  for v_task in
+    select t.id from tasks t
+    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = v_run
+      and t.state = 'open' and t.kind in ('sleep', 'signal')
+    order by t.id for update
+  loop
+    update tasks k set
+      state = 'answered', answer = jsonb_build_object('woken', 'by a message', 'at', v_now), decided_by = p_user,
+      decided_via = 'run', decide_time = v_now, due_time = v_now, version = k.version + 1
+    where k.app_name = p_app and k.user_id = p_user and k.session_id = p_session and k.id = v_task;
+  end loop;
+  if v_task is not null then perform wake_task(p_app, p_user, p_session, v_task); end if;
+end $$;
+comment on function wake_by_message is 'Ends the sleep of a session''s invocation for which a message waits.';
