@@ -120,6 +120,7 @@ const LOOKED = [
   i.modelTokens,
   i.promptTokens,
   i.outputTokens,
+  i.steeredInvocationId,
   i.errorCode,
   i.errorMessage,
 ];
