@@ -151,6 +151,13 @@ function Filters() {
         </select>
       </label>
       <label>
+        Waiting
+        <select name="waits" defaultValue={search.waits ?? ''}>
+          <option value="">any</option>
+          <option value="stranded">for what is gone</option>
+        </select>
+      </label>
+      <label>
         Agent
         <input name="agent" maxLength={256} defaultValue={search.agent} />
       </label>

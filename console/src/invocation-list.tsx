@@ -65,6 +65,8 @@ export interface InvocationFilter {
   before?: string | undefined;
   /** Anything: only those with failed tool calls. */
   tools?: string | undefined;
+  /** Anything: only paused ones that nothing will resume. */
+  waits?: string | undefined;
 }
 
 /** @param app - `undefined`: all applications */
@@ -78,6 +80,7 @@ const useInvocations = (app: string | undefined, filter: InvocationFilter) =>
         status: filter.status?.split(',') as Invocation['status'][] | undefined,
         errorCode: filter.error,
         failedToolCalls: filter.tools === undefined ? undefined : true,
+        stranded: filter.waits === undefined ? undefined : true,
         agent: filter.agent,
         version: filter.version,
         userId: filter.user,

@@ -92,7 +92,20 @@ const invocations = createRoute({
   getParentRoute: at,
   path: '/invocations',
   validateSearch: texts(
-    ...(['text', 'status', 'error', 'tools', 'agent', 'version', 'of', 'session', 'after', 'before', 'every'] as const),
+    ...([
+      'text',
+      'status',
+      'error',
+      'tools',
+      'waits',
+      'agent',
+      'version',
+      'of',
+      'session',
+      'after',
+      'before',
+      'every',
+    ] as const),
   ),
   component: lazyRouteComponent(() => import('./all-invocations.tsx'), 'InvocationsPage'),
 });

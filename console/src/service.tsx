@@ -66,8 +66,8 @@ export function Service() {
                 <p className="bad">
                   {formatCount(stranded)} paused {stranded === 1 ? 'invocation' : 'invocations'} that nothing will
                   resume, as the tasks are gone.{' '}
-                  <Link to="/invocations" search={{ status: 'paused', every: apps.length > 1 ? 'yes' : undefined }}>
-                    Paused invocations
+                  <Link to="/invocations" search={{ waits: 'stranded', every: apps.length > 1 ? 'yes' : undefined }}>
+                    Which they are
                   </Link>
                 </p>
               )}

@@ -168,6 +168,7 @@ function toOption(name: string, schema: Schema): NonNullable<CommandRow['options
   const values: Record<string, string> = {
     boolean: '',
     integer: ' <n>',
+    number: ' <n>',
     array: ` <${name}...>`,
     object: isPairs(schema) ? ' <name=value...>' : ' <json>',
   };
@@ -182,6 +183,7 @@ function toOption(name: string, schema: Schema): NonNullable<CommandRow['options
 function parse(name: string, schema: Schema, value: unknown): unknown {
   if (isPairs(schema)) return toPairs(value as string[]);
   if (typeOf(schema) === 'object') return toJson(toFlag(name), String(value));
+  if (typeOf(schema) === 'number') return toNumber(toFlag(name), String(value));
   return typeOf(schema) === 'integer' ? toWhole(toFlag(name), String(value), schema) : value;
 }
 
@@ -212,6 +214,11 @@ function toWhole(flag: string, text: string, { minimum = -ANY, maximum = ANY }: 
   if (text !== '' && Number.isSafeInteger(value) && value >= minimum && value <= maximum) return value;
   const range = `${minimum > -ANY ? ` from ${minimum}` : ''}${maximum < ANY ? ` to ${maximum}` : ''}`;
   throw new CommandError(`${flag} is a whole number${range}.`, 2);
+}
+
+function toNumber(flag: string, text: string): number {
+  if (text.trim() !== '' && Number.isFinite(Number(text))) return Number(text);
+  throw new CommandError(`${flag} is a number.`, 2);
 }
 
 /** An argument or option, with the parameter or member that it fills. */

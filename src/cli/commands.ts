@@ -33,6 +33,16 @@ interface AddOptions {
   limit: string;
 }
 
+interface BudgetOptions {
+  app: string;
+  of: string;
+  period: string;
+  for?: string;
+}
+
+/** The arguments that name a budget. */
+const BUDGETS = [{ choices: ['app', 'users', 'user'] }, { choices: ['day', 'month'] }];
+
 /** Where a replay or an evaluation run takes answers of models or tools from: the recording, or live calls. */
 const MODES = ['stored', 'live'];
 
@@ -342,7 +352,15 @@ const WORK: (CommandRow | OperationRow)[] = [
     about: 'those of all users of --app, the newest first, with why they failed',
     example: 'agent-runtime invocations list --status failed --limit 20',
     operation: 'listAppInvocations',
-    fills: { status: 'status', error: 'errorCode', agent: 'agent', of: 'userId', session: 'sessionId', text: 'text' },
+    fills: {
+      status: 'status',
+      error: 'errorCode',
+      stranded: 'stranded',
+      agent: 'agent',
+      of: 'userId',
+      session: 'sessionId',
+      text: 'text',
+    },
     options: [['--limit <n>', 'maximum number', { default: '50' }]],
     columns: {
       requested: ['createTime', toTime],
@@ -383,6 +401,35 @@ const WORK: (CommandRow | OperationRow)[] = [
       'used up': 'isUsedUp',
     },
     empty: ({ app }) => `No budget is set for ${app}.`,
+  },
+  {
+    usage: 'budgets set <of> <period>',
+    about:
+      'what all users (app), each user (users) or one user may use in a day or month, in the place of what was set',
+    example: 'agent-runtime budgets set app day --max-tokens 1000000 --max-cost 2.5',
+    operation: 'saveBudget',
+    args: BUDGETS,
+    fills: {
+      of: 'appliesTo',
+      period: 'period',
+      for: 'forUser',
+      maxInvocations: 'maxInvocations',
+      maxTokens: 'maxTokens',
+      maxCost: 'maxCost',
+      webhook: 'webhookId',
+    },
+    text: (_: null, { app, of, period, for: user }: BudgetOptions) =>
+      `budget of ${user ?? of} in ${app} for each ${period}: set`,
+  },
+  {
+    usage: 'budgets remove <of> <period>',
+    about: 'no limit any more; succeeds where there was none',
+    example: 'agent-runtime budgets remove user month --for ann',
+    operation: 'deleteBudget',
+    args: BUDGETS,
+    fills: { of: 'appliesTo', period: 'period', for: 'forUser' },
+    text: (_: null, { app, of, period, for: user }: BudgetOptions) =>
+      `budget of ${user ?? of} in ${app} for each ${period}: removed`,
   },
   {
     usage: 'cron list',

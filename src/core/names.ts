@@ -18,6 +18,8 @@ export const SHARED_USERS: readonly string[] = [LOCAL_USER, AGENTKIT_USER, TEST_
 
 /** Name of the artifact that holds a kept function response, by its handle. */
 export const resultArtifact = (handle: string): string => `tool-results/${handle}`;
+/** Their names stand from the first of these on, before the second. */
+export const RESULT_ARTIFACTS = ['tool-results/', 'tool-results0'] as const;
 const RESULT_ARTIFACT = /^tool-results\/[\w-]{1,128}$/;
 
 /** True for the names of kept function responses. A model reads these as what its tools gave, so nobody else writes them. */

@@ -1,5 +1,6 @@
 import { type SQL, and, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
+import { KEY } from '../conversation/sessions/session-row.ts';
 import { clampedSeconds } from '../conversation/sessions/session-store.ts';
 import { runAsUser } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
@@ -10,10 +11,11 @@ import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { UNSUCCESSFUL_STATUSES, type InvocationStatus, isUnsuccessful, STATUSES } from './invocation.ts';
 import { costMember, invocationMembers } from './invocation-store.ts';
+import { getResuming } from './waits/task-store.ts';
 
 /**
- * Maximum invocations of an application or a user that a page looks at. Of the filters only time, user, failure and failed
- * tool calls have an index; an index for each would be written by every invocation.
+ * Maximum invocations of an application or a user that a page looks at. Of the filters only time, user, failure, failed
+ * tool calls and what nothing resumes have an index; an index for each would be written by every invocation.
  */
 export const MAX_LOOKED_AT = 5_000;
 
@@ -27,6 +29,8 @@ export interface InvocationFilter {
   sessionId?: string | undefined;
   /** Only those with a tool call whose response has an error. */
   failedToolCalls?: boolean | undefined;
+  /** Only paused ones that wait for tasks of which none is left, so that nothing will resume them. */
+  stranded?: boolean | undefined;
   /** Text in the beginning of the prompt, or the whole id of the invocation or its session. */
   text?: string | undefined;
   /** Unix time in seconds. */
@@ -78,10 +82,12 @@ export async function listInvocationPage(
     size: limit + 1,
   };
   const ofApp = filter.failedToolCalls === true ? selectOfFailedCalls : isOfFailed ? selectFailed : selectOfApp;
-  const ofUser = filter.sessionId === undefined ? selectOfUser : selectOfSession;
+  const all = { ofApp, ofUser: selectOfUser, ofSession: selectOfSession };
+  const chosen = filter.stranded === true ? STRANDED : all;
   const found: Row[] = [];
   for (const appName of appNames) {
-    if (!userIds) found.push(...(await ofApp(db, { ...values, appName })));
+    if (!userIds) found.push(...(await chosen.ofApp(db, { ...values, appName })));
+    const ofUser = filter.sessionId === undefined ? chosen.ofUser : chosen.ofSession;
     for (const userId of userIds ?? [])
       found.push(...(await runAsUser(userId, () => ofUser(db, { ...values, appName, userId }))));
   }
@@ -141,8 +147,12 @@ const matches = and(
 );
 const isOfUser = sql`${i.userId} = ${value('userId')}::text`;
 
-/** @param isListed - who they are of, with the condition of the index by which they are read */
-const select = (isListed: SQL, isWhole = false) =>
+/**
+ * @param isListed - who they are of, with the condition of the index by which they are read
+ * @param isWhole - all of them are looked at
+ * @param resuming - only those that have none of these tasks
+ */
+const select = (isListed: SQL, isWhole = false, resuming?: ReturnType<typeof getResuming>) =>
   statement<Row>(
     () => sql`
   with looked as ${sql.raw(isWhole ? 'not materialized' : 'materialized')} (
@@ -154,7 +164,9 @@ const select = (isListed: SQL, isWhole = false) =>
     order by ${list.order} limit ${sql.raw(isWhole ? 'all' : `${MAX_LOOKED_AT}`)}),
   page as materialized (
     select ${item} as text, ${list.place.time} as time, ${list.place.id} as id, ${i.modelTokens} as tokens
-    from looked ${i} where ${matches}
+    from looked ${i}
+    ${resuming ? sql`left join ${resuming.table} on ${resuming.on}` : sql``}
+    where ${and(matches, resuming?.isNone)}
     order by ${list.order} limit ${value('size')}::int)
   select page.text || ${costMember(sql`page.tokens`)} || '}' as text, page.time, page.id from page
   ${
@@ -171,4 +183,13 @@ const selectOfApp = select(sql`${i.createTime} > '-infinity'`);
 const selectFailed = select(sql`${i.status} in ('failed', 'interrupted', 'cancelled')`);
 const selectOfFailedCalls = select(sql`${i.failedCalls} > 0`);
 const selectOfUser = select(sql`${isOfUser} and ${i.createTime} < 'infinity'`);
-const selectOfSession = select(sql`${isOfUser} and ${i.sessionId} = ${value('sessionId')}::text`, true);
+const isInSession = sql`${isOfUser} and ${i.sessionId} = ${value('sessionId')}::text`;
+const selectOfSession = select(isInSession, true);
+// The condition of `invocations_stranded_idx`.
+const isPaused = sql`${i.status} = 'paused' and ${i.waitsForTasks}`;
+const ofUserTasks = getResuming({ appName: KEY.appName, userId: KEY.userId, sessionId: i.sessionId }, i.id);
+const STRANDED = {
+  ofApp: select(isPaused, false, getResuming(i, i.id)),
+  ofUser: select(sql`${isOfUser} and ${isPaused}`, false, ofUserTasks),
+  ofSession: select(sql`${isInSession} and ${isPaused}`, true, ofUserTasks),
+};

@@ -193,6 +193,7 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
 /** The row of an invocation whose process died. */
 export interface DeadRun {
   invocationId: string;
+  /** How many processes in a row died with it before they got on; 1 if this one did get on. */
   attempt: number;
   stopAs: 'interrupted' | 'cancelled' | null;
   hasRequest: boolean;
@@ -207,6 +208,17 @@ export type LockHolder =
   | { kind: 'dead'; run: DeadRun | undefined; token: string };
 
 /**
+ * A process has got on with an invocation if it stored two answers of models, because it then survived all that followed
+ * the first. One does not say so: a step that kills each process comes after an answer of a model that asks for it again.
+ */
+const PROGRESS = 2;
+const { llmCalls } = invocations;
+const isAt = (member: string) => sql`(${invocations.request} #>> ${`{began,${member}}`}::text[])::integer`;
+/** The attempt as it counts after the death of its process: the first again, if that has got on. */
+const lostAttempt = sql<number>`case when ${llmCalls} - coalesce(${isAt('leftAt')}, ${isAt('llmCalls')}) >= ${PROGRESS}
+  then 1 else ${invocations.attempt} end`;
+
+/**
  * Finds a session's holder and locks its row. Two statements, because a join that waits for the lock would read
  * the invocation from an older snapshot than the session (EvalPlanQual rereads only the locked row).
  */
@@ -215,7 +227,8 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
   if (!session) return { kind: 'absent' };
   const { leaseToken: token } = session;
   if (token === null) return { kind: 'free' };
-  const { id: invocationId, attempt, stopRequestedAs: stopAs, request } = invocations;
+  const { id: invocationId, stopRequestedAs: stopAs, request } = invocations;
+  const attempt = lostAttempt.mapWith(invocations.attempt);
   const hasRequest = sql<boolean>`${request} is not null`;
   const endsBecause = sql<string | null>`${request} ->> 'endsBecause'`;
   const [run] = await tx
@@ -228,7 +241,8 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
 /**
  * Puts a running invocation back in the queue under a new token. Any process may resume it after `pauseMs`.
  * `isHandedOver`: its process handed it over, which does not count as an attempt. `isPaused`: the invocation first
- * waits for a task. The time spent so far is stored, because the time limit covers all attempts.
+ * waits for a task. The time spent so far is stored, because the time limit covers all attempts; and the number of model
+ * calls, from which the next attempt's progress counts.
  * @returns false if the invocation did not run under this lease
  */
 export async function putBack(
@@ -238,13 +252,15 @@ export async function putBack(
   { pauseMs = 0, isHandedOver = false, isPaused = false },
 ): Promise<boolean> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
-  const attempt = sql`${invocations.attempt} - ${Number(isHandedOver)}`;
+  const attempt = isHandedOver ? sql`${invocations.attempt} - 1` : lostAttempt;
   // Citus accepts only immutable functions here, unlike to_jsonb and extract(epoch from timestamptz).
   const last = sql`least(${invocations.leaseExpireTime}, statement_timestamp())`;
   const ended = sql`extract(epoch from ${last} at time zone 'UTC')`;
   const spent = sql`(1000 * (${ended} - (${invocations.request} #>> '{began,at}')::numeric))::text::jsonb`;
   const left = isPaused ? 'budget' : isHandedOver ? 'hand_over' : 'take_over';
-  const request = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent}) || ${JSON.stringify({ left })}::jsonb`;
+  const withSpent = sql`jsonb_set(${invocations.request}, '{began,spentMs}', ${spent})`;
+  const withCalls = sql`jsonb_set(${withSpent}, '{began,leftAt}', ${llmCalls}::text::jsonb)`;
+  const request = sql`${withCalls} || ${JSON.stringify({ left })}::jsonb`;
   const paused = isPaused && ({ status: 'paused', endTime: sql`statement_timestamp()`, waitsForTasks: true } as const);
   const { rowCount } = await tx
     .update(invocations)

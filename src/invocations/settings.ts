@@ -25,7 +25,7 @@ export const INVOCATION_SETTINGS = {
   INVOCATION_ATTEMPTS: whole(
     3,
     [1, 100],
-    'Processes that may begin one invocation, each after the death of the one before.',
+    'Processes that may die with one invocation, one after another, before they stored two answers of models each.',
   ),
   ON_DISCONNECT: choiceOr(
     'continue',

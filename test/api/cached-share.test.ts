@@ -87,7 +87,7 @@ async function goOn(app: TestApp, script: FakeAnswer[], session: string, n: numb
       userId: 'u',
       sessionId: session,
       newMessage: { role: 'user', parts: [{ text: prompt }] },
-      harness: { system_prompt: INSTRUCTION, sampling: { prompt_caching: true } },
+      harness: { system_prompt: INSTRUCTION },
     });
     expect([status, script]).toEqual([200, []]);
     return body as Event[];

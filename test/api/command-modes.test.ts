@@ -111,6 +111,17 @@ const ROWS: Row[] = [
     () => ['budgets', 'list', '--of', 'ann'],
     /^applies to .*\nusers +– +month +– +\d+ +– +\d+ +1000 +0 +no\n$/,
   ],
+  [
+    'budgets set',
+    () => ['budgets', 'set', 'user', 'day', '--for', 'bob', '--max-tokens', '1000', '--max-cost', '2.5'],
+    /^budget of bob in harness_agent for each day: set\n$/,
+  ],
+  ['budgets list', () => ['budgets', 'list'], /^user +bob +day +– +\d+ +1000 +\d+ +2\.5 +0 +no$/m],
+  [
+    'budgets remove',
+    () => ['budgets', 'remove', 'user', 'day', '--for', 'bob'],
+    /^budget of bob in harness_agent for each day: removed\n$/,
+  ],
   ['tasks list', () => ['tasks', 'list'], /^task .*\n\S+ +question +ann .* Which size\?\n$/],
   [
     'tasks answer',

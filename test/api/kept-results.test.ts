@@ -11,12 +11,17 @@ import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { saveArtifact } from '../../src/agent/tools/artifacts.ts';
 import { openApiTools } from '../../src/agent/tools/openapi.ts';
 import { webFetch } from '../../src/agent/tools/web-fetch.ts';
+import { readConfig } from '../../src/process/config.ts';
+import { removeLeftResults } from '../../src/conversation/artifacts/artifacts.ts';
+import { openContentStore } from '../../src/conversation/artifacts/s3-content.ts';
 import { getFunctionResponses, type JsonObject, type Part } from '../../src/core/content.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { agent, tool } from '../support/agent-fixtures.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
+import { openPool } from '../support/store.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
+import { s3Environment, startS3 } from '../support/s3-server.ts';
 import { callPart, scriptedModel, type ScriptedAnswer } from '../support/scripted-model.ts';
 
 /** Function responses above a bound are artifacts of the session, which the model reads in pieces by a handle. */
@@ -162,6 +167,68 @@ test('the handle of another session or user finds nothing', async () => {
     expect(lastResponses(model.requests[place] as ModelRequest)).toEqual([
       { error: 'There is no result with this handle in this session.' },
     ]);
+});
+
+test('results of invocations that were rewound are not read, large or small', async () => {
+  const script: ScriptedAnswer[] = [
+    [callPart('table', {}, 'c0')],
+    text('kept'),
+    [callPart('table', {}, 'c1'), callPart('small', {}, 'c2')],
+    text('kept'),
+    [callPart('table', {}, 'c3')],
+    [read({ handle: 'c0', length: 9 }, 'r0'), read({ handle: 'c1' }, 'r1'), read({ handle: 'c2' }, 'r2')],
+    text('done'),
+  ];
+  const tools = [tool('table', async () => 'of rows '.repeat(20_000)), tool('small', async () => 'a secret')];
+  const { app, model } = await start(script, tools);
+  await ask(app);
+  const { body } = await ask(app);
+  const [{ invocationId }] = body as [{ invocationId: string }];
+  const rewind = await app.post('/apps/harness_agent/users/u/sessions/s/rewind', {
+    rewindBeforeInvocationId: invocationId,
+  });
+  expect(rewind.status).toBe(200);
+  await ask(app);
+  const none = { error: 'There is no result with this handle in this session.' };
+  expect(lastResponses(model.requests.at(-1) as ModelRequest)).toEqual([
+    { characters: 160_000, kind: 'text', offset: 0, text: 'of rows o', nextOffset: 9 },
+    none,
+    none,
+  ]);
+  await app.send('DELETE', '/apps/harness_agent/users/u/sessions/s');
+  expect(await artifactsOf(app)).toEqual([]);
+});
+
+test('results in a bucket go with their session, what a user saved in it stays', async () => {
+  const s3 = await startS3();
+  closing.push(() => s3.close());
+  const contentStore = await openContentStore(readConfig(s3Environment(s3)));
+  const model = scriptedModel([
+    [callPart('table', {}, 'c1')],
+    text('kept'),
+    [callPart('table', {}, 'c1')],
+    text('kept'),
+  ]);
+  const tools = [tool('table', async () => rows(9_000))];
+  const app = await startApp({}, { agents: hostAgent(model, tools), contentStore });
+  closing.push(() => app.close());
+  await ask(app, 'gone');
+  await ask(app, 'stays');
+  const gone = '/apps/harness_agent/users/u/sessions/gone';
+  await app.post(`${gone}/artifacts`, { filename: 'mine', artifact: { text: 'mine' } });
+  expect(s3.objects.size).toBe(3);
+  await app.send('DELETE', gone);
+  const database = openPool(app.databaseUrl, 2);
+  closing.push(() => database.close());
+  // The store is away: rows stay, so that the next sweep finds the object.
+  s3.fault = 'overloaded';
+  await expect(removeLeftResults({ database, contentStore })).rejects.toThrow();
+  s3.fault = undefined;
+  expect(await artifactsOf(app, 'gone')).toEqual(['mine', 'tool-results/c1']);
+  await removeLeftResults({ database, contentStore });
+  expect(s3.objects.size).toBe(2);
+  expect(await artifactsOf(app, 'gone')).toEqual(['mine']);
+  expect(await artifactsOf(app, 'stays')).toEqual(['tool-results/c1']);
 });
 
 test('an OpenAPI operation, a web page, an MCP tool and an agent as a tool: all are kept alike', async () => {

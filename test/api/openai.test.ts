@@ -20,6 +20,7 @@ import { tool } from '../support/agent-fixtures.ts';
 import { startOn } from '../support/app.ts';
 import { stageDoor } from '../support/door-stage.ts';
 import { callPart } from '../support/scripted-model.ts';
+import { parseId } from '../../src/features/doors/openai/ids.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { leastStatements } from '../support/store.ts';
 
@@ -168,6 +169,23 @@ test('in the background: cancelled on another replica, resumed as a stream', asy
   await spoken.called(2);
   expect(await elsewhere().responses.cancel(long.id)).toMatchObject({ status: 'cancelled' });
   expect(await client.responses.retrieve(long.id)).toMatchObject({ status: 'cancelled' });
+});
+
+test('a response that a newer message interrupted has failed, with the reason, whole and as a stream', async () => {
+  const { id: conversation } = await client.conversations.create({});
+  const sessionId = parseId('conv_', conversation)?.key.sessionId;
+  const stream = await client.responses.create({ model: APP, conversation, input: 'speak', stream: true });
+  await spoken.called(1);
+  const newMessage = { role: 'user', parts: [{ text: 'hello' }] };
+  const newer = { appName: APP, userId: 'user', sessionId, newMessage };
+  expect((await app.post('/run', newer, { 'x-double-texting': 'interrupt' })).status).toBe(200);
+  const events: OpenAI.Responses.ResponseStreamEvent[] = [];
+  for await (const event of stream) events.push(event);
+  const error = { code: 'server_error', message: expect.stringContaining('interrupted') };
+  const failed = { status: 'failed', error, incomplete_details: null };
+  expect(events.at(-1)).toMatchObject({ type: 'response.failed', response: failed });
+  const { response } = events[0] as OpenAI.Responses.ResponseCreatedEvent;
+  for (const each of [client, elsewhere()]) expect(await each.responses.retrieve(response.id)).toMatchObject(failed);
 });
 
 test('conversations: made with items, gone on with, listed, changed, deleted', async () => {

@@ -8,6 +8,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
+import { getBreak } from '../../src/agent/loop/prefix.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../support/fake-provider.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
@@ -75,6 +76,13 @@ afterAll(async () => {
   await mcp.close();
   await provider.close();
 });
+
+/** The setting for a file with these sampling parameters of the agent. */
+function withSampling(sampling: object): { HARNESS_FILE: string } {
+  const HARNESS_FILE = join(mkdtempSync(join(tmpdir(), 'sampling-')), 'harness.yaml');
+  writeFileSync(HARNESS_FILE, JSON.stringify({ sampling }));
+  return { HARNESS_FILE };
+}
 
 /** The provider answers so from now on, the last answer for ever. */
 function play(...answers: FakeAnswer[]): void {
@@ -201,6 +209,32 @@ describe('an invocation', () => {
     }
   });
 
+  test("tools of an MCP server: another order is the same prompt, another list is a break of the provider's cache", async () => {
+    const listed = ['b', 'C', 'a', 'look_up'].map((name) => ({ name }));
+    const server = await startMcpServer(listed);
+    onTestFinished(() => server.close());
+    const service = await startForTest({
+      MCP_SERVERS: JSON.stringify([{ name: 'words', url: server.url }]),
+      MCP_ALLOWED_HOSTS: new URL(server.url).origin,
+      ...withSampling({ prompt_caching: true }),
+    });
+    play({ text: ['Yes.'] });
+    const ask = () => invoke('order', undefined, { to: service });
+    await ask();
+    listed.reverse();
+    await ask();
+    listed.push({ name: 'added' });
+    await ask();
+    const sorted = ['C', 'a', 'b', 'look_up'];
+    expect([0, 1, 2].map((place) => sentTools(place).slice(2))).toEqual([
+      sorted,
+      sorted,
+      ['C', 'a', 'added', 'b', 'look_up'],
+    ]);
+    const answers = (await events('order', service)).filter(({ author }) => author !== 'user');
+    expect(answers.map(getBreak)).toEqual([undefined, undefined, { part: 'tools', why: 'since the last invocation' }]);
+  });
+
   test('a skill: its name is in the prompt, its body and its resources come on demand', async () => {
     play(
       { calls: [call('load_skill', { name: 'haiku' })] },
@@ -231,6 +265,21 @@ describe('an invocation', () => {
     expect(provider.requests).toHaveLength(2);
     expect(await events('busy')).toHaveLength(2);
   });
+});
+
+test('OpenAI is told which requests are of one session, unless the agent says no', async () => {
+  const openai = await startFakeProvider('openai', [{ text: ['ok'] }]);
+  onTestFinished(() => openai.close());
+  const of = { MODEL_PROVIDER: 'openai', MODEL_BASE_URL: openai.baseUrl };
+  const service = await startForTest(of);
+  for (const session of ['one', 'two', 'one']) await invoke(session, undefined, { to: service });
+  const silent = await startForTest({ ...of, ...withSampling({ prompt_caching: false }) });
+  await invoke('one', undefined, { to: silent });
+  const [first, other, again, ...unnamed] = openai.requests.map(({ body }) => body['prompt_cache_key']);
+  expect(first).toMatch(/^[-\da-f]{36}$/);
+  expect(again).toBe(first);
+  expect(other).not.toBe(first);
+  expect(unnamed).toEqual([undefined]);
 });
 
 describe('a failure is answered with 200, an empty output and a sentence, and is the last event', () => {

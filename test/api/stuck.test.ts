@@ -89,7 +89,19 @@ describe('a paused invocation', () => {
   const strandedRows = () =>
     rowsOf(`select session_id, is_dead, waits_for from inspect.open_invocations where is_stranded`);
 
-  test('whose task was deleted is stranded: in the view, in /service and in the gauge, until it is cancelled', async () => {
+  /** The ids in the list of the application, of the user and of the session. */
+  const stranded = () => {
+    const ofUser = '&userId=u';
+    const queries = ['', ofUser, `${ofUser}&sessionId=paused`];
+    return Promise.all(
+      queries.map(async (query) => {
+        const { body } = await app.get(`/apps/harness_agent/invocations?stranded=true${query}`);
+        return (body as { items: { id: string }[] }).items.map(({ id }) => id);
+      }),
+    );
+  };
+
+  test('whose task was deleted is stranded: in the view, the list, /service and the gauge, until it is cancelled', async () => {
     const id = await start('paused');
     await entered();
     gate.open([callPart('pay')]);
@@ -98,12 +110,15 @@ describe('a paused invocation', () => {
       { waits_for: 'confirmation', is_stranded: false },
     ]);
     await gauge('agent_runtime_invocations_stranded', '', (value) => value === 0);
+    expect(await stranded()).toEqual([[], [], []]);
     await sql.query(`delete from tasks where session_id = 'paused'`);
+    expect(await stranded()).toEqual([[id], [id], [id]]);
     expect(await strandedRows()).toEqual([{ session_id: 'paused', is_dead: false, waits_for: null }]);
     expect((await app.get('/service')).body).toMatchObject({ stranded: 1 });
     await gauge('agent_runtime_invocations_stranded', '', (value) => value === 1);
     expect((await app.post(`${SESSIONS}/paused/invocations/${id}/cancel`)).status).toBe(200);
     expect(await strandedRows()).toEqual([]);
+    expect(await stranded()).toEqual([[], [], []]);
     await gauge('agent_runtime_invocations_stranded', '', (value) => value === 0);
   });
 

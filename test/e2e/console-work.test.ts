@@ -188,9 +188,11 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.goto(`${app.url}/console/operations`);
     await page.getByText('1 paused invocation that nothing will resume').waitFor();
     expect(await browser.look('operations-stranded')).toEqual([]);
-    await link('Paused invocations').click();
+    await link('Which they are').click();
     await page.getByRole('row', { name: /Which size then/ }).waitFor();
-    expect(page.url()).toContain('status=paused');
+    expect(page.url()).toContain('waits=stranded');
+    expect(await page.getByLabel('Waiting').inputValue()).toBe('stranded');
+    expect(await page.getByRole('row').count()).toBe(2);
   });
 });
 

@@ -354,6 +354,10 @@ describe('among what many have', () => {
         'invocations_failed_calls_idx',
         () => listInvocationPage(db, [appName], undefined, { failedToolCalls: true }, 5, undefined),
       ],
+      [
+        'invocations_stranded_idx',
+        () => listInvocationPage(db, [appName], undefined, { stranded: true }, 5, undefined),
+      ],
       ['invocations_user_time_idx', () => listInvocationPage(db, [appName], ['u7'], { text: 'x' }, 5, undefined)],
       ['invocations_pkey', () => listInvocationPage(db, [appName], ['u7'], { sessionId: 's' }, 5, undefined)],
       ['tasks_id_idx', () => findTask(db, viewer, 't')],

@@ -182,6 +182,43 @@ describe('a dead invocation whose request is kept', () => {
     },
   );
 
+  test('may lose any number of processes that store two answers of models; of others, or of some that hand it over, three', async () => {
+    const lease = { ...newLease(0), storedRequest };
+    const { db } = store.pool;
+    await claim(lease);
+    let held: Lease = lease;
+    /** A process stores so many answers and dies. Returns what the row says, with the pause in minutes. */
+    const die = async (answers: number) => {
+      for (let answer = 0; answer < answers; answer += 1) {
+        const { invocationId } = lease;
+        const counts = { invocationId, llmCalls: 1, toolCalls: 0, promptTokens: 0, outputTokens: 0 };
+        const events = [textEvent('step', { author: 'agent', invocationId })];
+        await appendEvents(db, lease.key, events, { leaseToken: held.token, counts });
+      }
+      await db.execute(sql`update invocations set lease_expire_time = now() where id = ${lease.invocationId}`);
+      expect(await takeOver(taker(), lease.key)).toEqual({ kind: 'free' });
+      const { rows } = await db.execute(sql`
+        select status, attempt, greatest(0, round(extract(epoch from lease_expire_time - now()) / 60))::int as minutes
+        from invocations where id = ${lease.invocationId}`);
+      return rows[0];
+    };
+    const goOn = async () => {
+      await db.execute(sql`update invocations set lease_expire_time = now() where id = ${lease.invocationId}`);
+      held = await reading(lease);
+      expect(await claimQueued(db, held, [])).toBe(true);
+    };
+    for (let death = 0; death < 5; death += 1) {
+      expect(await die(2)).toEqual({ status: 'queued', attempt: 1, minutes: 0 });
+      await goOn();
+    }
+    expect(await die(1)).toEqual({ status: 'queued', attempt: 2, minutes: 2 });
+    await goOn();
+    // What one process left counts for none of the next.
+    expect(await putBack(db, held, randomUUID(), { isHandedOver: true })).toBe(true);
+    await goOn();
+    expect(await die(1)).toMatchObject({ status: 'interrupted', attempt: 3 });
+  });
+
   test('has used the time of its processes, and not that between them', async () => {
     const lease = { ...newLease(0), storedRequest };
     await claim(lease);

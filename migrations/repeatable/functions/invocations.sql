@@ -81,6 +81,7 @@ comment on function follow_invocation is 'Trigger function: an invocation has en
 create or replace function follow_deleted_invocation() returns trigger language plpgsql as $$
 begin
   if old.status not in ('queued', 'running') then return null; end if;
+  old.tapes := null;  -- as in follow_invocation
   if old.job is not null then perform continue_job(old); end if;
   if old.cronjob_id is not null and old.first_end_time is null then perform leave_out_deleted_run(old); end if;
   return null;

@@ -40,8 +40,8 @@ begin
 end $$;
 comment on function record_calls is 'Writes started tool calls, their outcomes (table tool_calls) and their large responses (artifacts).';
 
--- Large responses go with the events that hold their heads. Those in an object store stay until the artifact, or the
--- user, is deleted, because a statement cannot delete an object.
+-- Large responses go with the events that hold their heads, with the empty versions that a rewind added. Those in an object store go with the next sweep
+-- (`removeLeftResults`), because a statement cannot delete an object.
 create or replace function delete_results() returns trigger language plpgsql as $$
 begin
   delete from artifacts a
@@ -50,7 +50,7 @@ begin
     and not exists (
       select from artifact_versions v
       where v.app_name = old.app_name and v.user_id = old.user_id and v.session_id = old.id and v.artifact_name = a.name
-        and (v.object_key is not null or not v.custom_metadata ? 'callId'));
+        and (v.object_key is not null or v.size_bytes > 0 and not v.custom_metadata ? 'callId'));
   return null;
 end $$;
 comment on function delete_results is 'Trigger function: a session was deleted; its large responses go with it.';

@@ -36,8 +36,9 @@ const samplingShape = {
   /** How long the model thinks before it answers. */
   reasoningEffort: optional(z.enum(EFFORTS, EFFORTS.join(', '))),
   /**
-   * True: asks the provider to cache the instruction and the history for the session's next model call. Has no effect
-   * on providers that always cache. Default: false.
+   * True: every request asks the provider to cache its instruction and history for the session's next call. False: none
+   * does. Has no effect on providers that always cache. Default: where it costs nothing (OpenAI), and of agents with
+   * tools where the provider takes more for what it caches (Anthropic).
    */
   promptCaching: optional(z.boolean()),
 };

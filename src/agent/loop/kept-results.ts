@@ -1,5 +1,6 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import { AppError } from '../../core/errors.ts';
+import { withoutRewound } from '../../core/event.ts';
 import { isResultArtifact, READ_RESULT, resultArtifact } from '../../core/names.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { givesHandle } from './handle.ts';
@@ -46,7 +47,9 @@ export function toResultText(response: JsonObject): { text: string; kind: 'text'
 
 /** True if the history that the agent sees gives it a handle. */
 export function seesHandle(invocation: InvocationState, { branch }: AgentTurn): boolean {
-  const held = (invocation.handles ??= invocation.events.filter((event) => givesHandle(event) || dropsResults(event)));
+  const held = (invocation.handles ??= withoutRewound(invocation.events).filter(
+    (event) => givesHandle(event) || dropsResults(event),
+  ));
   return held.some((event) => isInBranch(event, branch));
 }
 

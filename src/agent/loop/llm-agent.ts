@@ -323,7 +323,9 @@ async function toRequest(
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
     sampling: toSampling(invocation, withinWindow(agent.sampling, windowOf(invocation, agent))),
     ...(agent.outputSchema && { outputSchema: agent.outputSchema.schema }),
-    ...(agent.sampling.promptCaching && { cacheKey: deriveId([session.appName, session.userId, session.sessionId]) }),
+    ...(agent.sampling.promptCaching !== false && {
+      cacheKey: deriveId([session.appName, session.userId, session.sessionId]),
+    }),
     signal,
   };
   return { made, pieces };

@@ -45,7 +45,7 @@ export function toBreakKind({ part, why }: PrefixBreak): BreakKind {
 const MEMBER = 'agent-runtime/prefix';
 
 export interface StoredPrefix {
-  /** Digests of the instruction and of the tools, for the next invocation; only of agents with `promptCaching`. */
+  /** Digests of the instruction and of the tools, for the next invocation; only with `promptCaching: true`. */
   instruction?: string;
   tools?: string;
   break?: PrefixBreak;

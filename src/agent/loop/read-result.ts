@@ -1,5 +1,6 @@
 import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import { findByPath } from '../../core/json-path.ts';
+import { withoutRewound } from '../../core/event.ts';
 import { isRuntimeCall, READ_RESULT } from '../../core/names.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { ToolServices } from '../definition/services.ts';
@@ -82,7 +83,7 @@ async function load(
   services: ToolServices,
   handle: string,
 ): Promise<Result> {
-  const stored = invocation.events.findLast(
+  const stored = withoutRewound(invocation.events).findLast(
     (each) => isInBranch(each, turn.branch) && getFunctionResponses(each.content).some(({ id }) => id === handle),
   );
   // Guardrails change what a client answered only in the prompt, and in pieces they would not find it.
@@ -101,8 +102,10 @@ async function load(
 
 async function loadKept(services: ToolServices, handle: string): Promise<Result> {
   const part = await services.loadArtifact(toArtifactName(handle), undefined, MAX_BYTES);
-  if (!part) throw new Error('There is no result with this handle in this session.');
-  return toResult(part);
+  const result = part && toResult(part);
+  // A rewind has made it empty, as all that was saved in the rewound invocations.
+  if (!result?.text) throw new Error('There is no result with this handle in this session.');
+  return result;
 }
 
 function toResult({ text, inlineData }: Part): Result {

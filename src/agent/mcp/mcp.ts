@@ -204,7 +204,9 @@ async function listTools(
     }
     cursor = result.nextCursor;
     // A cursor that the server sends again means that its list has no further page.
-    if (!cursor || cursors.has(cursor)) return [...tools.values()];
+    // Sorted, because servers list in any order, and another one would break the provider's prompt cache.
+    if (!cursor || cursors.has(cursor))
+      return [...tools.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
     cursors.add(cursor);
   }
   throw new Error('too many pages');

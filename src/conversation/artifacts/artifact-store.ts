@@ -2,10 +2,11 @@ import { and, desc, eq, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
 import { createHash } from 'node:crypto';
 import { type ArtifactContent, type ContentObject, type StoredContent, USER_ARTIFACT_PREFIX } from './artifact.ts';
 import { isOnHold } from '../holds/hold-store.ts';
-import { isSession, sessionLock } from '../sessions/session-row.ts';
+import { getSession, isSession, sessionLock } from '../sessions/session-row.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import { LeaseLostError } from '../../core/errors.ts';
+import { RESULT_ARTIFACTS } from '../../core/names.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
@@ -316,4 +317,23 @@ export async function deleteOldVersions(
     delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (${oldVersions(count, range)} limit ${BATCH_ROWS})
     returning ${v.objectKey} as key`);
   return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
+}
+
+const ofSession = getSession(v);
+
+/**
+ * Deletes at most `limit` large results of tools whose bytes are in the object store and whose session is gone: the
+ * trigger that deletes those in rows (`delete_results`) cannot delete an object. @returns keys of their objects
+ */
+export async function deleteLeftResults(tx: Database, range: SQL, limit: number): Promise<string[]> {
+  const [from, to] = RESULT_ARTIFACTS;
+  const { rows } = await tx.execute<{ key: string }>(sql`
+    delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (
+      select ${sql.join(getKey(v), sql`, `)} from ${v}
+      where ${range} and ${v.objectKey} is not null and ${v.customMetadata} ? 'callId'
+        and ${v.artifactName} >= ${from} and ${v.artifactName} < ${to}
+        and not exists (select 1 from ${ofSession.table} where ${ofSession.on}) and not ${isOnHold(v)}
+      limit ${limit})
+    returning ${v.objectKey} as key`);
+  return rows.map(({ key }) => key);
 }

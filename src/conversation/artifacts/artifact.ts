@@ -84,6 +84,8 @@ export interface StoredContent {
 
 /** Stores the bytes of artifacts; the implementation is chosen at start-up. */
 export interface ContentStore {
+  /** True: bytes are objects outside the database. Default: they are in rows. */
+  isBucket?: true;
   /**
    * Stores bytes before the version's row is written.
    * @returns `undefined` if the bytes belong in the row

@@ -10,8 +10,10 @@ import {
   type ArtifactKey,
   canonicalUriPrefix,
   deleteArtifactVersions,
+  deleteLeftResults,
   deleteVersionsInObjects,
   findStoredArtifact,
+  rangesOfVersions,
   saveArtifactVersion,
 } from './artifact-store.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
@@ -114,14 +116,33 @@ const OBJECTS_AT_ONCE = 10;
  * Deletes stored files of a user, and in the same transaction the rows that reference them: after an interruption the
  * rows still reference the files, and the next try deletes them. A concurrent legal hold waits for the commit.
  */
-export const deleteObjects = (
-  { database, contentStore }: { database: DatabasePool; contentStore: ContentStore },
-  user: User,
-): Promise<Counts> =>
+export const deleteObjects = async (context: ObjectContext, user: User): Promise<Counts> => {
+  const objects = await removeObjects(context, (tx) => deleteVersionsInObjects(tx, user, OBJECTS_AT_ONCE));
+  return objects === 0 ? {} : { objects, artifact_versions: objects };
+};
+
+/** Deletes the large results of tools in a bucket whose session was deleted, as {@link deleteObjects} does. */
+export async function removeLeftResults(context: ObjectContext & { signal?: AbortSignal | undefined }): Promise<void> {
+  const { database, contentStore, signal } = context;
+  if (!contentStore.isBucket) return;
+  for await (const range of rangesOfVersions(database.db, signal))
+    while ((await removeObjects(context, (tx) => deleteLeftResults(tx, range, OBJECTS_AT_ONCE))) > 0)
+      if (signal?.aborted) return;
+}
+
+interface ObjectContext {
+  database: DatabasePool;
+  contentStore: ContentStore;
+}
+
+const removeObjects = (
+  { database, contentStore }: ObjectContext,
+  deleteRows: (tx: Database) => Promise<string[]>,
+): Promise<number> =>
   database.transaction(async (tx) => {
-    const keys = await deleteVersionsInObjects(tx, user, OBJECTS_AT_ONCE);
-    if (keys.length === 0) return {};
+    const keys = await deleteRows(tx);
+    if (keys.length === 0) return 0;
     await tx.execute(sql`set local idle_in_transaction_session_timeout = 0`);
     await contentStore.remove(keys);
-    return { objects: keys.length, artifact_versions: keys.length };
+    return keys.length;
   });

@@ -37,6 +37,7 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
   const client = new sdk.S3Client(clientOptions(settings));
   await checkBucket(() => client.send(new sdk.HeadBucketCommand({ Bucket: bucket })), bucket);
   return {
+    isBucket: true,
     async save(bytes) {
       checkContentSize(bytes, maxBytes);
       const key = `${prefix}${randomUUID()}`;

@@ -1,4 +1,5 @@
 import type { Feature } from '../../platform/feature/feature.ts';
+import { removeLeftResults } from '../../conversation/artifacts/artifacts.ts';
 import { continueErasures } from './erase-user.ts';
 import { applyRetention, RETENTION_SETTINGS, type RetentionContext, toRetention } from './retention.ts';
 import { type UserContext, userOperations } from './routes.ts';
@@ -15,5 +16,6 @@ export const userFeature = {
       name: 'deleting what is not kept of users',
       run: (context) => applyRetention(context, toRetention(context.config), context.signal),
     },
+    { group: 'retention', name: 'removing objects of deleted sessions', run: removeLeftResults },
   ],
 } satisfies Feature<UserContext & RetentionContext>;

@@ -42,6 +42,10 @@ const filters = pageQuery('invocations').extend({
   status: z.array(z.enum(STATUSES)).max(STATUSES.length).optional().describe('Only those with one of these.'),
   errorCode: filterText('Only those that ended with this `error.code`.'),
   failedToolCalls: z.boolean().default(false).describe('Only those with `failedToolCalls`.'),
+  stranded: z
+    .boolean()
+    .default(false)
+    .describe('Only paused ones that nothing will resume: they wait for tasks, and none is open or due.'),
   agent: filterText('Only those whose last event is by this agent.'),
   version: filterText('Only those with this `agentVersion`.'),
   createdAfter: seconds('after'),
@@ -50,8 +54,8 @@ const filters = pageQuery('invocations').extend({
 });
 const WHOSE =
   'Of all users, for which the scope `admin` is needed too, or of the user of `userId`; a token lists those of its ' +
-  'user, a key those of the users that it is bound to. The newest first. Of filters only those on users, times, failures ' +
-  'and failed tool calls have an index: ';
+  'user, a key those of the users that it is bound to. The newest first. Of filters only those on users, times, failures, ' +
+  'failed tool calls and what nothing will resume have an index: ';
 
 const success = {
   schema: z

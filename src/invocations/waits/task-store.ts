@@ -1,7 +1,7 @@
 import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
-import { isSession } from '../../conversation/sessions/session-row.ts';
+import { isSession, type SessionRef } from '../../conversation/sessions/session-row.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, throwRefusal } from '../../core/errors.ts';
@@ -262,6 +262,14 @@ export interface DueTask extends SessionKey {
 export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
   select from ${tasks} where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
     and ${tasks.sessionId} = ${sessionId} and ${tasks.dueTime} is not null)`;
+
+/** A left join of a row's tasks that resume it: those that are open, or still have to wake it. `isNone`: it has none. */
+export const getResuming = (session: SessionRef, invocationId: AnyPgColumn) => ({
+  table: tasks,
+  on: sql`${isSession(session, tasks)} and ${tasks.invocationId} = ${invocationId}
+    and (${tasks.state} = 'open' or ${tasks.dueTime} is not null)`,
+  isNone: sql`${tasks.id} is null`,
+});
 
 export const listDueTasks = (db: Database, limit: number): Promise<DueTask[]> =>
   db

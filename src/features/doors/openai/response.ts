@@ -40,8 +40,11 @@ function readEcho(first: Event | undefined): JsonObject {
 
 /** Reasons for which a response is incomplete, by the model's finish reason. */
 const CUT_SHORT: Record<string, string> = { MAX_TOKENS: 'max_output_tokens', SAFETY: 'content_filter' };
-/** Status of a response whose invocation did not succeed, by the status of the invocation. */
-const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'cancelled', cancelled: 'cancelled' };
+/**
+ * Status of a response whose invocation did not succeed, by the status of the invocation. `cancelled` is for what a client
+ * cancels; what a stop of the service or a newer message interrupts has failed.
+ */
+const FAILURES: Record<string, ResponseStatus> = { failed: 'failed', interrupted: 'failed', cancelled: 'cancelled' };
 /** Error codes for `rate_limit_exceeded`; all others are `server_error`, because the API has a closed list of codes. */
 const LIMITS = new Set<string | undefined>(['budget_exceeded', 'model_rate_limited']);
 

@@ -58,7 +58,9 @@ export const invocations = table(
       .smallint('attempt')
       .notNull()
       .default(1)
-      .comment('Number of processes that ran it; increases with each take-over after a crash.'),
+      .comment(
+        'Number of processes in a row that died with it, plus one; begins anew after a process that stored two answers of models.',
+      ),
     webhookUrl: c
       .text('webhook_url')
       .comment('Address of the webhook for the result; empty if only A2A push clients are notified, null for none.'),
@@ -170,6 +172,10 @@ export const invocations = table(
     // Index of paused invocations that their tasks resume, the last pause last: to find those that nothing will resume.
     index('invocations_paused_idx')
       .on(sql`coalesce(end_time, create_time)`)
+      .where(sql`status = 'paused' and waits_for_tasks`),
+    // The same of an application, in the order of its list.
+    index('invocations_stranded_idx')
+      .on(t.appName, t.createTime, t.id)
       .where(sql`status = 'paused' and waits_for_tasks`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     check(

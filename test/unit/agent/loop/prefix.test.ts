@@ -56,6 +56,49 @@ test('a value of the state that changes is named, and so are tools', async () =>
   ]);
 });
 
+test.each<[string, (request: ModelRequest) => void, object]>([
+  ['more instruction', (request) => void (request.instruction += ' Now.'), { part: 'instruction', why: 'its text' }],
+  ['another tool', ({ tools: [first] }) => void (first!.name = 'play'), { part: 'tools', why: '+play -work' }],
+  ['no tool', (request) => void (request.tools = []), { part: 'tools', why: '-work -rest' }],
+  [
+    'another description',
+    ({ tools: [first] }) => void (first!.description = 'Works.'),
+    { part: 'tools', why: 'a declaration or the order' },
+  ],
+  ['another order', ({ tools }) => void tools.reverse(), { part: 'tools', why: 'a declaration or the order' }],
+  [
+    'another question',
+    ({ contents }) => void (contents[0] = userEvent('x').content!),
+    { part: 'contents', why: 'content 1' },
+  ],
+  ['no question', ({ contents }) => void contents.shift(), { part: 'contents', why: 'content 1' }],
+  ['no answer', ({ contents }) => void contents.splice(1, 2), { part: 'contents', why: 'content 2' }],
+  ['a question alone', ({ contents }) => void contents.splice(1), { part: 'contents', why: 'content 2' }],
+  [
+    'another answer',
+    ({ contents }) => void (contents[2] = { ...contents[2], parts: [{ text: 'x' }] }),
+    { part: 'contents', why: 'content 3' },
+  ],
+])(
+  'what a hook changes of a request is a break within the invocation, and is named: %s',
+  async (_, change, expected) => {
+    const model = calls([...['c1', 'c2', 'c3'].map((id) => [callPart('work', {}, id)]), say('done')]);
+    let requests = 0;
+    const hooks = {
+      name: 'own',
+      beforeModel: (request: ModelRequest) => {
+        requests += 1;
+        if (requests === 3) change(request);
+      },
+    };
+    const one = agent({ model, tools: [work, tool('rest', async () => ({}))], hooks: [hooks] });
+    const { events, end } = await runToEnd(runInput({ agent: one }));
+    expect(cachedShare(model.requests.slice(0, 3))).toMatchObject({ broken: 1 });
+    const ofModel = [...events, end.lastEvent as NewEvent].filter(({ usageMetadata }) => usageMetadata);
+    expect(ofModel.slice(0, 3).map(getBreak)).toEqual([undefined, undefined, expected]);
+  },
+);
+
 const said = (id: string, more: Event = {}): Event => ({
   id,
   author: 'root',

@@ -54,7 +54,7 @@ test('one connect, all pages of the list, and a DELETE at the end', async () => 
   );
   const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
   expect(tools.map(({ name, description }) => [name, description])).toEqual(
-    names.map((name) => [name, `Does ${name}`]),
+    names.toSorted().map((name) => [name, `Does ${name}`]),
   );
   expect(server.openSessions()).toBe(1);
   expect(await call(tools, [['tool-7', {}]])).toEqual([{ response: { result: 'ok' } }]);
@@ -123,7 +123,7 @@ test('text, structured content, media and errors become function responses', asy
     },
   ]);
   const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
-  const names = tools.map(({ name }) => name);
+  const names = ['texts', 'structured', 'image', 'fails', 'resources', 'throws'];
   expect(
     await call(
       tools,
@@ -163,7 +163,7 @@ test('names are unique among servers and built-in tools, and fit the providers',
   const one = await start([{ name: 'search' }, { name: 'calculator' }, { name: 'a.b/c' }]);
   const two = await start([{ name: 'search' }, { name: 'x'.repeat(80) }]);
   const { tools, close } = await connectMcpServers([at('one', one), at('two', two)], settings, ['calculator'], signal);
-  expect(tools.map(({ name }) => name)).toEqual(['search', 'one_calculator', 'a_b_c', 'two_search', 'x'.repeat(64)]);
+  expect(tools.map(({ name }) => name)).toEqual(['a_b_c', 'one_calculator', 'search', 'two_search', 'x'.repeat(64)]);
   expect(await call(tools, [['two_search', {}]])).toEqual([{ response: { result: 'ok' } }]);
   await close();
 });
@@ -171,7 +171,7 @@ test('names are unique among servers and built-in tools, and fit the providers',
 test('no server has a tool by a name of the runtime, or by none', async () => {
   const server = await start([{ name: 'adk_request_confirmation' }, { name: 'transfer_to_agent' }, { name: '' }]);
   const { tools, close } = await connectMcpServers([at('one', server)], settings, [], signal);
-  const names = ['tool_adk_request_confirmation', 'tool_transfer_to_agent', 'tool_'];
+  const names = ['tool_', 'tool_adk_request_confirmation', 'tool_transfer_to_agent'];
   expect(tools.map(({ name }) => name)).toEqual(names);
   await close();
 });

@@ -625,14 +625,20 @@ test.each<[ProviderName, string, object]>([
   expect(JSON.stringify(body).includes('ephemeral')).toBe(provider === 'anthropic');
 });
 
-test('anthropic: instruction and history are marked for its cache, and nothing is without a word', async () => {
-  const { server } = await ask('anthropic', [{ text: ['ok'] }], { tools, sampling: { promptCaching: true } });
-  expect(server.requests[0]?.body).toMatchObject({
+test.each<[string, Partial<ModelRequest>, boolean]>([
+  ['with tools', { tools }, true],
+  ['with tools, and is told not to', { tools, sampling: { promptCaching: false } }, false],
+  ['without tools', {}, false],
+  ['without tools, and is told to', { sampling: { promptCaching: true } }, true],
+])('anthropic: instruction and history of an agent %s are marked for its cache: %#', async (_, request, isMarked) => {
+  const { server } = await ask('anthropic', [{ text: ['ok'] }], request);
+  const body = server.requests[0]?.body;
+  const marked = {
     system: [{ text: 'Be brief.', ...EPHEMERAL }],
     messages: [{ role: 'user', content: [{ text: PROMPT, ...EPHEMERAL }] }],
-  });
-  const plain = await ask('anthropic', [{ text: ['ok'] }], { tools });
-  expect(JSON.stringify(plain.server.requests[0]?.body)).not.toContain('cache_control');
+  };
+  if (isMarked) expect(body).toMatchObject(marked);
+  else expect(JSON.stringify(body)).not.toContain('cache_control');
 });
 
 test('anthropic: what is marked is the beginning of the next request, also of an agent that only answers with text', async () => {

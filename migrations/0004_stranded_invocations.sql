@@ -1,0 +1,1 @@
+CREATE INDEX "invocations_stranded_idx" ON "invocations" USING btree ("app_name","create_time","id") WHERE status = 'paused' and waits_for_tasks;
