@@ -330,9 +330,10 @@ export async function deleteLeftResults(tx: Database, range: SQL, limit: number)
   const { rows } = await tx.execute<{ key: string }>(sql`
     delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (
       select ${sql.join(getKey(v), sql`, `)} from ${v}
+      left join ${ofSession.table} on ${ofSession.on}
       where ${range} and ${v.objectKey} is not null and ${v.customMetadata} ? 'callId'
         and ${v.artifactName} >= ${from} and ${v.artifactName} < ${to}
-        and not exists (select 1 from ${ofSession.table} where ${ofSession.on}) and not ${isOnHold(v)}
+        and ${ofSession.isGone} and not ${isOnHold(v)}
       limit ${limit})
     returning ${v.objectKey} as key`);
   return rows.map(({ key }) => key);

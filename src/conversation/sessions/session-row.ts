@@ -68,12 +68,13 @@ export const holdsSession = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** A left join of a row's session. `isFree`: no invocation holds the session's lease. */
+/** A left join of a row's session. `isFree`: no invocation holds the session's lease. `isGone`: there is none. */
 export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
   table: sessions,
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId}`,
   isFree: sql<boolean>`${sessions.leaseToken} is null`,
+  isGone: sql<boolean>`${sessions.id} is null`,
   changeTime: sql`${sessions.updateTime}`,
 });
 
