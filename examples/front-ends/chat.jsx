@@ -6,6 +6,7 @@ import { createRoot } from 'react-dom/client';
 const api = '/ai-sdk/harness_agent/chat';
 const id = new URLSearchParams(location.search).get('chat') ?? crypto.randomUUID();
 history.replaceState(null, '', `?chat=${id}`);
+const transport = new DefaultChatTransport({ api });
 
 /** Loads what was said before, page by page; a chat that has not begun has nothing. */
 async function loadMessages() {
@@ -55,20 +56,61 @@ function Message({ message: { role, parts }, onDecide }) {
   );
 }
 
+/** Steers what runs with a message. Settles when the agent has read it, or it has begun the next turn. */
+async function steer(message) {
+  const headers = { 'x-double-texting': 'steer' };
+  const stream = await transport.sendMessages({ trigger: 'submit-message', chatId: id, messages: [message], headers });
+  // The answer itself comes by the stream of what runs.
+  for await (const { type } of stream) if (type !== 'start') return;
+}
+
+/** Messages that steer what runs in a chat, until they stand among its messages. */
+function useSteering({ status, setMessages, resumeStream }) {
+  const isAnswering = status === 'submitted' || status === 'streaming';
+  const [steers, setSteers] = useState([]);
+  const [refused, setRefused] = useState();
+  const hasRead = steers.some(({ isRead }) => isRead);
+  useEffect(() => {
+    if (isAnswering || !hasRead) return;
+    void loadMessages().then((messages) => {
+      setMessages(messages);
+      setSteers((before) => before.filter(({ isRead }) => !isRead));
+      // One that came too late for the answer is answered now.
+      return resumeStream();
+    });
+  }, [isAnswering, hasRead]);
+  const say = (text) => {
+    const message = { id: crypto.randomUUID(), role: 'user', parts: [{ type: 'text', text }] };
+    setRefused();
+    setSteers((before) => [...before, { message, isRead: false }]);
+    steer(message).then(
+      () => setSteers((before) => before.map((each) => (each.message === message ? { message, isRead: true } : each))),
+      (error) => {
+        setSteers((before) => before.filter((each) => each.message !== message));
+        setRefused(error);
+      },
+    );
+  };
+  return { steers, say, refused, isBusy: isAnswering || steers.length > 0 };
+}
+
 function Chat({ initial }) {
   const [text, setText] = useState('');
-  const { messages, status, error, sendMessage, stop, addToolApprovalResponse } = useChat({
+  const chat = useChat({
     id,
     messages: initial,
     resume: true,
-    transport: new DefaultChatTransport({ api }),
+    transport,
     sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
   });
-  const isBusy = status === 'submitted' || status === 'streaming';
+  const { messages, status, sendMessage, stop, addToolApprovalResponse } = chat;
+  const { steers, say, refused, isBusy } = useSteering(chat);
+  const error = chat.error ?? refused;
   const send = (event) => {
     event.preventDefault();
     if (text.trim() === '') return;
-    void sendMessage({ text });
+    if (isBusy) say(text);
+    else void sendMessage({ text });
     setText('');
   };
   const end = async () => {
@@ -84,18 +126,23 @@ function Chat({ initial }) {
       {messages.map((message) => (
         <Message key={message.id} message={message} onDecide={addToolApprovalResponse} />
       ))}
+      {steers.map(({ message, isRead }) => (
+        <div key={message.id} className="steer">
+          <Message message={message} />
+          <div className="status">{isRead ? 'read' : 'is read before the next step'}</div>
+        </div>
+      ))}
       <div className="status" role="status">
         {status}
       </div>
       {error && <div className="error">{error.message}</div>}
       <form onSubmit={send}>
         <input placeholder="Say something" value={text} onChange={(event) => setText(event.target.value)} />
-        {isBusy ? (
+        <button type="submit">{isBusy ? 'Steer' : 'Send'}</button>
+        {isBusy && (
           <button type="button" onClick={end}>
             Stop
           </button>
-        ) : (
-          <button type="submit">Send</button>
         )}
       </form>
     </main>

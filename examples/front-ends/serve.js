@@ -60,6 +60,7 @@ async function passOn(request, response, { pathname, searchParams }) {
     headers: {
       'content-type': request.headers['content-type'] ?? 'application/json',
       accept: request.headers.accept ?? '*/*',
+      ...(request.headers['x-double-texting'] === 'steer' ? { 'x-double-texting': 'steer' } : {}),
       ...(AGENT_RUNTIME_KEY ? { authorization: `Bearer ${AGENT_RUNTIME_KEY}` } : {}),
     },
     body: request.method === 'POST' ? Buffer.concat(chunks) : null,

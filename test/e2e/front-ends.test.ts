@@ -17,6 +17,9 @@ const browserPath = findBrowser();
 const model = new SpokenModel();
 let acted = 0;
 const tools = [tool('pay', async () => ({ paid: ++acted }), { needsConfirmation: true })];
+/** Ends the call of the tool `look`. */
+let found: (result: object) => void;
+tools.push(tool('look', () => new Promise<object>((resolve) => (found = resolve))));
 const agents = hostAgent(model, tools);
 
 describe.skipIf(!browserPath)('a front end in a browser', () => {
@@ -126,6 +129,49 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     await ready();
     expect(acted).toBe(before + 1);
     await browser.screenshot(`${id}-paid`);
+  });
+
+  test('the AI SDK: a message steers what runs, or begins the next turn', async () => {
+    const steer = async (text: string) => {
+      await page.getByPlaceholder('Say something').fill(text);
+      await page.getByRole('button', { name: 'Steer' }).click();
+      await page.getByText('is read before the next step').waitFor();
+    };
+    const shown = () => page.locator('.message').allInnerTexts();
+    await page.goto(`${origin}/?chat=steered`);
+    await send('Find a hotel.');
+    (await model.called(1)).end([callPart('look', { city: 'Rome' }, 'l1')]);
+    await page.getByText('look {"city":"Rome"}').waitFor();
+    await steer('With a pool.');
+    await browser.screenshot('ai-steers');
+    found({ hotels: 3 });
+    const call = await model.called(2);
+    await call.say('Two have a pool.');
+    await page.getByText('read', { exact: true }).waitFor();
+    call.end();
+    await ready();
+    const first = ['Find a hotel.', 'look {"city":"Rome"} → {"hotels":3}', 'With a pool.', 'Two have a pool.'];
+    await expect.poll(shown).toEqual(first);
+    await browser.screenshot('ai-steered');
+    await send('Book one.');
+    const booking = await model.called(3);
+    await booking.say('Booked.');
+    await steer('And a table.');
+    booking.end();
+    const table = await model.called(4);
+    await table.say('A table, ');
+    await expect.poll(shown).toEqual([...first, 'Book one.', 'Booked.', 'And a table.', 'A table, ']);
+    await table.say('too.');
+    table.end();
+    await ready();
+    const whole = [...first, 'Book one.', 'Booked.', 'And a table.', 'A table, too.'];
+    await expect.poll(shown).toEqual(whole);
+    await page.reload();
+    await expect.poll(shown).toEqual(whole);
+    await browser.screenshot('ai-steered-late');
+    const { body } = await app.get('/apps/harness_agent/users/user/sessions/steered/invocations');
+    const [late, , taken, run] = body as { id: string; steeredInto?: string }[];
+    expect([late?.steeredInto, taken?.steeredInto]).toEqual([undefined, run?.id]);
   });
 
   test('the AI SDK: Stop ends the invocation', async () => {
