@@ -285,7 +285,7 @@ async function runQueued(
   return runWith(requestContext, () =>
     queued.hasBegun
       ? recover(context, request, queued, { began, refusal, onUsed })
-      : begin(context, request, queued, { waitSeconds, isRun, refusal, onUsed }),
+      : begin(context, request, queued, { waitSeconds, isRun, steers: read.steers, refusal, onUsed }),
   );
 }
 
@@ -296,9 +296,10 @@ async function begin(
   {
     waitSeconds,
     isRun,
+    steers: steered,
     refusal,
     onUsed,
-  }: { waitSeconds: number; isRun: boolean; refusal: string | undefined; onUsed: () => void },
+  }: { waitSeconds: number; isRun: boolean; steers: boolean; refusal: string | undefined; onUsed: () => void },
 ): Promise<boolean> {
   const { token: readToken, stopAs } = queued;
   if (stopAs) return endQueued(context, request, queued, { code: stopAs, message: stoppedMessage(stopAs) });
@@ -320,6 +321,7 @@ async function begin(
   }
   onUsed();
   context.metrics?.record('agent_runtime_queue_wait_seconds', waitSeconds, { outcome: 'claimed' });
+  if (steered) context.metrics?.count('agent_runtime_steers_total', { outcome: 'next_turn' });
   await runHere(context, request, lease, context.stopping);
   return true;
 }

@@ -297,6 +297,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   if (stored.limited !== undefined) lease.hasBudgets = stored.limited;
   abortIfOverLimit(running, stored.over);
   const taken = stored.events.slice(1);
+  if (taken.length > 0) context.metrics?.count('agent_runtime_steers_total', { outcome: 'taken' }, taken.length);
   const messages = taken.map(({ text }) => parseExactJson(text) as NewEvent);
   notifyListener(listener, stored.events, [event], running.deltas?.last);
   notifyListener(running.request.onPrompt, taken, messages);

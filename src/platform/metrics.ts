@@ -77,6 +77,10 @@ export const METRICS = {
     'Turns of waiting invocations that were refused: by a budget, for room in the process, for their request, as no ' +
       'process serves their application, or by a failure.',
   ),
+  agent_runtime_steers_total: counter(
+    { outcome: ['taken', 'next_turn'] },
+    'Messages that steered: taken by the invocation that ran, or begun as the next turn, as it had ended.',
+  ),
   agent_runtime_queue_waiting: gauge(
     { queue: QUEUES },
     'What waits in each queue of the service, the same in every process: 1000 stands for more, too.',

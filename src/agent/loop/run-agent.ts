@@ -181,7 +181,7 @@ function openFor(
   next: AgentNode | undefined,
   step: NewEvent | undefined,
 ): void {
-  const mayAnswer = next?.isRemote === true || next?.hooks?.some(({ beforeAgent }) => beforeAgent) === true;
+  const mayAnswer = next?.isRemote === true || next?.hooks?.some((hooks) => hooks.beforeAgent !== undefined) === true;
   if (step && next?.kind === 'llm' && !mayAnswer) openInbox(invocation, turn, step);
 }
 

@@ -116,7 +116,10 @@ export async function* readTurn(
   /** A message that steered goes on as a part of the invocation that took it, which begins with the message. */
   const endOf = async function* (invocation: Invocation): AsyncGenerator<TurnStep> {
     const { steeredInto } = invocation;
-    if (steeredInto === undefined || isTaker) return void (yield { kind: 'end', invocation });
+    if (steeredInto === undefined || isTaker) {
+      yield { kind: 'end', invocation };
+      return;
+    }
     const [message] = await findEventsById(context.database.db, key, [invocationId]);
     const from = Math.max(after ?? 0, (message?.sequence ?? 1) - 1);
     const taken = { key, invocationId: steeredInto, after: from, isSoFar, withText, throughPauses, isTaker: true };
