@@ -256,7 +256,7 @@ describe('a message for a running invocation', () => {
 });
 
 describe('through a door', () => {
-  const said = { messageId: 'm', contextId: 's', role: 'ROLE_USER', parts: [{ text: 'two' }] };
+  const a2aMessage = { messageId: 'm', contextId: 's', role: 'ROLE_USER', parts: [{ text: 'two' }] };
   const revision = '2026-07-28';
   const meta = {
     'io.modelcontextprotocol/protocolVersion': revision,
@@ -266,7 +266,7 @@ describe('through a door', () => {
     [
       'a2a',
       '/a2a/harness_agent',
-      { jsonrpc: '2.0', id: 1, method: 'SendStreamingMessage', params: { message: said } },
+      { jsonrpc: '2.0', id: 1, method: 'SendStreamingMessage', params: { message: a2aMessage } },
       { 'a2a-version': '1.0' },
     ],
     [
