@@ -11,7 +11,7 @@ import {
   StoppedError,
   UnavailableError,
 } from '../core/errors.ts';
-import { type BusyPolicy, stoppedMessage } from './invocation.ts';
+import { type BusyPolicy, isActive, stoppedMessage } from './invocation.ts';
 import { refuseForgottenKey } from '../conversation/idempotency/idempotency.ts';
 import { findByIdempotencyKey, findPausedTrace, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -264,10 +264,11 @@ const waitedInVain = ({ key }: Lease) =>
 export function acquireOnce(context: LockContext, claim: SessionClaim): Promise<boolean> {
   let isRetry = false;
   return persist(async () => {
-    // A try whose result was lost may have queued the row of a request with a body, which any process may begin.
+    // A try whose result was lost may have queued the row of a request with a body. Any process may begin that, and a
+    // row that has ended since, as a message that was taken, must not begin again.
     const row = isRetry && claim.body !== undefined ? await findLeasedRow(context.database.db, claim.lease) : undefined;
     isRetry = true;
-    return row && !row.isMine ? false : acquireSession(context, claim);
+    return row && !(row.isMine && isActive(row)) ? false : acquireSession(context, claim);
   }, CLAIM_PATIENCE_MS);
 }
 

@@ -451,3 +451,41 @@ describe('a run that waits', () => {
     ]);
   });
 });
+
+describe('a message that the run cannot take begins the next turn', () => {
+  test('because the run has reached its limit of tool calls', async () => {
+    await start({ MAX_TOOL_CALLS: '1' });
+    const first = run('one');
+    await gate.entered(1);
+    const second = run('two', steer);
+    await until('queued', 1);
+    gate.answer(sum, callPart('calculator', { expression: '2' }));
+    await gate.entered(2);
+    gate.answer({ text: 'second' });
+    expect(texts(await second)).toEqual(['second']);
+    await first;
+    expect((await list()).map(({ status, steeredInto }) => [status, steeredInto])).toEqual([
+      ['succeeded', undefined],
+      ['failed', undefined],
+    ]);
+  });
+
+  test('because a client has stored an event with its id', async () => {
+    await start();
+    const first = run('one');
+    await gate.entered(1);
+    const { id } = await background('two', steer);
+    const content = { role: 'user', parts: [{ text: 'forged' }] };
+    expect((await app.post(`${user}/s/events`, { id, author: 'user', content })).status).toBe(200);
+    gate.answer(sum);
+    await gate.entered(2);
+    expect(gate.asked[1]).not.toContain('two');
+    gate.answer({ text: 'done' });
+    expect(texts(await first).at(-1)).toBe('done');
+    await gate.entered(3);
+    expect(gate.asked[2]).toContain('two');
+    gate.answer({ text: 'second' });
+    await until('succeeded', 2);
+    expect((await said()).filter((text) => text === 'two')).toHaveLength(1);
+  });
+});

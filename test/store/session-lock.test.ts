@@ -5,7 +5,7 @@ import { toArtifactContent } from '../../src/conversation/artifacts/artifact.ts'
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { WaitQueue } from '../../src/invocations/wait-queue.ts';
-import { acquireSession } from '../../src/invocations/session-lock.ts';
+import { acquireOnce, acquireSession } from '../../src/invocations/session-lock.ts';
 import {
   claimQueued,
   claimSession,
@@ -387,6 +387,46 @@ describe('take over', () => {
     );
     await notifications.close();
     expect(await texts(dead)).toEqual(['hello', undefined, 'next']);
+  });
+
+  test('a message whose queuing was not confirmed, and which the run took and answered since, does not begin again', async () => {
+    const run = newLease();
+    await claim(run);
+    const message = { ...newLease(), key: run.key };
+    const event = { id: message.invocationId, author: 'user', actions: {} };
+    const body = { ...storedRequest, content: { role: 'user', parts: [{ text: 'message' }] }, steer: event };
+    const { db } = store.pool;
+    let isLost = false;
+    const query = async (asked: { text: string }) => {
+      const answer = await db.$client.query(asked);
+      if (isLost || !asked.text.includes('enqueue_invocation(')) return answer;
+      isLost = true;
+      const step = textEvent('step', { invocationId: run.invocationId });
+      const counts = { invocationId: run.invocationId, llmCalls: 1, toolCalls: 0, promptTokens: 0, outputTokens: 0 };
+      await appendEvents(db, run.key, [step], { leaseToken: run.token, counts, takesMessages: true });
+      await finishInvocation(db, run, [], { status: 'succeeded' });
+      throw Object.assign(new Error('The connection was lost.'), { code: '08006' });
+    };
+    const lossy = Object.create(db, { $client: { value: Object.create(db.$client, { query: { value: query } }) } });
+    const database = Object.create(store.pool, { db: { value: lossy } }) as typeof store.pool;
+    const notifications = openNotifications({ url: store.url }, () => undefined);
+    const begins = await acquireOnce(
+      { ...takerOn(database), notifications, waitQueue: newWaitQueue() },
+      {
+        lease: { ...message, storedRequest: body },
+        events: [textEvent('message', { invocationId: message.invocationId })],
+        createSession: false,
+        busyPolicy: 'steer',
+        resumes: false,
+        times: { durationMs: 60_000, renewalMs: 20_000, waitMs: 0 },
+        queueDepth: 8,
+        signal: new AbortController().signal,
+        body,
+      },
+    );
+    await notifications.close();
+    expect([isLost, begins]).toEqual([true, false]);
+    expect(await texts(run)).toEqual(['hello', 'step', 'message']);
   });
 });
 

@@ -4,7 +4,8 @@
 --
 -- A message that another transaction has locked, and all behind it, wait for the next step: it is being cancelled, or a
 -- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
--- its own turn. So each message is an event of the run or begins a turn of
+-- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
+-- gives the event another id. So each message is an event of the run or begins a turn of
 -- its own, and never both, because its row has one status. A message that is too large for the session waits, too; at its
 -- own turn it is refused.
 --
@@ -37,6 +38,9 @@ begin
   loop
     v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer;
     exit when v_is_left;
+    continue when exists (
+      select from events e
+      where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.id = v_id);
     select (w.request -> 'steer')
            || jsonb_build_object('content', w.request -> 'content', 'invocationId', p_invocation) into v_event
     from invocations w

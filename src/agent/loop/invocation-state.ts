@@ -144,13 +144,11 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
 }
 
 /** The agent makes a request behind this step, if it may: messages of the user that wait are stored there. */
-export function openInbox(
-  { input, used }: InvocationState,
-  { branch }: Pick<AgentTurn, 'branch'>,
-  step: NewEvent,
-): void {
+export function openInbox(invocation: InvocationState, { branch }: Pick<AgentTurn, 'branch'>, step: NewEvent): void {
+  const { input, used } = invocation;
+  const mayRequest = () => used.llmCalls < input.agent.maxLlmCalls && countTokensLeft(invocation) > 0;
   // Agents that run in parallel have requests on the way, which would not have the message.
-  if (branch === undefined && used.llmCalls < input.agent.maxLlmCalls) input.inbox?.open(step);
+  if (branch === undefined && input.inbox && !input.signal.aborted && mayRequest()) input.inbox.open(step);
 }
 
 /** Takes the messages that were stored behind the last step. They are no answer, so they do not become the output. */

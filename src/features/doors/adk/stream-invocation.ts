@@ -70,7 +70,7 @@ export async function streamInvocation(
     if (error instanceof RepeatedInvocationError || error instanceof QueuedError) {
       const isQueued = error instanceof QueuedError;
       const start = isQueued ? error : await findFirst(context, run);
-      if (isQueued) signal?.addEventListener('abort', () => void requestCancel(context, start.key, start.invocationId));
+      if (isQueued) cancelAtEnd(context, start, signal);
       await attach(context, start, run.streaming, open, options);
     } else if (stream === undefined) throw error;
     // Sends no error if another process took over: the client resumes with the last frame's id, or retries.
@@ -83,6 +83,20 @@ export async function streamInvocation(
   }
   await written;
   open().end();
+}
+
+/** Cancels a message that still waits if its client leaves, or has left already. */
+function cancelAtEnd(
+  context: InvocationContext,
+  { key, invocationId }: Pick<KeyedInvocation, 'key' | 'invocationId'>,
+  signal: AbortSignal | undefined,
+): void {
+  const cancel = () =>
+    void requestCancel(context, key, invocationId).catch((err: unknown) =>
+      context.log.error({ err, invocationId }, 'a message whose client left could not be cancelled'),
+    );
+  if (signal?.aborted) cancel();
+  else signal?.addEventListener('abort', cancel, { once: true });
 }
 
 /** The invocation that the first request with the key started. */
