@@ -222,7 +222,7 @@ test('results in a bucket go with their session, what a user saved in it stays',
   closing.push(() => database.close());
   // The store is away: rows stay, so that the next sweep finds the object.
   s3.fault = 'overloaded';
-  await expect(removeLeftResults({ database, contentStore })).rejects.toThrow();
+  await expect(removeLeftResults({ database, contentStore })).rejects.toThrow('The artifact store is not available');
   s3.fault = undefined;
   expect(await artifactsOf(app, 'gone')).toEqual(['mine', 'tool-results/c1']);
   await removeLeftResults({ database, contentStore });
