@@ -65,7 +65,11 @@ test.each<[string, (request: ModelRequest) => void, object]>([
     ({ tools: [first] }) => void (first!.description = 'Works.'),
     { part: 'tools', why: 'a declaration or the order' },
   ],
-  ['another order', ({ tools }) => void tools.push(...tools.splice(0, 1)), { part: 'tools', why: 'a declaration or the order' }],
+  [
+    'another order',
+    ({ tools }) => void tools.push(...tools.splice(0, 1)),
+    { part: 'tools', why: 'a declaration or the order' },
+  ],
   [
     'another question',
     ({ contents }) => void (contents[0] = userEvent('x').content!),
