@@ -6,6 +6,7 @@ import {
   type KeyboardEvent,
   useCallback,
   useEffect,
+  useId,
   useMemo,
   useRef,
   useState,
@@ -15,7 +16,7 @@ import { api, ApiError, ask, type Event, inPath, type Schemas, type SessionName 
 import { callerQuery, useScope, useViewer } from './context.tsx';
 import { Conversation } from './conversation.tsx';
 import { keepDraft, readDraft, useDraft } from './draft.ts';
-import { type Item, partsOf, useEvents } from './events.ts';
+import { isSteer, type Item, partsOf, useEvents } from './events.ts';
 import { formatBytes } from './format.ts';
 import { type Invocation, isOpen } from './invocation-list.tsx';
 import { Markdown } from './markdown.tsx';
@@ -155,20 +156,29 @@ function Talk({ name }: { name: SessionName }) {
   const refresh = () => queries.invalidateQueries({ queryKey: ['turns', name] });
   const mayTalk = caller.data?.scopes.includes('invoke') ?? false;
   const mayFork = mayTalk && (caller.data?.scopes.includes('write') ?? false);
-  const toActions = useCallback(
-    (item: Item) =>
-      mayFork && isQuestion(item.event) ? <Button onPress={() => setEdited(item)}>Edit</Button> : undefined,
-    [mayFork],
-  );
   const place = `${app} ${user} ${session}`;
   const [said, keepSaid] = useDraft(`${place} said`);
-  const waiting = waitingOf(said).filter(({ id }) => turns.data?.some((turn) => turn.id === id && isQueued(turn)));
+  const sent = useMemo(() => sentOf(said), [said]);
+  const toActions = useCallback(
+    (item: Item) => (
+      <>
+        {beganTurn(item.event, sent) && <span className="hint">the answer ended first: this began the next turn</span>}
+        {mayFork && isQuestion(item.event) && <Button onPress={() => setEdited(item)}>Edit</Button>}
+      </>
+    ),
+    [mayFork, sent],
+  );
+  const waiting = sent.filter(({ id }) => turns.data?.some((turn) => turn.id === id && isQueued(turn)));
   const [returned, setReturned] = useState(0);
-  const say = async (message: Message, attempt: string) => {
-    const { id, startTime } = await startTurn(name, { newMessage: message }, attempt);
+  const say = async (message: Message, attempt: string, policy?: Policy) => {
+    const { id, status } = await startTurn(name, { newMessage: message }, attempt, policy);
     const text = message.parts?.flatMap((part) => part.text ?? []).join('\n') ?? '';
-    if (id !== undefined && startTime === undefined && text !== '')
-      keepSaid(JSON.stringify([...waiting, { id, text }]));
+    // Of one that waits no more only what it was sent to do is kept.
+    const others = sent.flatMap((other) =>
+      waiting.includes(other) ? [other] : other.policy === 'steer' ? [{ ...other, text: '' }] : [],
+    );
+    if (id !== undefined && status === 'queued' && text !== '')
+      keepSaid(JSON.stringify([...others, { id, text, policy }].slice(-MAX_SENT)));
     await refresh();
   };
   const putBack = (texts: string[]) => {
@@ -180,12 +190,11 @@ function Talk({ name }: { name: SessionName }) {
   };
   /** What was said and never began is in the field again. */
   const takeBack = (stopped: Invocation[]) => {
-    const texts = waitingOf(said).flatMap(({ id, text }) =>
-      stopped.some((turn) => turn.id === id && turn.startTime === undefined) ? [text] : [],
-    );
-    if (texts.length === 0) return;
-    putBack(texts);
-    keepSaid('');
+    const isBack = ({ id }: Sent) => stopped.some((turn) => turn.id === id && turn.startTime === undefined);
+    const back = sent.filter(isBack);
+    if (back.length === 0) return;
+    putBack(back.map(({ text }) => text));
+    keepSaid(JSON.stringify(sent.filter((each) => !isBack(each))));
   };
   const askOtherwise = async (message: Message, attempt: string) => {
     const { id } = await ask(
@@ -226,10 +235,10 @@ function Talk({ name }: { name: SessionName }) {
       <Conversation items={items} open={open} goTo={undefined} isLive name={name} toActions={toActions} />
       {turns.error && <Problem error={turns.error} retry={() => void turns.refetch()} />}
       <Asked name={name} isPaused={turns.data?.some(({ status }) => status === 'paused') ?? false} mayTalk={mayTalk} />
-      {waiting.map(({ id, text }) => (
+      {waiting.map(({ id, text, policy }) => (
         <article key={id} className="event user">
           <h3>
-            user <span className="hint">waits for its turn</span>
+            user <span className="hint">{WAITING[policy ?? 'enqueue']}</span>
           </h3>
           <p className="said">{text}</p>
         </article>
@@ -260,12 +269,33 @@ function Talk({ name }: { name: SessionName }) {
   );
 }
 
-interface Waiting {
+/** What becomes of a message while an answer runs. */
+type Policy = 'steer' | 'enqueue' | 'interrupt';
+const POLICIES = [
+  ['steer', 'Steer', 'The agent goes on, and reads it before its next step.'],
+  ['enqueue', 'Queue', 'It waits, and is answered after what runs.'],
+  ['interrupt', 'Interrupt', 'What runs ends unfinished, and this is answered in its place.'],
+] as const;
+const WAITING: Record<Policy, string> = {
+  steer: 'waits for the next step of the agent, which reads it then',
+  enqueue: 'waits for its turn',
+  interrupt: 'waits until what runs has ended',
+};
+
+interface Sent {
   id: string;
   text: string;
+  policy?: Policy;
 }
-/** The messages of this tab that waited for their turn when they were sent, the oldest first. */
-const waitingOf = (said: string) => (said === '' ? [] : (JSON.parse(said) as Waiting[]));
+/** The messages of this tab that waited when they were sent, the oldest first; those that steer also afterwards. */
+const sentOf = (said: string) => (said === '' ? [] : (JSON.parse(said) as Sent[]));
+const MAX_SENT = 50;
+
+/** True for a message that was sent to steer, and that no invocation took before it ended. */
+const beganTurn = (event: Event, sent: Sent[]) =>
+  event.author === 'user' &&
+  !isSteer(event) &&
+  sent.some(({ id, policy }) => policy === 'steer' && id === event.invocationId);
 
 const isQuestion = (event: Event) =>
   event.author === 'user' && partsOf(event).some(({ text, inlineData }) => text || inlineData);
@@ -299,10 +329,15 @@ interface Turn {
  * Starts a turn; its events come by the stream of the session, whatever becomes of this connection.
  * @param attempt - a second request with the same one starts nothing
  */
-async function startTurn(name: SessionName, turn: Turn, attempt: string): Promise<Partial<Invocation>> {
+async function startTurn(
+  name: SessionName,
+  turn: Turn,
+  attempt: string,
+  policy?: Policy,
+): Promise<Partial<Invocation>> {
   const asked = api
     .POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations', {
-      params: { path: inPath(name), header: { 'idempotency-key': attempt } },
+      params: { path: inPath(name), header: { 'idempotency-key': attempt, 'x-double-texting': policy } },
       body: { ...turn, streaming: true },
     })
     .then((answer) => {
@@ -336,6 +371,20 @@ async function goOn(name: SessionName, id: string): Promise<string | undefined> 
   }
 }
 
+/** @returns `undefined` for a message that what ran took before: it ends with that */
+async function cancel(name: SessionName, id: string): Promise<Invocation | undefined> {
+  try {
+    return await ask(
+      api.POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/cancel', {
+        params: { path: { ...inPath(name), invocation_id: id } },
+      }),
+    );
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 409) return undefined;
+    throw error;
+  }
+}
+
 /** Length of the `firstText` of an invocation. */
 const MAX_FIRST_TEXT = 200;
 
@@ -356,19 +405,11 @@ interface TurnsProps {
 function Turns({ name, turns, mayTalk, onChange, onStopped, putBack }: TurnsProps) {
   const busy = turns.filter(isActive);
   const paused = turns.filter(({ status }) => status === 'paused');
-  const [last] = turns;
+  const last = turns.find(({ steeredInto }) => steeredInto === undefined);
   const stop = useMutation({
-    mutationFn: (which: Invocation[]) =>
-      Promise.all(
-        // The one that was asked last first, so that none begins meanwhile.
-        which.map(({ id }) =>
-          ask(
-            api.POST('/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/cancel', {
-              params: { path: { ...inPath(name), invocation_id: id } },
-            }),
-          ),
-        ),
-      ),
+    mutationFn: async (which: Invocation[]) =>
+      // The one that was asked last first, so that none begins meanwhile.
+      (await Promise.all(which.map(({ id }) => cancel(name, id)))).flatMap((turn) => turn ?? []),
     onSuccess: onStopped,
     onSettled: onChange,
   });
@@ -384,7 +425,7 @@ function Turns({ name, turns, mayTalk, onChange, onStopped, putBack }: TurnsProp
       {now && (
         <p>
           <Badge>{now.status}</Badge> {SAYS[now.status] ?? ''}
-          {waiting > 0 && now.status !== 'queued' && ` ${waiting} more wait for their turn.`}{' '}
+          {waiting > 0 && now.status !== 'queued' && ` ${waiting} more ${waiting === 1 ? 'waits' : 'wait'}.`}{' '}
           {mayTalk && (
             <Button className="danger" isDisabled={stop.isPending} onPress={() => stop.mutate(busy)}>
               Stop
@@ -494,8 +535,11 @@ interface ComposerProps {
   title?: string;
   isBusy?: boolean;
   onBack?: () => void;
-  /** @param attempt - the same for the same message, until it is sent */
-  send: (message: Message, attempt: string) => Promise<void>;
+  /**
+   * @param attempt - the same for the same message, until it is sent
+   * @param policy - only while an answer runs
+   */
+  send: (message: Message, attempt: string, policy?: Policy) => Promise<void>;
 }
 
 /** A field for a message and its files. What was written stays until the service has taken it. */
@@ -504,6 +548,7 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
   const [files, setFiles, isKept] = useFiles(`${draft} files`, start);
   const [error, setError] = useState<Error>();
   const [isSending, setSending] = useState(false);
+  const [policy, setPolicy] = useState<Policy>('steer');
   // Also after a reload the same message is sent with the same key.
   const [attempt, keepAttempt] = useDraft(`${draft} attempt`);
   const isEmpty = text.trim() === '' && files.length === 0;
@@ -518,10 +563,11 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
     setSending(true);
     setError(undefined);
     try {
-      await send(message, key);
+      await send(message, key, isBusy ? policy : undefined);
       keepAttempt('');
       write('');
       setFiles(() => []);
+      setPolicy('steer');
     } catch (reason) {
       setError(reason as Error);
     } finally {
@@ -580,6 +626,7 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
       )}
       {!isKept && <p className="hint">The tab cannot keep files of this size: a reload loses them, not the text.</p>}
       {error && <Problem error={error} />}
+      {isBusy && <Policies chosen={policy} choose={setPolicy} />}
       <div className="actions">
         <Button type="submit" className="primary" isDisabled={isEmpty || isSending}>
           {isSending ? 'Sending…' : start ? 'Ask again' : 'Send'}
@@ -596,11 +643,26 @@ function Composer({ draft, start, title, isBusy = false, onBack, send }: Compose
           />
         </label>
         {onBack && <Button onPress={onBack}>Back</Button>}
-        <span className="hint">
-          Enter sends, Shift+Enter begins a line.{isBusy && ' What you send now comes after what runs.'}
-        </span>
+        <span className="hint">Enter sends, Shift+Enter begins a line.</span>
       </div>
     </form>
+  );
+}
+
+/** What becomes of the message that is written while an answer runs. */
+function Policies({ chosen, choose }: { chosen: Policy; choose: (policy: Policy) => void }) {
+  const name = useId();
+  return (
+    <fieldset className="policies">
+      <legend>While the agent works</legend>
+      {POLICIES.map(([policy, label, meaning]) => (
+        <label key={policy} title={meaning}>
+          <input type="radio" name={name} checked={chosen === policy} onChange={() => choose(policy)} />
+          {label}
+        </label>
+      ))}
+      <p className="hint">{POLICIES.find(([policy]) => policy === chosen)?.[2]}</p>
+    </fieldset>
   );
 }
 

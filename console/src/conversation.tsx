@@ -4,9 +4,9 @@ import { useVirtualizer } from '@tanstack/react-virtual';
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from 'react';
 import { api, ask, type Event, type SessionName } from './api.ts';
 import { Content, Shown } from './artifacts.tsx';
-import { type Item, partsOf, type SessionEvents } from './events.ts';
+import { isSteer, type Item, partsOf, type SessionEvents } from './events.ts';
 import { Markdown } from './markdown.tsx';
-import { Badge, Empty, Folded, Json, Time } from './ui.tsx';
+import { Badge, Empty, Folded, InvocationLink, Json, Time } from './ui.tsx';
 
 type Answers = Map<string, unknown>;
 /** What is shown in one row: an event, or text that is being spoken. */
@@ -128,6 +128,7 @@ const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
           <Time at={event.timestamp ?? undefined} exact />
           {usageMetadata?.totalTokenCount ? ` · ${usageMetadata.totalTokenCount} tokens` : ''}
         </span>
+        {isSteer(event) && <Taken name={name} by={event.invocationId ?? ''} />}
         {toActions?.(row)}
       </h3>
       <Parts event={event} isUser={isUser} answers={answers} name={name} />
@@ -145,6 +146,15 @@ const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
     </article>
   );
 });
+
+/** Says that a message was read by what ran, and leads there. */
+const Taken = ({ name, by }: { name: SessionName; by: string }) => (
+  <span className="hint">
+    <InvocationLink name={name} id={by}>
+      steered what ran
+    </InvocationLink>
+  </span>
+);
 
 interface PartsProps {
   event: Event;

@@ -19,6 +19,10 @@ export interface SessionEvents {
 type Part = NonNullable<NonNullable<Event['content']>['parts']>[number];
 export const partsOf = ({ content }: Event): Part[] => content?.parts ?? [];
 
+/** True for a message that a running invocation took: it begins no turn. Its id is that of the invocation of its request. */
+export const isSteer = ({ author, customMetadata }: Event): boolean =>
+  author === 'user' && customMetadata?.['agent-runtime/steer'] === true;
+
 /** How often what came is shown, and while many come: each time costs a look at all events. */
 const FLUSH_MS = 120;
 const BUSY_FLUSH_MS = 700;

@@ -190,7 +190,7 @@ function Rows({ all, isOfSession, isOfAllApps }: RowProps & { all: Schemas['List
 function Row(props: RowProps & { invocation: Schemas['ListedInvocation']; hasCost: boolean }) {
   const { invocation, isOfSession, isOfAllApps, hasCost } = props;
   const { id, appName, userId, sessionId, status, error, agent, agentVersion, firstText } = invocation;
-  const { failedToolCalls = 0, toolCalls, cost } = invocation;
+  const { failedToolCalls = 0, toolCalls, cost, steeredInto } = invocation;
   const { work, waiting = 0 } = timesOf(invocation);
   const search = { app: appName, user: userId };
   const params = { appName, userId, sessionId, invocationId: id };
@@ -204,6 +204,18 @@ function Row(props: RowProps & { invocation: Schemas['ListedInvocation']; hasCos
       </td>
       <td className="reason">
         <Badge>{status}</Badge>
+        {steeredInto !== undefined && (
+          <div className="hint">
+            steered{' '}
+            <Link
+              to="/invocations/$appName/$userId/$sessionId/$invocationId"
+              params={{ ...params, invocationId: steeredInto }}
+              search={search}
+            >
+              {steeredInto}
+            </Link>
+          </div>
+        )}
         {failedToolCalls > 0 && (
           <Badge tone="busy">
             {failedToolCalls} tool {failedToolCalls === 1 ? 'call' : 'calls'} failed

@@ -22,7 +22,7 @@ import {
   toTree,
   type Tree,
 } from './steps.ts';
-import { Badge, Empty, Loading, Problem, Time } from './ui.tsx';
+import { Badge, Empty, InvocationLink, Loading, Problem, Time } from './ui.tsx';
 
 /** Events of a page, and the pages that are read before somebody asks for more: 1,000 steps with tools, or 5 MB. */
 const PAGE = 500;
@@ -125,6 +125,19 @@ function useView(): View {
   if (!view) throw new Error('no view');
   return view;
 }
+
+/** A message that another invocation took: where it is, and what answers it. */
+export const Steered = ({ name, into }: { name: SessionName; into: string }) => (
+  <section className="card" aria-label="Steered">
+    <p>
+      Its message did not begin a turn of its own: invocation{' '}
+      <InvocationLink name={name} id={into}>
+        {into}
+      </InvocationLink>{' '}
+      ran, and took it. It is a step there, and is answered there.
+    </p>
+  </section>
+);
 
 /** An invocation: question and answer, and below them what it did as a tree, on one axis of time. */
 export function InvocationTree({ name, invocation }: { name: SessionName; invocation: Invocation }) {
@@ -451,8 +464,6 @@ function useTasks(name: SessionName, { id, status }: Invocation): Map<string, st
   );
 }
 
-const KINDS = { agent: 'agent', model: 'model', tool: 'tool', wait: 'wait', note: 'note' } as const;
-
 const Legend = ({ hasCuts, hasPrices }: { hasCuts: boolean; hasPrices: boolean }) => (
   <p className="tree-legend">
     {(['agent', 'model', 'tool', 'wait'] as const).map((kind) => (
@@ -554,7 +565,7 @@ function Row({ step, depth }: { step: Step; depth: number }) {
         <summary>
           <span className="step-row">
             <span className="step-name">
-              <Badge tone={reason === undefined ? `kind-${kind}` : 'bad'}>{KINDS[kind]}</Badge>
+              <Badge tone={reason === undefined ? `kind-${kind}` : 'bad'}>{kind}</Badge>
               <bdi>{cut(name, 120)}</bdi> {reason !== undefined && <strong className="bad">failed </strong>}
               {step.end === undefined && <Badge tone="busy">goes on</Badge>}
               {broken && (
@@ -659,8 +670,9 @@ function Opened({ step }: { step: Step }) {
           </Link>
         </p>
       )}
+      {kind === 'message' && <Bringer id={(raw as Event).id ?? ''} />}
       <Side title={kind === 'model' ? 'Input: what is new since its last call' : 'Input'} told={input} />
-      <Side title="Output" told={output} />
+      <Side title={kind === 'message' ? 'Message' : 'Output'} told={output} />
       {raw !== undefined && (
         <details onToggle={(event) => setRaw(event.currentTarget.open)}>
           <summary>As it is stored</summary>
@@ -673,6 +685,19 @@ function Opened({ step }: { step: Step }) {
         </details>
       )}
     </div>
+  );
+}
+
+/** Leads to the invocation whose request brought a message that another one took. */
+function Bringer({ id }: { id: string }) {
+  const { name } = useView();
+  return (
+    <p>
+      Read by the agent from its next step on.{' '}
+      <InvocationLink name={name} id={id}>
+        The request that brought it
+      </InvocationLink>
+    </p>
   );
 }
 

@@ -5,7 +5,7 @@ import { Button } from 'react-aria-components';
 import { api, ask, inPath, type Schemas, type SessionName } from './api.ts';
 import { COST_UNIT, formatCost, formatCount, formatSeconds } from './format.ts';
 import { isOpen, type Invocation, timesOf } from './invocation-list.tsx';
-import { Failure, InvocationTree } from './invocation-tree.tsx';
+import { Failure, InvocationTree, Steered } from './invocation-tree.tsx';
 import { Ask, Badge, Empty, Facts, Json, Loaded, Problem, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/invocations/$appName/$userId/$sessionId/$invocationId');
@@ -117,8 +117,14 @@ export function InvocationPage() {
         {(invocation) => (
           <>
             <About name={name} invocation={invocation} />
-            <InvocationTree key={invocation.id} name={name} invocation={invocation} />
-            {!isOpen(invocation) && <Replay name={name} id={invocation.id} />}
+            {invocation.steeredInto === undefined ? (
+              <>
+                <InvocationTree key={invocation.id} name={name} invocation={invocation} />
+                {!isOpen(invocation) && <Replay name={name} id={invocation.id} />}
+              </>
+            ) : (
+              <Steered name={name} into={invocation.steeredInto} />
+            )}
           </>
         )}
       </Loaded>

@@ -1,11 +1,11 @@
 import type { Event, Schemas } from './api.ts';
-import { partsOf } from './events.ts';
+import { isSteer, partsOf } from './events.ts';
 
 /** The events of an invocation as a tree of its steps, with what each did, for how long, and why it failed. */
 
 export interface Step {
   key: string;
-  kind: 'agent' | 'model' | 'tool' | 'wait' | 'note';
+  kind: 'agent' | 'model' | 'tool' | 'wait' | 'message' | 'note';
   name: string;
   /** Unix seconds; without `end` it goes on. */
   start: number;
@@ -78,6 +78,8 @@ export function toTree(events: Event[], spans: Span[], ending: Ending): Tree {
   /** When the last event of each branch came. */
   const times = new Map<string, number>();
   const question: Event[] = [];
+  /** The agent that worked last. */
+  let worked = top;
   let answer: Event | undefined;
   for (const [index, event] of events.entries()) {
     const at = event.timestamp ?? first;
@@ -85,8 +87,15 @@ export function toTree(events: Event[], spans: Span[], ending: Ending): Tree {
     const start = Math.max(first, ...[...times].filter(([other]) => isInLine(branch, other)).map(([, time]) => time));
     const parts = partsOf(event);
     const isOfUser = event.author === 'user';
-    if (isOfUser && parts.some(({ functionResponse }) => !functionResponse)) question.push(event);
+    if (isSteer(event)) {
+      const step = newStep(`u${index}`, 'message', 'Message that steers', at, event);
+      step.end = at;
+      step.output = parts.flatMap(toTold);
+      // The agent that reads it next is most often the one that worked before it.
+      worked.children.push(step);
+    } else if (isOfUser && parts.some(({ functionResponse }) => !functionResponse)) question.push(event);
     const parent = isOfUser ? top : agentOf(top, event, start);
+    if (!isOfUser) worked = parent;
     const asked = event.actions?.requestedToolConfirmations ?? {};
     for (const { functionResponse } of parts) {
       const step = functionResponse?.id && calls.get(functionResponse.id);

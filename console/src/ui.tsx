@@ -1,7 +1,7 @@
 import { Link } from '@tanstack/react-router';
 import { type ReactNode, useEffect, useRef, useState, use } from 'react';
 import { Button, Dialog, DialogTrigger, Heading, Modal, ModalOverlay } from 'react-aria-components';
-import { ApiError } from './api.ts';
+import { ApiError, type SessionName } from './api.ts';
 import { useScope, ViewerContext } from './context.tsx';
 import { formatAge, formatJson, formatMoment, toDate, ZONE } from './format.ts';
 
@@ -29,6 +29,17 @@ function statusTone(word: string): string {
   if (/^(failed|error|cancelled|interrupted|unknown|different|stopped)$/.test(word)) return 'bad';
   return /^(running|queued|paused|open|pending|retrying|waiting|started|skipped)$/.test(word) ? 'busy' : '';
 }
+
+/** A link to the page of an invocation. */
+export const InvocationLink = (props: { name: SessionName; id: string; children: ReactNode }) => (
+  <Link
+    to="/invocations/$appName/$userId/$sessionId/$invocationId"
+    params={{ appName: props.name.app, userId: props.name.user, sessionId: props.name.session, invocationId: props.id }}
+    search={{ app: props.name.app, user: props.name.user }}
+  >
+    {props.children}
+  </Link>
+);
 
 /** What went wrong, in the words of the service; for what it refuses see {@link Refusal}. */
 export function Problem({ error, retry }: { error: Error; retry?: () => void }) {

@@ -6,11 +6,13 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { AgentError } from '../../src/core/errors.ts';
+import { tool } from '../support/agent-fixtures.ts';
 import { hostAgent, hostScript } from '../support/agents.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { findBrowser } from '../support/browser.ts';
 import { type ConsolePage, openConsole } from '../support/console.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { SpokenModel } from '../support/spoken-model.ts';
 
 /** The console's place to talk: words as they come, what is asked, what fails, and what is said otherwise. */
@@ -69,6 +71,7 @@ async function openWay(to: string) {
 
 const field = (page: Page) => page.getByRole('textbox', { name: 'Message', exact: true });
 const press = (page: Page, name: string) => page.getByRole('button', { name, exact: true }).click();
+const choose = (page: Page, what: string) => page.getByRole('radio', { name: what }).check();
 const say = async (page: Page, words: string) => {
   await field(page).fill(words);
   await press(page, 'Send');
@@ -148,7 +151,9 @@ describe.skipIf(!browserPath)('an agent that speaks', () => {
     await say(page, 'Count to a million.');
     await (await model.called(1)).say('One, ');
     await page.getByText('The agent works.').waitFor();
-    await say(page, 'And then to two.');
+    await field(page).fill('And then to two.');
+    await choose(page, 'Queue');
+    await press(page, 'Send');
     await page.getByText('waits for its turn', { exact: true }).waitFor();
     await page.reload();
     await page.locator('article', { hasText: 'waits for its turn' }).getByText('And then to two.').waitFor();
@@ -210,6 +215,133 @@ describe.skipIf(!browserPath)('an agent that speaks', () => {
       JSON.stringify(content)?.includes('And then?'),
     );
     expect(asked.length).toBe(1);
+  });
+});
+
+describe.skipIf(!browserPath)('a message while the agent works', () => {
+  let talk: Talk;
+  let model: SpokenModel;
+  /** Ends the call of the tool. */
+  let brewed: (result: object) => void;
+  beforeEach(async () => {
+    model = new SpokenModel();
+    const brew = tool('brew', () => new Promise<object>((resolve) => (brewed = resolve)));
+    talk = await openTalk({}, { agents: hostAgent(model, [brew]) });
+    await talk.page.goto(`${talk.app.url}/console/talk`);
+  });
+  afterEach(() => closeTalk(talk));
+
+  const article = (page: Page, text: string) => page.locator('article', { hasText: text });
+  const list = async () => {
+    const { id } = await lastSession(talk);
+    return (await talk.app.get(`${SESSIONS}/${id}/invocations`)).body as {
+      id: string;
+      status: string;
+      steeredInto?: string;
+    }[];
+  };
+
+  test('steers it by default: it waits, then stands where it was taken, in the conversation and among the steps', async () => {
+    const { browser, page } = talk;
+    await say(page, 'Make tea.');
+    (await model.called(1)).end([callPart('brew', { what: 'tea' }, 'b1')]);
+    await page.getByText('The agent works.').waitFor();
+    expect(await page.getByRole('radio', { name: 'Steer' }).isChecked()).toBe(true);
+    await say(page, 'Make it green tea.');
+    await article(page, 'Make it green tea.').getByText('waits for the next step of the agent').waitFor();
+    expect(await browser.look('talk-steer-waits')).toEqual([]);
+    await page.reload();
+    await article(page, 'Make it green tea.').getByText('waits for the next step of the agent').waitFor();
+    brewed({ kept: 'tea' });
+    const next = await model.called(2);
+    await next.say('It is green.');
+    await article(page, 'Make it green tea.').getByRole('link', { name: 'steered what ran' }).waitFor();
+    await page.getByText('waits for the next step of the agent').waitFor({ state: 'detached' });
+    expect(await browser.look('talk-steered')).toEqual([]);
+    next.end();
+    await page.getByText('The agent works.').waitFor({ state: 'detached' });
+    expect(await page.getByRole('radio').count()).toBe(0);
+    const [message, taker] = await list();
+    expect([message?.steeredInto, taker?.status]).toEqual([taker?.id, 'succeeded']);
+    await page.getByRole('link', { name: 'steered what ran' }).click();
+    const steps = page.getByRole('region', { name: 'Steps' });
+    const names = steps.locator('.step-name bdi');
+    await expect
+      .poll(() => names.allInnerTexts())
+      .toEqual(['harness_agent', 'spoken', 'brew', 'Message that steers', 'spoken']);
+    expect(await page.getByRole('region', { name: 'Question' }).innerText()).not.toContain('green');
+    await steps.getByText('Message that steers').click();
+    await steps.getByText('Make it green tea.').waitFor();
+    expect(await browser.look('invocation-steered')).toEqual([]);
+    await page.getByRole('link', { name: 'The request that brought it' }).click();
+    await page.getByRole('region', { name: 'Steered' }).waitFor();
+    expect(await browser.look('invocation-that-steered')).toEqual([]);
+    await page.getByRole('region', { name: 'Steered' }).getByRole('link').click();
+    await page.getByRole('heading', { name: `Invocation ${taker?.id}` }).waitFor();
+    await page.getByRole('link', { name: /^Session / }).click();
+    await page
+      .getByRole('region', { name: 'Invocations', exact: true })
+      .getByRole('link', { name: taker?.id ?? '', exact: true })
+      .waitFor();
+    expect(await browser.look('invocations-steered')).toEqual([]);
+  });
+
+  test('that comes too late to steer begins the next turn, and says so', async () => {
+    const { browser, page } = talk;
+    await say(page, 'Make tea.');
+    const call = await model.called(1);
+    await call.say('Here ');
+    await page.getByText('The agent works.').waitFor();
+    await say(page, 'And a cup.');
+    await article(page, 'And a cup.').getByText('waits for the next step').waitFor();
+    call.end();
+    const next = await model.called(2);
+    await next.say('One cup.');
+    await article(page, 'And a cup.').getByText('this began the next turn').waitFor();
+    expect(await browser.look('talk-steer-late')).toEqual([]);
+    next.end();
+    await page.getByText('The agent works.').waitFor({ state: 'detached' });
+    expect((await list()).map(({ steeredInto }) => steeredInto)).toEqual([undefined, undefined]);
+  });
+
+  test('waits for its turn, or takes the place of what runs', async () => {
+    const { page } = talk;
+    await say(page, 'Make tea.');
+    (await model.called(1)).end([callPart('brew', {}, 'b1')]);
+    await page.getByText('The agent works.').waitFor();
+    await field(page).fill('Then coffee.');
+    await choose(page, 'Queue');
+    await press(page, 'Send');
+    await page.getByText('waits for its turn', { exact: true }).waitFor();
+    expect(await page.getByRole('radio', { name: 'Steer' }).isChecked()).toBe(true);
+    brewed({});
+    const call = await model.called(2);
+    await call.say('Tea.');
+    expect(await article(page, 'Then coffee.').innerText()).toContain('waits for its turn');
+    call.end();
+    const coffee = await model.called(3);
+    await coffee.say('Coffee ');
+    await field(page).fill('Stop: water.');
+    await choose(page, 'Interrupt');
+    await press(page, 'Send');
+    const water = await model.called(4);
+    await water.say('Water.');
+    water.end();
+    await page.getByText('The agent works.').waitFor({ state: 'detached' });
+    expect((await list()).map(({ status }) => status)).toEqual(['succeeded', 'interrupted', 'succeeded']);
+  });
+
+  test('that steers is in the field again when all is stopped before it was taken', async () => {
+    const { page } = talk;
+    await say(page, 'Make tea.');
+    (await model.called(1)).end([callPart('brew', {}, 'b1')]);
+    await page.getByText('The agent works.').waitFor();
+    await say(page, 'With milk.');
+    await page.getByText('waits for the next step').waitFor();
+    await press(page, 'Stop');
+    await expect.poll(() => field(page).inputValue()).toBe('With milk.');
+    await page.getByText('waits for the next step').waitFor({ state: 'detached' });
+    brewed({});
   });
 });
 
