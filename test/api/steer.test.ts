@@ -453,21 +453,22 @@ describe('a run that waits', () => {
 });
 
 describe('a message that the run cannot take begins the next turn', () => {
-  test('because the run has reached its limit of tool calls', async () => {
-    await start({ MAX_TOOL_CALLS: '1' });
-    const first = run('one');
+  test('because the run has used the tokens that its caller left to it', async () => {
+    await start({ DOORS: 'a2a' });
+    const metadata = { 'agent-runtime/tokens': 17 };
+    const content = { messageId: 'm', contextId: 's', role: 'ROLE_USER', parts: [{ text: 'one' }], metadata };
+    const first = app.post('/a2a/harness_agent/message:send', { message: content }, { 'a2a-version': '1.0' });
     await gate.entered(1);
-    const second = run('two', steer);
-    await until('queued', 1);
-    gate.answer(sum, callPart('calculator', { expression: '2' }));
+    const path = '/apps/harness_agent/users/user/sessions/s/invocations';
+    const { id } = (await app.post(path, message('two'), steer)).body as { id: string };
+    gate.answer(sum);
     await gate.entered(2);
+    expect(gate.asked[1]?.at(-1)).toBe('two');
     gate.answer({ text: 'second' });
-    expect(texts(await second)).toEqual(['second']);
-    await first;
-    expect((await list()).map(({ status, steeredInto }) => [status, steeredInto])).toEqual([
-      ['succeeded', undefined],
-      ['failed', undefined],
-    ]);
+    expect(JSON.stringify((await first).body)).toContain('TASK_STATE_FAILED');
+    const find = async () => (await app.get(`${path}/${id}`)).body as Row;
+    await expect.poll(async () => (await find()).status).toBe('succeeded');
+    expect(await find()).not.toHaveProperty('steeredInto');
   });
 
   test('because a client has stored an event with its id', async () => {
