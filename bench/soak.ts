@@ -317,9 +317,11 @@ try {
   await Promise.all(background);
   await Promise.all(talks);
   await sql.query(`update cronjobs set enabled = false, next_run_time = null where user_id = 'cron'`);
+  // Until the last runs have ended, and long enough for `clearRuns`.
+  await sleep(QUIET_MS);
+  await clearRuns();
   await load.close();
   await sleep(QUIET_MS);
-  await clearRuns().catch(() => undefined);
   await takeSample();
   isGood = await judge();
 } finally {
