@@ -233,7 +233,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
         running.handOver.checkStep();
         const step = await steps.next();
         if (step.done) return toEnding(running, step.value);
-        running.inbox?.add(await storeEvent(running, withNotes(request, step.value)));
+        const messages = await storeEvent(running, withNotes(request, step.value));
+        running.inbox?.add(messages);
         abortIfOverLimit(running);
       }
     } finally {
