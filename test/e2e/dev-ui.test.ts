@@ -197,16 +197,17 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
 
   test('rename the session', async () => {
     await page.getByText('What is 17 * 23? Use t').first().click();
-    const rename = async () => {
-      await page.getByLabel('Edit', { exact: true }).click();
-      const name = page.locator('app-inline-edit input, .inline-edit input, input.inline-edit-input').first();
-      await name.fill('Sums');
-      // To the field, because a list that is drawn anew meanwhile takes the focus.
-      await name.press('Enter');
-      await page.locator('.session-item').filter({ hasText: 'Sums' }).waitFor({ timeout: 10_000 });
-    };
-    // On a slow machine the UI may draw its list anew between the two keystrokes, and forget the edit.
-    await rename().catch(rename);
+    await page.getByLabel('Edit', { exact: true }).click();
+    const name = page.locator('app-inline-edit input, .inline-edit input, input.inline-edit-input').first();
+    await name.fill('Sums');
+    const patched = page.waitForResponse((response) => response.request().method() === 'PATCH');
+    // To the field, because a list that is drawn anew meanwhile takes the focus.
+    await name.press('Enter');
+    await patched;
+    // The selector reads its list half a second after it was opened, which may be before the change, and not again.
+    await page.getByLabel('Close session selector').click();
+    await page.getByText('Sums').first().click();
+    await page.locator('.session-item').filter({ hasText: 'Sums' }).waitFor();
     expect(await look('renamed')).toEqual([]);
     await page.getByLabel('Close session selector').click();
   });
