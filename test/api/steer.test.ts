@@ -466,9 +466,9 @@ describe('a message that the run cannot take begins the next turn', () => {
     expect(gate.asked[1]?.at(-1)).toBe('two');
     gate.answer({ text: 'second' });
     expect(JSON.stringify((await first).body)).toContain('TASK_STATE_FAILED');
-    const find = async () => (await app.get(`${path}/${id}`)).body as Row;
-    await expect.poll(async () => (await find()).status).toBe('succeeded');
-    expect(await find()).not.toHaveProperty('steeredInto');
+    const findMessage = async () => (await app.get(`${path}/${id}`)).body as Row;
+    await expect.poll(async () => (await findMessage()).status).toBe('succeeded');
+    expect(await findMessage()).not.toHaveProperty('steeredInto');
   });
 
   test('because a client has stored an event with its id', async () => {
