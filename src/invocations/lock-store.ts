@@ -3,6 +3,7 @@ import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget
 import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import {
   type CallAnswer,
+  MESSAGES,
   type StoredEvent,
   toEventParameters,
   toStoredEvents,
@@ -99,7 +100,7 @@ export async function claimSession(
   };
   const call = callFunction<Claimed>(db, 'claim_session', {
     ...toLeaseParameters(lease),
-    ...toEventParameters(db, lease.key, events),
+    ...toEventParameters(db, lease.key, events, undefined, MESSAGES),
     p_is_queued: isQueued,
     p_creates: createSession !== false,
     p_is_new: createSession === 'new',

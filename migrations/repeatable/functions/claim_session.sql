@@ -227,7 +227,7 @@ begin
   if v_is_steered and v_was_woken
      and p_events @? '$[*].content.parts[*].functionResponse.response ? (@.woken == "by a message")' then
     select t.last, t.lines into last, v_messages
-    from take_messages(p_app, p_user, p_session, p_invocation, p_limits || '{"messages": 100}', v_last, v_changed) t;
+    from take_messages(p_app, p_user, p_session, p_invocation, p_limits, v_last, v_changed) t;
     if p_returns then lines := concat_ws(E'\n', lines, v_messages); end if;
   end if;
   if v_is_whole then
@@ -280,8 +280,8 @@ comment on function renew_claim is 'Renews the lease of a claim that succeeded a
 --   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
 --   3. A message that steers wakes an invocation that sleeps (wake_by_message).
 --
--- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; 23505 on invocations_idempotency_key: another invocation uses the
--- key.
+-- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; 23505 on
+-- invocations_idempotency_key: another invocation uses the key.
 -- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create or replace function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,

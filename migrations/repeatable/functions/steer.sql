@@ -5,9 +5,8 @@
 -- A message that another transaction has locked, and all behind it, wait for the next step: it is being cancelled, or a
 -- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
 -- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
--- gives the event another id. So each message is an event of the run or begins a turn of
--- its own, and never both, because its row has one status. A message that is too large for the session waits, too; at its
--- own turn it is refused.
+-- gives the event another id. So each message is an event of the run or begins a turn of its own, and never both, because
+-- its row has one status. A message that is too large for the session waits, too; at its own turn it is refused.
 --
 -- p_limits: {"messages": maximum number, "sessionBytes"}. p_last, p_changed: the session's last sequence, and the time of
 -- the change.

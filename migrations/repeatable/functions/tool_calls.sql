@@ -40,8 +40,8 @@ begin
 end $$;
 comment on function record_calls is 'Writes started tool calls, their outcomes (table tool_calls) and their large responses (artifacts).';
 
--- Large responses go with the events that hold their heads, with the empty versions that a rewind added. Those in an object store go with the next sweep
--- (`removeLeftResults`), because a statement cannot delete an object.
+-- Large responses go with the events that hold their heads, with the empty versions that a rewind added. Those in an
+-- object store go with the next sweep (`removeLeftResults`), because a statement cannot delete an object.
 create or replace function delete_results() returns trigger language plpgsql as $$
 begin
   delete from artifacts a

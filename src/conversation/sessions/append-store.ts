@@ -110,8 +110,8 @@ export function listCallAnswers(
   );
 }
 
-/** Maximum number of waiting messages that one step takes; the next step takes more. */
-const MAX_MESSAGES = 100;
+/** Waiting messages that one step takes at most; the next step takes more. */
+export const MESSAGES = { messages: 100 };
 
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
@@ -133,7 +133,7 @@ export async function appendEvents(
 ): Promise<Appended> {
   type Row = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Row>(db, 'append_events', {
-    ...toEventParameters(db, key, events, undefined, takesMessages ? { messages: MAX_MESSAGES } : {}),
+    ...toEventParameters(db, key, events, undefined, takesMessages ? MESSAGES : {}),
     // False for events in requests, because only tool calls that an agent of this runtime made can be confirmed.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,

@@ -55,8 +55,10 @@ function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMess
     if (userParts.length > 0)
       messages.push({ id: steers ? `${id}.message` : (id ?? ''), role: 'user', parts: userParts });
     // What answers a message that steered has the id of the invocation that its request began, as in its stream.
-    if (steers) begun.set(turnId, id ?? '');
-    if (steers) answers.delete(turnId);
+    if (steers) {
+      begun.set(turnId, id ?? '');
+      answers.delete(turnId);
+    }
     let answer = answers.get(turnId);
     if (!answer && author !== 'user') {
       answer = { parts: [], writer: new ChunkWriter(version) };
