@@ -142,7 +142,8 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const what = isRun && timeoutMs === timeAtMostMs ? ('run' as const) : ('invocation' as const);
   const times = { what, timeoutMs, spentMs: recovery?.spentMs, renewalMs: leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
-  const traced = { ...lease, earlier: claimed.request.earlier };
+  const { earlier, links = [] } = claimed.request;
+  const traced = { ...lease, links: earlier ? [earlier, ...links] : links };
   const observers = context.observers.map((observe) => observe(traced));
   // Only the first report counts, because the last one, in `finally`, does not know how the invocation ended.
   const unreported = [...observers];

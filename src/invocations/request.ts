@@ -54,6 +54,8 @@ export interface InvocationRequest {
   recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /** The run that the request goes on from, for its trace. */
   earlier?: RunLink | undefined;
+  /** Runs of other invocations to which each run of this one is linked, such as that which made it. */
+  links?: RunLink[] | undefined;
   /** True if no client waits for the result: at shutdown the invocation is handed over before its next step. */
   inBackground?: boolean;
   /** True: an exhausted budget pauses the invocation until the budget is raised. False: it ends the invocation. */
@@ -198,6 +200,7 @@ const UNREADABLE = 'its request was stored by another version and cannot be read
 const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
 
 const object = z.record(z.string(), z.unknown());
+const MAX_LINKS = 8;
 
 /** Authenticated context of the encrypted secrets, so that they can be decrypted for this invocation only. */
 const toPlace = ({
@@ -233,6 +236,10 @@ const storedRequestSchema = z.object({
   /** Id of the API key that made the request. */
   keyId: z.string().optional(),
   callerTrace: z.string().optional(),
+  links: z
+    .array(z.object({ trace: z.string(), reason: z.string() }))
+    .max(MAX_LINKS)
+    .optional(),
   /** Added by the claim: trace context of the last run; and by what put the invocation back or woke it: why it ended. */
   trace: z.string().optional(),
   left: z.string().optional(),
@@ -252,10 +259,10 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets, steers = false): JsonObject | undefined {
-  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer } = request;
+  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links } = request;
   const { userId, keyId, callerTrace } = currentContext();
   const content = steers ? { ...request.content, role: request.content?.role ?? 'user' } : request.content;
-  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer };
+  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links };
   const steer = steers ? { steer: toSteerEvent(request.invocationId) } : {};
   const members = { ...own, userId, keyId, callerTrace, ...steer };
   const { mcpServers, ...overrides } = request.overrides;

@@ -34,8 +34,8 @@ export interface TracedInvocation {
   invocationId: string;
   /** The trace context that was stored before this run began; absent if it has none. */
   trace?: string | undefined;
-  /** The run that this one goes on from; absent on the first. */
-  earlier?: RunLink | undefined;
+  /** The runs that this one goes on from, or that made it. */
+  links?: readonly RunLink[];
 }
 
 /**
@@ -62,11 +62,11 @@ export class InvocationTrace implements InvocationObserver {
   /** Id of a tool call → span of the model call that requested it. */
   readonly #requestedBy = new Map<string, Span>();
 
-  constructor(tracer: Tracer, { key, invocationId, earlier }: TracedInvocation, keepsContent = true) {
+  constructor(tracer: Tracer, { key, invocationId, links = [] }: TracedInvocation, keepsContent = true) {
     this.#tracer = tracer;
     this.#keepsContent = keepsContent;
     this.#attributes = invocationAttributes(key, invocationId);
-    this.#root = this.#start(ROOT_SPAN, undefined, {}, earlier && toLink(earlier));
+    this.#root = this.#start(ROOT_SPAN, undefined, {}, links.flatMap(toLink));
   }
 
   modelCall(
