@@ -55,6 +55,8 @@ create or replace trigger invocations_follow after update of status on invocatio
 create or replace trigger invocations_follow_delete after delete on invocations for each row
 execute function follow_deleted_invocation();
 --> statement-breakpoint
+create or replace trigger legal_holds_root before insert on legal_holds for each row execute function hold_root();
+--> statement-breakpoint
 create or replace trigger memories_storage_insert_new after insert on memories referencing new table as changed
 for each statement execute function count_stored_bytes('memories', '+');
 create or replace trigger memories_storage_update_new after update on memories referencing new table as changed

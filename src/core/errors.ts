@@ -191,6 +191,9 @@ export class AgentError extends AppError {
   }
 }
 
+/** The agent that a tool call runs waits in a session of its own. The invocation pauses until that has ended. */
+export class ChildWaitsError extends Error {}
+
 /** A tool call whose response was lost, so that it may or may not have had its effect. */
 export class UnknownOutcomeError extends AgentError {}
 

@@ -76,6 +76,15 @@ export const sessionSchema = looseObject('A conversation of one user with one ap
     })
     .optional()
     .describe('The session that it was made from, which may be gone by now.'),
+  parent: z
+    .looseObject({
+      sessionId: z.string().describe('Its session.'),
+      invocationId: z.string().describe('Its invocation.'),
+      callId: z.string().describe('Its id.'),
+      rootSessionId: z.string().describe('The session of the user, at the top.'),
+    })
+    .optional()
+    .describe('The call of an agent like a tool that the session belongs to. Only that agent writes there.'),
 });
 
 export const createSessionSchema = looseObject('A new session.', {

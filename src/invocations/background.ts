@@ -15,6 +15,7 @@ import {
   type Beginning,
   readStoredRequest,
   toQueuedRequest,
+  toRecovery,
 } from './request.ts';
 import type { Lease } from './lock-store.ts';
 import type { LocalRun } from './local-run.ts';
@@ -414,8 +415,7 @@ export async function endUnserved(context: EndingContext): Promise<void> {
     const queued = await findQueued(db, unserved);
     if (!queued) continue;
     const { request, began } = readStoredRequest(queued.request, context.secrets, unserved);
-    const { sequence = 0 } = began ?? {};
-    const recovery = queued.hasBegun ? { sequence, spentMs: 0, llmCalls: 0, toolCalls: 0 } : undefined;
+    const recovery = queued.hasBegun ? toRecovery(began, queued) : undefined;
     const message = `No process has served the application ${unserved.key.appName} for ${UNSERVED_DAYS} days.`;
     const error = { code: 'interrupted', message } as const;
     if (await endQueued(context, { ...request, ...unserved, createSession: false, recovery }, queued, error))
@@ -430,9 +430,7 @@ async function recover(
   { token: readToken, stopAs, ...counts }: Queued,
   { began, refusal, onUsed }: { began: Beginning | undefined; refusal: string | undefined; onUsed: () => void },
 ): Promise<boolean> {
-  const { spentMs = 0, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
-  const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
-  const recoveryRequest = { ...request, recovery: { sequence, spentMs, ...used } };
+  const recoveryRequest = { ...request, recovery: toRecovery(began, counts) };
   const lease = { ...newLease(context, recoveryRequest), readToken };
   if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return false;
   onUsed();

@@ -7,6 +7,7 @@ import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
 import { requestStop, requestStopOfRuns, type StoppingInvocation } from './invocation-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
+import { TASKS_TOPIC } from './waits/task-store.ts';
 
 /** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
 export async function requestCancel(
@@ -16,6 +17,8 @@ export async function requestCancel(
 ): Promise<boolean> {
   if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
   publishStops(notifications, [{ ...key, invocationId }]);
+  // The end of a child answers the task of its parent.
+  notifications.publish(TASKS_TOPIC);
   return true;
 }
 

@@ -90,7 +90,20 @@ export class InvocationLedger implements CallLedger {
   /** Removes and returns the records of tool calls that must be stored in the statement that stores the last events. */
   end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'waits' | 'metrics'> {
     const calls = this.take([...events.map(({ id }) => id), undefined]);
-    return { calls, waits: this.#waits, metrics: this.#metrics };
+    // Whoever else is to be asked is asked when the step that waits for a child is made again.
+    const waits = this.waitsForChild ? this.#waits.filter(({ wait }) => wait.kind === 'child') : this.#waits;
+    return { calls, waits, metrics: this.#metrics };
+  }
+
+  /** True if the invocation pauses until an agent of its calls has ended in a session of its own. */
+  get waitsForChild(): boolean {
+    return this.#waits.some(({ wait }) => wait.kind === 'child');
+  }
+
+  /** Makes an error the failure of a write, which ends the invocation. @returns the error */
+  fail(error: unknown): unknown {
+    this.#failure = error;
+    return error;
   }
 
   isFailure = (error: unknown) => error !== undefined && this.#failure === error;

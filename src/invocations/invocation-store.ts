@@ -7,6 +7,7 @@ import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { newestFirst } from '../platform/db/sql.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
+import type { InvocationCounts } from '../conversation/sessions/append-store.ts';
 import { isSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
@@ -195,6 +196,30 @@ export async function listInvocationStates(
          and ${invocations.sessionId} = refs.session_id and ${invocations.id} = refs.id
     order by refs.place`);
   return rows.map(({ state }) => state ?? undefined);
+}
+
+/** The invocation of a child session. `hasBegun` is false if it waits in the queue for its first run or an answer. */
+export interface EndedChild extends InvocationCounts {
+  status: InvocationStatus;
+  error: string | null;
+  hasBegun: boolean;
+}
+
+export async function findChild(db: Database, key: SessionKey, invocationId: string): Promise<EndedChild | undefined> {
+  const { status, errorMessage: error, startTime, llmCalls, toolCalls, promptTokens, outputTokens } = invocations;
+  const [row] = await db
+    .select({
+      status,
+      error,
+      hasBegun: sql<boolean>`${startTime} is not null`,
+      llmCalls,
+      toolCalls,
+      promptTokens,
+      outputTokens,
+    })
+    .from(invocations)
+    .where(isInvocation({ key, invocationId }));
+  return row;
 }
 
 /** Column values of a stop request. Paused invocations, and queued ones that no process has begun, end at once. */

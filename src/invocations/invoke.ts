@@ -1,4 +1,6 @@
 import { runWith } from '../platform/context.ts';
+import type { PreparedAgent } from '../agent/definition/agent.ts';
+import { findNode } from '../agent/loop/agent-tree.ts';
 import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
@@ -21,8 +23,10 @@ import { MEMORY_TOPIC } from './memory.ts';
 import type { SessionHistory } from '../conversation/sessions/history.ts';
 import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import { InvocationChildren, toChildAgent } from './children.ts';
 import type { InvocationContext } from './context.ts';
 import {
+  type ChildOf,
   type EventListener,
   type InvocationEnd,
   type InvocationRequest,
@@ -44,7 +48,7 @@ import { findLeasedRow } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
-import { listTaskAnswers } from './waits/task-store.ts';
+import { listTaskAnswers, TASKS_TOPIC } from './waits/task-store.ts';
 
 /**
  * Runs one invocation. A lease on the session is held for the whole run, but no database connection, lock or
@@ -174,6 +178,8 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     fence.release();
     context.notifications.publish(topic);
     context.notifications.publish(freeTopic(lease.key));
+    // Its end may have answered a task of its parent.
+    if (claimed.request.child) context.notifications.publish(TASKS_TOPIC);
   }
 }
 
@@ -185,8 +191,10 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { steps: answer = runAgent, recovery } = request;
   // A resumed run that was stopped must not call a model again.
   if (recovery) signal.throwIfAborted();
-  const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
+  const given = request.prepared ?? request.lent;
+  const whole = given ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
+    const prepared = given || !request.child ? whole : findChildAgent(whole, request.child);
     const find = () => context.histories.find(context.database.db, key);
     const history = lease.history ?? (await persist(find, lease.durationMs));
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
@@ -202,9 +210,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     for (const { calls } of confirmed) running.handOver.begin(calls);
     // A resumed run records no tape: its first steps ran elsewhere, and a replay would report them as missing.
     running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
+    const root = { ...key, sessionId: request.child?.rootSessionId ?? key.sessionId };
     const steps = answer({
       agent: prepared,
-      session: key,
+      // The tools of a child belong to the conversation of the user, which is that of the root.
+      session: root,
       invocationId,
       history: conversation,
       runtimeEventIds: history.runtimeEventIds,
@@ -217,9 +227,12 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       script: running.script,
       inbox: running.inbox,
       ledger: running.ledger,
+      // What no other process can go on with has no children that others could.
+      children: request.prepared ? undefined : new InvocationChildren(running, prepared, runClaimed),
+      isChild: request.child !== undefined,
       transact: running.ledger.transact,
       used: running.usage.used,
-      services: newToolServices(context, lease),
+      services: newToolServices(context, lease, root),
       log: context.log,
       newId: context.newId,
       observer: observeAll(running.observers),
@@ -241,8 +254,15 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       await steps.return(undefined as never);
     }
   } finally {
-    if (!request.prepared) await prepared.close();
+    if (!given) await whole.close();
   }
+}
+
+/** @throws {AgentError} if the application has no such agent any more */
+function findChildAgent(whole: PreparedAgent, { agent: name }: ChildOf): PreparedAgent {
+  const agent = findNode(whole, name);
+  if (agent) return toChildAgent(whole, agent);
+  throw new AgentError('interrupted', `The application has no agent \`${name}\` any more.`);
 }
 
 /**
@@ -351,7 +371,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused, value };
   const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
-  const remembers = context.memory !== undefined && agent.remember !== undefined;
+  const remembers = context.memory !== undefined && agent.remember !== undefined && !request.child;
   await running.deltas?.end();
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
@@ -366,7 +386,11 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),
     // A run whose user event is not stored cannot be replayed, so its tape (data for a replay) is not stored.
-    tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
+    // Nor is that of a run that pauses for a child, because it goes on as after a crash. A child is not replayed.
+    tape:
+      userEvents.length < running.userEvents.length || running.ledger.waitsForChild || request.child
+        ? undefined
+        : running.recorder?.toTape(),
   });
   if (remembers) context.notifications.publish(MEMORY_TOPIC);
   notifyListener(request.onPrompt, stored, userEvents);

@@ -96,6 +96,8 @@ export function finishOnce(
 export interface Usage {
   readonly used: InvocationCounts;
   add: (use: ModelUse) => void;
+  /** Adds counts that the invocation's row contains already: those of a child that has ended. */
+  addStored(counts: InvocationCounts): void;
   /** Removes and returns the model usage that must be charged to the budgets now. */
   take(): ModelUse[];
   /** Removes and returns the counts that must be added to the invocation's row now. */
@@ -103,13 +105,13 @@ export interface Usage {
 }
 
 /** @param before - counts of earlier processes, which are already stored */
-export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'toolCalls'>> = {}): Usage {
+export function newUsage(before: Partial<InvocationCounts> = {}): Usage {
   const uses: ModelUse[] = [];
   const used: InvocationCounts = {
     llmCalls: before.llmCalls ?? 0,
     toolCalls: before.toolCalls ?? 0,
-    promptTokens: 0,
-    outputTokens: 0,
+    promptTokens: before.promptTokens ?? 0,
+    outputTokens: before.outputTokens ?? 0,
   };
   let counted = { ...used };
   return {
@@ -126,6 +128,12 @@ export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'to
     },
     add(use) {
       if (use.promptTokens > 0 || use.outputTokens > 0 || use.reservation) uses.push(use);
+    },
+    addStored(counts) {
+      for (const name of ['llmCalls', 'toolCalls', 'promptTokens', 'outputTokens'] as const) {
+        used[name] += counts[name];
+        counted[name] += counts[name];
+      }
     },
     take: () => uses.splice(0),
   };

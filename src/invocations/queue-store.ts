@@ -2,6 +2,7 @@ import { type SQL, and, eq, isNotNull, notExists, or, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
+import type { InvocationCounts } from '../conversation/sessions/append-store.ts';
 import { getSession } from '../conversation/sessions/session-row.ts';
 import { estimatedBytes } from '../conversation/sessions/session-text.ts';
 import type { InvocationStatus } from './invocation.ts';
@@ -91,6 +92,13 @@ export interface HeadChoice {
   /** Maximum milliseconds until a listed run may begin. */
   aheadMs: number;
 }
+
+const COUNTS = {
+  llmCalls: invocations.llmCalls,
+  toolCalls: invocations.toolCalls,
+  promptTokens: invocations.promptTokens,
+  outputTokens: invocations.outputTokens,
+};
 
 const q = alias(invocations, 'q');
 const session = getSession(invocations);
@@ -215,8 +223,7 @@ function selectHeads(
         and pg_column_compression(${request}) is null then ${request} end`.as('request'),
       token: invocations.leaseToken,
       stopAs: invocations.stopRequestedAs,
-      llmCalls: invocations.llmCalls,
-      toolCalls: invocations.toolCalls,
+      ...COUNTS,
       isRun: sql<boolean>`${invocations.runId} is not null and ${invocations.firstEndTime} is null`.as('is_run'),
       /** Milliseconds until the invocation may begin, if that is later than now. */
       waitMs: sql`coalesce(1000 * extract(epoch from ${notBefore} - clock_timestamp()), 0)`
@@ -247,7 +254,9 @@ function selectHeads(
 type HeadRow = Awaited<ReturnType<typeof selectHeads>>[number];
 
 function toHead({ appName, userId, sessionId, id, wasPaused, ...row }: HeadRow): QueueHead {
-  const { attempts, ageSeconds, bytes, isRun, request, token, hasBegun: is, stopAs, llmCalls, toolCalls } = row;
+  const { attempts, ageSeconds, bytes, isRun, request, token, hasBegun: is, stopAs } = row;
+  const { llmCalls, toolCalls, promptTokens, outputTokens } = row;
+  const counts = { llmCalls, toolCalls, promptTokens, outputTokens };
   return {
     key: { appName, userId, sessionId },
     invocationId: id,
@@ -256,7 +265,7 @@ function toHead({ appName, userId, sessionId, id, wasPaused, ...row }: HeadRow):
     waitSeconds: wasPaused ? 0 : ageSeconds,
     bytes,
     isRun,
-    queued: request === null ? undefined : { request, token, hasBegun: is, stopAs, llmCalls, toolCalls },
+    queued: request === null ? undefined : { request, token, hasBegun: is, stopAs, ...counts },
   };
 }
 
@@ -309,28 +318,25 @@ export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> 
 }
 
 /** A queued background invocation, which any process may run. */
-export interface Queued {
+export interface Queued extends InvocationCounts {
   request: unknown;
   /** The lease token of the invocation's row. It changes each time the invocation is put back in the queue or woken. */
   token: string;
   /** True if a process has begun the invocation before. */
   hasBegun: boolean;
   stopAs: 'interrupted' | 'cancelled' | null;
-  llmCalls: number;
-  toolCalls: number;
 }
 
 /** Finds a queued background invocation; `undefined` if it is no longer queued. */
 export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<Queued | undefined> {
-  const { request, leaseToken: token, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
+  const { request, leaseToken: token, startTime, stopRequestedAs: stopAs } = invocations;
   const [row] = await db
     .select({
       request,
       token,
       hasBegun: sql<boolean>`${startTime} is not null`,
       stopAs,
-      llmCalls,
-      toolCalls,
+      ...COUNTS,
     })
     .from(invocations)
     .where(and(isInvocation(run), isBackground));

@@ -3,7 +3,7 @@ import type { AgentOverrides, McpServer, PreparedAgent } from '../agent/definiti
 import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import type { RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
-import type { StoredEvent } from '../conversation/sessions/append-store.ts';
+import type { InvocationCounts, StoredEvent } from '../conversation/sessions/append-store.ts';
 import {
   type Content,
   contentSchema,
@@ -51,7 +51,7 @@ export interface InvocationRequest {
    * Set only if the invocation is resumed after its process died. `sequence`: the session's last sequence when the
    * invocation began. The other members: time, model calls and tool calls that the invocation has used since then.
    */
-  recovery?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
+  recovery?: ({ sequence: number; spentMs: number } & InvocationCounts) | undefined;
   /** The run that the request goes on from, for its trace. */
   earlier?: RunLink | undefined;
   /** Runs of other invocations to which each run of this one is linked, such as that which made it. */
@@ -70,6 +70,10 @@ export interface InvocationRequest {
   onPrompt?: EventListener;
   /** Called when the invocation has its database row: it is queued or has begun. */
   onAccepted?: () => void;
+  /** Set only for a child: the call of an agent that another one uses as a tool. */
+  child?: ChildOf | undefined;
+  /** The prepared agent of a child whose parent runs in this process, which closes it. */
+  lent?: PreparedAgent | undefined;
   /** An agent that the caller has prepared and will close. Absent: the invocation prepares an agent and closes it. */
   prepared?: PreparedAgent;
   /** The loop that produces the events. Default: `runAgent`, which calls models and tools. */
@@ -122,8 +126,13 @@ export const claimedUserEvents = (request: InvocationRequest, newId: () => strin
  * agent is prepared. The user event of such a request is stored with the first event of the agent. An invalid request
  * thus leaves no prompt in the session, which its correction would repeat.
  */
-export const isUncertain = ({ overrides: { tools, skills, modelName, outputSchema } }: InvocationRequest): boolean =>
-  tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined;
+export const isUncertain = ({
+  overrides: { tools, skills, modelName, outputSchema },
+  child,
+}: InvocationRequest): boolean =>
+  // The agent of a child is prepared already.
+  child === undefined &&
+  (tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined);
 
 /**
  * True if the request is a message and nothing else, which a running invocation can take. It can take neither another
@@ -227,6 +236,17 @@ const storedRequestSchema = z.object({
       z.object({ kind: z.literal('output') }),
     ])
     .optional(),
+  /** Of a child session: the call that it belongs to, the session of the user, and which agent runs. */
+  child: z
+    .object({
+      sessionId: z.string(),
+      invocationId: z.string(),
+      callId: z.string(),
+      rootSessionId: z.string(),
+      depth: z.number(),
+      agent: z.string(),
+    })
+    .optional(),
   /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */
   harness: z.custom<z.output<typeof harnessOverridesSchema> | null>().optional(),
   /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */
@@ -254,15 +274,18 @@ const NOTHING: z.output<typeof storedRequestSchema> = { version: VERSION, overri
 /** What the session and the invocation contained when a run began. */
 export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began']>;
 
+/** The call of an agent used as a tool, whose invocation runs in a child session. */
+export type ChildOf = NonNullable<z.output<typeof storedRequestSchema>['child']>;
+
 /** Format of the result that is stored with an invocation. */
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets, steers = false): JsonObject | undefined {
-  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links } = request;
+  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links, child } = request;
   const { userId, keyId, callerTrace } = currentContext();
   const content = steers ? { ...request.content, role: request.content?.role ?? 'user' } : request.content;
-  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links };
+  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links, child };
   const steer = steers ? { steer: toSteerEvent(request.invocationId) } : {};
   const members = { ...own, userId, keyId, callerTrace, ...steer };
   const { mcpServers, ...overrides } = request.overrides;
@@ -286,7 +309,7 @@ export function toClaimedRequest(
   whole = toQueuedRequest(request, secrets),
 ): JsonObject {
   if (request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
-  if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS };
+  if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS, child: request.child };
   if (isUncertain(request)) return whole;
   return { ...whole, content: undefined, stateDelta: onlyTemporary(request.stateDelta) };
 }
@@ -313,4 +336,16 @@ export function readStoredRequest(
   const earlier = trace === undefined ? undefined : { trace, reason: left };
   const request = { ...members, content, overrides, earlier };
   return { request, requestContext, began, steers: steer !== undefined, refusal: success ? locked : UNREADABLE };
+}
+
+/** What a run that goes on with an invocation knows of the time before: its beginning, and the counts of its row. */
+export function toRecovery(
+  began: Beginning | undefined,
+  counts: InvocationCounts,
+): NonNullable<InvocationRequest['recovery']> {
+  const { spentMs = 0, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
+  const { promptTokens, outputTokens } = counts;
+  const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
+  // Tokens count from the first run on, because the limit on them is that of the invocation.
+  return { sequence, spentMs, ...used, promptTokens, outputTokens };
 }

@@ -17,10 +17,14 @@ const READ_PATIENCE_MS = 2_000;
 const NO_NAME =
   'The artifact cannot have this name: 1 to 256 characters, none of control, no `.` or `..` between slashes.';
 
-/** Returns the services that tools may use on behalf of the invocation's user. Writes require the session's lease. */
+/**
+ * Returns the services that tools may use on behalf of the invocation's user. Writes require the session's lease.
+ * @param key - the session of the user; default: that of the lease, which in a child session is another one
+ */
 export function newToolServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log' | 'memory'>,
-  { key, token }: { key: SessionKey; token: string },
+  lease: { key: SessionKey; token: string },
+  key: SessionKey = lease.key,
 ): ToolServices {
   const { contentStore, log } = context;
   const { db } = context.database;
@@ -28,7 +32,15 @@ export function newToolServices(
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
       if (!identifierSchema.safeParse(artifactName).success) throw new InvalidError(NO_NAME);
-      const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata, token);
+      const saved = saveArtifact(
+        db,
+        contentStore,
+        { ...key, artifactName },
+        part,
+        customMetadata,
+        lease.token,
+        lease.key,
+      );
       const text = await saved.catch((error: unknown) => fail(error, log));
       return (parseExactJson(text) as ArtifactVersion).version;
     },

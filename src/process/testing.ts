@@ -46,8 +46,8 @@ export interface TestAnswer {
 export interface TestTask {
   /** Names the task. */
   id: string;
-  /** `confirmation` of a call, `effect` of one that may have acted, `question`, `call`, `sleep`, `signal` or `budget`. */
-  kind: 'confirmation' | 'effect' | 'question' | 'call' | 'sleep' | 'signal' | 'budget';
+  /** `confirmation` of a call, `effect` of one that may have acted, `question`, `call`, `sleep`, `signal`, `budget` or `child`. */
+  kind: 'confirmation' | 'effect' | 'question' | 'call' | 'sleep' | 'signal' | 'budget' | 'child';
   /** The application. */
   appName: string;
   /** The user whose invocation waits. */
@@ -166,13 +166,15 @@ const createAnswer = (send: TestRuntime['send']): TestRuntime['answer'] =>
     const change =
       given === false ? { action: 'reject' } : { action: 'answer', ...(given !== true && { answer: given }) };
     const task = await send<Task>('PATCH', `/tasks/${id}`, { ...change, ...(by === undefined ? {} : { by }) });
-    const { appName, requestedBy, sessionId = '', invocationId = '' } = task;
-    const place = { appName, requestedBy, sessionId };
+    const { appName, requestedBy, sessionId = '', rootSessionId, invocationId: askingId = '' } = task;
+    const { place, invocationId } = await findRoot(send, { appName, requestedBy, sessionId }, askingId);
     // Until it has the answer; one that waits for other answers too stays as it is.
     for (;;) {
       const { state } = await send<Task>('GET', `/tasks/${id}`);
       const status = await findStatus(send, place, invocationId);
-      const waitsOn = state !== 'answered' || (await listOpen(send, place, invocationId)).length > 0;
+      const isOpen = (await listOpen(send, place, invocationId)).length > 0;
+      // A parent is still paused for a moment after the agent that it called has ended.
+      const waitsOn = isOpen || (state !== 'answered' && (rootSessionId === undefined || status !== 'paused'));
       if (!isUnderWay(status) && waitsOn) break;
       await sleep(POLL_MS);
     }
@@ -184,6 +186,14 @@ const createAnswer = (send: TestRuntime['send']): TestRuntime['answer'] =>
     );
   };
 
+/** The invocation that a client started, of one of an agent that is used as a tool. */
+async function findRoot(send: TestRuntime['send'], place: Place, invocationId: string) {
+  type Details = { parent?: { sessionId: string; invocationId: string } };
+  const { parent } = await send<Details>('GET', `${toPath(place)}?withDetails=true&numRecentEvents=0`);
+  if (!parent) return { place, invocationId };
+  return findRoot(send, { ...place, sessionId: parent.sessionId }, parent.invocationId);
+}
+
 const findStatus = async (send: TestRuntime['send'], place: Place, invocationId: string): Promise<string> =>
   (await send<{ status: string }>('GET', `${toPath(place)}/invocations/${invocationId}`)).status;
 
@@ -191,7 +201,7 @@ async function listOpen(send: TestRuntime['send'], place: Place, invocationId: s
   const { appName, requestedBy: ownerId, sessionId } = place;
   const query = new URLSearchParams({ appName, ownerId, sessionId }).toString();
   const { items } = await send<{ items: Task[] }>('GET', `/tasks?${query}`);
-  return items.filter((task) => task.invocationId === invocationId);
+  return items.filter((task) => task.invocationId === invocationId || task.rootSessionId === sessionId);
 }
 
 /** @param all the events of an invocation, also those of the user */

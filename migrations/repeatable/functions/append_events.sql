@@ -14,7 +14,8 @@
 --
 -- Locks: sessions, user_storage, invocations, tool_calls, artifacts, tasks, user_states, app_states, budget_uses; claim_session
 -- and finish_invocation lock in the same order.
--- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; 23505 on events_id_key: the session
+-- Errors: AR413 to AR417, see limits.sql; AR403 and AR410, see answer_calls; AR403 too for a client's event in a child
+-- session; 23505 on events_id_key: the session
 -- already has an event with this id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with model usage.
 --
@@ -34,6 +35,7 @@ declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
   v_is_steered boolean;
+  v_parent text;
   v_failed_calls constant integer := case when p_lease is null then 0 else failed_calls(p_events) end;
 begin
   -- 1
@@ -52,8 +54,9 @@ begin
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session
     and (p_lease is null or s.lease_token = p_lease)
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
-  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
+  returning s.last_sequence, s.update_time, s.is_steered, s.parent_session_id into last, v_changed, v_is_steered, v_parent;
   if not found then return; end if;
+  if p_lease is null and v_parent is not null then perform refuse_child(p_session); end if;
   perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   version := row_version(v_changed);
   -- 2

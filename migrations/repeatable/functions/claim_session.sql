@@ -17,7 +17,9 @@
 --      goes before all waiting requests, even if its own lease had expired.
 --   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
---      insert; a new session has no invocations, so steps 1 and 3 look for none. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      insert; a new session has no invocations, so steps 1 and 3 look for none. A session that the request names as a child's
+--      ("child" in it: see sessions.parent_session_id) begins with the state of its parent; an invocation has at most 100 of
+--      them. A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
@@ -42,7 +44,7 @@
 -- Locks: for a queued invocation its session against deletion, then its row; after that in the order of append_events:
 -- sessions, user_storage, invocations, tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
 -- session. This function never waits for a busy session to become idle.
--- Errors: those of append_events and answer_calls; 40001: see step 4; AR419: another process has claimed the job; 23505 on
+-- Errors: those of append_events and answer_calls; AR403: see step 4 about child sessions; 40001: see step 4; AR419: another process has claimed the job; 23505 on
 -- invocations_idempotency_key: another invocation uses the key.
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
@@ -69,6 +71,9 @@ declare
   v_was_woken boolean := false;
   v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
   v_cronjob text;
+  v_child constant jsonb := p_request -> 'child';
+  v_state_before constant jsonb := coalesce(p_request #> '{child,state}', '{}');
+  v_parent text;
   v_last integer;
   v_changed timestamptz;
   v_is_steered boolean;
@@ -149,9 +154,11 @@ begin
       update_time = next_time(s.update_time, statement_timestamp())
     where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
       and (p_is_queued or not v_is_repeated)
-    returning s.last_sequence, s.update_time, s.state, s.is_steered into v_last, v_changed, v_state, v_is_steered;
+    returning s.last_sequence, s.update_time, s.state, s.is_steered, s.parent_session_id
+    into v_last, v_changed, v_state, v_is_steered, v_parent;
   end if;
   if v_last is not null then
+    if v_parent is not null and not p_is_queued then perform refuse_child(p_session); end if;
     if not v_goes_on and exists (
       select from invocations w
       where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
@@ -161,13 +168,25 @@ begin
   elsif p_creates and not v_is_forgotten and (p_is_new or not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session)) then
     insert into sessions as s
-      (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)
+      (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, initial_state, is_eval,
+       parent_session_id, parent_invocation_id, parent_call_id, root_session_id, depth)
     values
       (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
        coalesce(p_first_text, ''),
-       case when p_delta ? 'session' then limited_state(p_delta -> 'session', p_limits) else '{}' end, p_is_eval)
+       case when p_delta ? 'session' or v_child is not null
+            then limited_state(v_state_before || coalesce(p_delta -> 'session', '{}'), p_limits) else '{}' end,
+       v_state_before, p_is_eval, v_child ->> 'sessionId', v_child ->> 'invocationId', v_child ->> 'callId',
+       v_child ->> 'rootSessionId', coalesce((v_child ->> 'depth')::smallint, 0))
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
+    if v_child is not null and v_last is not null then
+      update invocations i set children = i.children + 1
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = v_child ->> 'sessionId'
+        and i.id = v_child ->> 'invocationId' and i.status = 'running' and i.stop_requested_as is null and i.children < 100;
+      if not found then
+        raise exception 'The invocation has called 100 agents, or is about to end, and may call no more.' using errcode = 'AR403';
+      end if;
+    end if;
   end if;
   if v_last is null then
     if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
@@ -185,7 +204,7 @@ begin
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_version, p_first_text, p_job - 'token', (p_request - 'steer') || jsonb_build_object('began', jsonb_build_object(
+     p_version, p_first_text, p_job - 'token', (p_request - 'steer' #- '{child,state}') || jsonb_build_object('began', jsonb_build_object(
        'at', v_now, 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
      clock_timestamp(), case when p_is_free or limited then to_timestamp(v_now) end)
   on conflict (app_name, user_id, session_id, id) do update set
@@ -280,8 +299,8 @@ comment on function renew_claim is 'Renews the lease of a claim that succeeded a
 --   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
 --   3. A message that steers wakes an invocation that sleeps (wake_by_message).
 --
--- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; 23505 on
--- invocations_idempotency_key: another invocation uses the key.
+-- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; AR403: it is a child session;
+-- 23505 on invocations_idempotency_key: another invocation uses the key.
 -- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create or replace function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
@@ -290,15 +309,19 @@ create or replace function enqueue_invocation(
 language plpgsql as $$
 declare
   v_since timestamptz;
+  v_parent text;
 begin
   -- 1
   if p_request ? 'steer' then
     -- Even if it is marked, because a step of the run may be taking the mark away.
-    update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
-    is_there := found;
+    update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_session
+    returning s.parent_session_id into v_parent;
   else
-    is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+    select s.parent_session_id into v_parent from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
   end if;
+  is_there := found;
+  if v_parent is not null then perform refuse_child(p_session); end if;
   is_full := p_depth <= (
     select count(*) from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'

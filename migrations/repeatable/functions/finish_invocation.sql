@@ -1,13 +1,16 @@
 -- finish_invocation: ends an invocation: stores its last events, its status and its answer, and releases the session.
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
---      written. No size limit applies, because the end must be stored.
+--      written. No size limit applies, because the end must be stored. Of a child session also lock the parent's session
+--      and invocation, in this order: the end of the child is told to the parent (end_child), which may just end, pause
+--      or be cancelled.
 --   2. End the invocation's row, and add the tape to it: what a replay needs besides the events (with_tape). The row gets
 --      a new lease token, so that a process that was declared dead does not mistake this end for its own. Set count_time,
 --      because stamp_end would count the invocation here, before the locks of step 4. Write the events' tool calls into
 --      the ledger (record_calls). A call that is still open was cut off, so its outcome is unknown. There are two
 --      exceptions: a call that waits at a pause has run and will be answered later, and a transactional call was rolled
---      back.
+--      back. Calls stay open if the invocation pauses for a child: it goes on as after a crash, so it keeps its start,
+--      its time and its attempt.
 --   3. Store those prompts of the tape that are not stored yet (keep_prompts).
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
 --      count the invocation if it was not counted before.
@@ -40,6 +43,9 @@ declare
   v_failed_calls constant integer := failed_calls(p_events);
   v_agent text := nullif(p_events -> -1 ->> 'author', 'user');
   v_row record;
+  v_parent text;
+  v_parent_invocation text;
+  v_waits_for_child constant boolean := coalesce(p_tasks @> '[{"kind": "child"}]', false);
 begin
   -- 1
   update sessions s set
@@ -50,8 +56,15 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
-  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
+  returning s.last_sequence, s.update_time, s.is_steered, s.parent_session_id, s.parent_invocation_id
+  into last, v_changed, v_is_steered, v_parent, v_parent_invocation;
   if not found then return; end if;
+  if v_parent is not null then
+    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = v_parent for share;
+    perform from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = v_parent and i.id = v_parent_invocation
+    for no key update;
+  end if;
   -- 2
   if p_events = '[]' then
     v_agent := (
@@ -62,7 +75,11 @@ begin
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
     end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
     tapes = with_tape(i.tapes, p_tape), count_time = coalesce(i.count_time, v_now),
-    request = case when p_status = 'paused' then i.request end,
+    request = case when v_waits_for_child and i.request ? 'began'
+                   then jsonb_set(i.request, '{began,spentMs}',
+                                  (1000 * (v_seconds::numeric - (i.request #>> '{began,at}')::numeric))::text::jsonb)
+                   when p_status = 'paused' then i.request end,
+    attempt = i.attempt - v_waits_for_child::integer,
     waits_for_tasks = case when p_status = 'paused' then p_tasks is not null end,
     error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),
     first_text = coalesce(i.first_text, p_first_text),
@@ -82,7 +99,7 @@ begin
     'promptTokens', v_row.prompt_tokens, 'outputTokens', v_row.output_tokens,
     'failedToolCalls', nullif(v_row.failed_calls, 0), 'workSeconds', v_row.work_ms::float8 / 1000));
   if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
-  if v_row.tool_calls > 0 then
+  if v_row.tool_calls > 0 and not v_waits_for_child then
     with cut_off as (
       update tool_calls t set
         state = case when p_status = 'paused' or t.effect = 'transactional' then 'done' else 'unknown' end,

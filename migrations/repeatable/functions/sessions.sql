@@ -47,3 +47,11 @@ begin
   return (select sum(size) from unnest(p_sizes) size);
 end $$;
 comment on function total_size is 'Returns the sum of sizes.';
+
+-- refuse_child: a child session is written by its agent alone. Its open calls are answered as tasks.
+create or replace function refuse_child(p_session text) returns void language plpgsql as $$
+begin
+  raise exception 'Session % is that of an agent that another one called, which alone writes there. Answer its tasks by PATCH /tasks/{id}.', p_session
+    using errcode = 'AR403';
+end $$;
+comment on function refuse_child is 'Refuses a write of a client to a child session.';

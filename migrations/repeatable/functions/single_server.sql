@@ -103,6 +103,8 @@ comment on function sum_up_use_of_app is 'Trigger function for an application''s
 create or replace function add_score_jobs(ended anyelement) returns void language plpgsql as $$
 begin
   if not exists (select from score_rules r where r.app_name = ended.app_name) then return; end if;
+  if exists (select from sessions s where s.app_name = ended.app_name and s.user_id = ended.user_id and s.id = ended.session_id
+             and s.parent_session_id is not null) then return; end if;
   perform move_job('score', ended.app_name, ended.user_id, json_build_array(rule, ended.session_id, invocation)::text,
                    ended.app_name || ' ' || rule, clock_timestamp() + quiet)
   -- In the order of lanes, as in insert_webhook_delivery.

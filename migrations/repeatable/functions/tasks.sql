@@ -1,5 +1,6 @@
 -- open_tasks: inserts a task for each tool call that a pausing invocation leaves open. Internal: called by
 -- finish_invocation.
+-- A task of the kind child waits for the invocation of the call's agent, and is answered by its end (end_child).
 -- p_tasks: [{"callId", "callName", "kind", "about", "form", "rules", "users", "groups", "signal", "expiresAfter" in
 -- seconds or "expiresAt" as a moment with its offset}].
 -- Locks: the new rows. Errors: AR418: the user would have more than the maximum number of open tasks.
@@ -30,6 +31,14 @@ begin
               else v_now + (w.task ->> 'expiresAfter')::float8 * interval '1 second' end,
          v_now
   from jsonb_array_elements(p_tasks) w(task);
+  -- A child may have ended before its parent paused. Its end locks the parent's session, as this pause does.
+  if p_tasks @> '[{"kind": "child"}]' then
+    update tasks t set
+      state = 'answered', answer = '{}', decided_via = 'child', decide_time = v_now, due_time = v_now, version = t.version + 1
+    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+      and t.create_time = v_now and t.kind = 'child' and not has_open_child(p_app, p_user, p_session, p_invocation, t.call_id);
+    if found then perform pg_notify('agent_runtime', '["tasks"]'); end if;
+  end if;
   -- If the signal that a task waits for is already stored, the task is due at once.
   update tasks t set due_time = least(next_due(t.create_time, t.expire_time, t.rules, t.reminders), (
     select v_now from signals s
@@ -60,6 +69,25 @@ returns boolean language sql immutable as $$
               else p_by = any(p_assigned_users) or p_assigned_groups && p_groups end
 $$;
 comment on function may_answer is 'True if a person may answer a task.';
+
+-- True if the session of an agent that this call runs (a child) has an invocation that has not ended.
+create or replace function has_open_child(p_app text, p_user text, p_session text, p_invocation text, p_call text)
+returns boolean language plpgsql stable as $$
+begin
+  return exists (
+    select from sessions s
+    join invocations i on i.app_name = p_app and i.user_id = p_user and i.session_id = s.id
+    where s.app_name = p_app and s.user_id = p_user and s.parent_session_id = p_session
+      and s.parent_invocation_id = p_invocation and s.parent_call_id = p_call
+      and i.status in ('queued', 'running', 'paused'));
+end $$;
+comment on function has_open_child is 'True if the agent that a call runs has not ended.';
+
+-- Returns the error message for an answer to a task of the kind child.
+create or replace function child_text(p_id text) returns text language sql immutable as $$
+  select format('Task %s waits for an agent, which asks in a task of its own: answer that one.', p_id)
+$$;
+comment on function child_text is 'Returns the error message for an answer to a task that waits for an agent.';
 
 -- Returns the error message for an answer to a task that is closed already.
 create or replace function answered_text(p_id text, p_state text, p_by text, p_via text, p_at timestamptz)
@@ -105,6 +133,8 @@ begin
         raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
       elsif not may_answer(t.user_id, t.rules, t.assigned_users, t.assigned_groups, p_user, '{}') or (t.rules ->> 'approvals')::integer > 1 then
         raise exception 'Others have to answer task %.', t.id using errcode = 'AR403';
+      elsif t.kind = 'child' then
+        raise exception '%', child_text(t.id) using errcode = 'AR410';
       elsif t.invocation_id <> v_answer ->> 'invocationId' then
         raise exception 'Task % is one of invocation %.', t.id, t.invocation_id using errcode = 'AR410';
       elsif v_is_decision <> (t.call_name = 'adk_request_confirmation') then
@@ -209,6 +239,8 @@ begin
     raise exception '%', answered_text(t.id, t.state, t.decided_by, t.decided_via, t.decide_time) using errcode = 'AR410';
   elsif t.version <> p_version then
     raise exception 'The task was changed meanwhile. Read it again.' using errcode = 'AR410';
+  elsif t.kind = 'child' and p_action <> 'comment' then
+    raise exception '%', child_text(t.id) using errcode = 'AR410';
   elsif p_action <> 'comment' and not (
       case when p_by is null then has_no_rules(t.rules, t.assigned_users, t.assigned_groups)
            when p_vouched then not (p_by = t.user_id and coalesce(t.rules -> 'excludesRequester' = 'true', false))
@@ -361,16 +393,18 @@ begin
     and k.state = 'answered';
   update invocations i set
     status = 'queued', lease_token = v_token, lease_expire_time = v_now,
-    -- An invocation that a budget stopped keeps its start time, because it resumes after its last complete step, as
-    -- after a crash, or ends there.
-    start_time = case when t.kind = 'budget' then i.start_time end,
+    -- An invocation that a budget stopped, or that waited for a child, keeps its start time, because it resumes after its
+    -- last complete step, as after a crash, or ends there.
+    start_time = case when t.kind in ('budget', 'child') then i.start_time end,
     stop_requested_as = case when t.kind = 'budget' and not t.answer ? 'goesOn' then 'cancelled'
                              else i.stop_requested_as end,
+    -- One that waited for a child goes on with what it began with.
     request = case when t.kind = 'budget' then i.request
                    else '{"version": 1, "overrides": {}, "streaming": false}'
-                        || (coalesce(i.request, '{}') - 'endsBecause' - 'began' - 'stateDelta') || v_message end
+                        || case when t.kind = 'child' then coalesce(i.request, '{}') - 'endsBecause'
+                                else (coalesce(i.request, '{}') - 'endsBecause' - 'began' - 'stateDelta') || v_message end end
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
-    and (t.kind <> 'budget' or v_status = 'paused');
+    and (t.kind not in ('budget', 'child') or v_status = 'paused');
   woke := true;
 end $$;
 comment on function wake_task is 'Handles a due task. Queues the task''s invocation if no other call of the invocation is open.';

@@ -4,7 +4,7 @@
 --
 -- A row with a model sums the model answers that are stored as events, at the prices of inspect.invocation_costs. The
 -- row without a model counts the invocations, their duration and scores, and the model calls without a stored event:
--- calls of agents that are used as tools, and failed calls. So the totals equal inspect.usage for any grouping. The
+-- calls of agents that are used as tools, whose own invocations are no rows here, and failed calls. So the totals equal inspect.usage for any grouping. The
 -- score of a whole session counts for the session's last invocation.
 -- Reads all invocations of the application or user in the period.
 create or replace function usage_report(
@@ -65,8 +65,11 @@ begin
       -- The first condition on the time is that of invocations_app_time_idx.
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time > '-infinity'
         and i.create_time >= p_from and i.create_time < p_to
-        -- A message that another invocation took is none of its own.
+        -- A message that another invocation took is none of its own, and what a child used is in its parent.
         and i.steered_invocation_id is null
+        and not exists (
+          select 1 from sessions s
+          where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id and s.parent_session_id is not null)
     ) line
     where p_after is null
       or (coalesce(line.period, ''), coalesce(line."userId", ''), coalesce(line.model, '') collate "C",

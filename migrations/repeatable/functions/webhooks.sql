@@ -101,7 +101,7 @@ declare
                    where app_name = new.app_name and user_id = new.user_id and session_id = new.session_id
                      and id = new.invocation_id);
 begin
-  if address is null then return null; end if;
+  if address is null or new.kind = 'child' then return null; end if;  -- nobody answers it
   perform insert_webhook_delivery(
     new.app_name, new.user_id, address,
     case when tg_op = 'INSERT' then 'task.created'

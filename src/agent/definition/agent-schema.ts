@@ -287,8 +287,8 @@ const agentOf = <Written extends z.ZodType, Document extends z.ZodType, Form ext
 /** Members of an agent that is below another. */
 const below = {
   /**
-   * Of a sub-agent: true if the agent above calls it like a tool and goes on, instead of handing the conversation over.
-   * Default: false.
+   * Of a sub-agent: true if the agent above calls it like a tool and goes on, instead of handing the conversation over. It
+   * works in a session of its own, and may ask people; the agent above waits for it. Default: false.
    */
   asTool: optional(z.boolean()),
   /** Of a sub-agent: the other service that runs it, called over A2A. Default: this service runs the agent. */

@@ -23,7 +23,7 @@ export interface Confirmation {
 
 /** What a tool gets besides its arguments. */
 export interface ToolContext {
-  /** The session of the call: `appName`, `userId` and `sessionId`. */
+  /** The session of the call: `appName`, `userId` and `sessionId`; below an agent with `asTool` that of the user. */
   session: SessionKey;
   /** Id of the invocation that makes the call. */
   invocationId: string;
@@ -51,7 +51,10 @@ export interface ToolContext {
   log: ToolLog;
   /** Aborted when the invocation ends or the time of the call is over; pass it on to `fetch`. */
   signal: AbortSignal;
-  /** Runs another agent in this invocation: its model calls count towards the limits; its events are not stored. */
+  /**
+   * Runs another agent in this invocation: its model calls count towards the limits; its events are not stored, and it
+   * cannot ask people. An agent that does both is a sub-agent with `asTool`.
+   */
   callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 

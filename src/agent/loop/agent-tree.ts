@@ -81,7 +81,18 @@ const transferTool = (names: string[]): Tool => ({
 /** Maximum length of the text that a model sends to an agent used as a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
-/** An agent used as a tool gets one request and returns one result: it has no session and stores no events. */
+/** The agent of a name among an agent, its sub-agents and the agents that these use as tools. */
+export function findNode(root: AgentNode, name: string): AgentNode | undefined {
+  if (root.name === name) return root;
+  const used = root.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
+  for (const below of [...root.subAgents, ...used]) {
+    const found = findNode(below, name);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** An agent used as a tool gets one request and returns one result. */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
   description: agent.description || `Asks the agent ${agent.name}.`,

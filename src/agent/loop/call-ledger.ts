@@ -22,6 +22,8 @@ export interface LedgerAnswer {
   attachments: Part[];
   /** The whole of a response that is too large for a prompt, until it is stored (`keepResult`). */
   result?: KeptResult;
+  /** True in the ledger: the tool has run, and a person or another system responds. */
+  isOpen?: boolean;
 }
 
 /** A new artifact of the session, as the SQL function `record_calls` stores it. */
@@ -70,7 +72,7 @@ export interface OpenWait {
   args: JsonObject;
   /** The request for confirmation, if the tool itself made one. */
   request?: { hint?: string; schema?: JsonObject } | undefined;
-  wait: Wait;
+  wait: Omit<Wait, 'kind'> & { kind?: Wait['kind'] | 'child' };
 }
 
 /** Stored records of an invocation's tool calls (`tool_calls`), with which another process can resume it. */

@@ -1,4 +1,4 @@
-import { AgentError, toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
+import { AgentError, ChildWaitsError, toErrorText, UnknownOutcomeError } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
 import type { ToolSql } from '../../core/tool-sql.ts';
 import { ownLines } from '../../core/own-stack.ts';
@@ -26,6 +26,8 @@ const MAX_STEP_CHARACTERS = 1_048_576;
 interface Passing {
   marks: HookMarks | undefined;
   fit: Fit;
+  /** Number of calls of agents among those of the step. */
+  share: number;
 }
 
 async function runTool(
@@ -34,7 +36,7 @@ async function runTool(
   tool: Tool,
   call: OpenCall,
   kept: JsonObject | undefined,
-  { marks, fit }: Passing,
+  { marks, fit, share }: Passing,
 ): Promise<Answer> {
   const { signal } = turn;
   const { session, invocationId, services, log, ledger, transact = noTransaction } = invocation.input;
@@ -57,7 +59,11 @@ async function runTool(
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
     callAgent: (agent: AgentNode, request: string) =>
-      invocation.callAgent(agent, request, signal, operationId, { kept: { ...kept }, keep }),
+      invocation.callAgent(
+        { agent, request, signal, operationId, callId: call.id },
+        { kept: { ...kept }, keep },
+        agent === tool.calls ? share : undefined,
+      ),
   };
   const run = async (sql: ToolSql): Promise<LedgerAnswer> => {
     const value = await runWith({ tool: tool.name }, async () => tool.run(call.args, { ...context, sql }));
@@ -76,12 +82,15 @@ async function runTool(
   };
   const { transactional = false } = tool;
   try {
-    if (!transactional) return await orAborted(run(noSql), signal);
+    // A child ends by itself after an abort, and its end is stored before that of its parent.
+    if (!transactional) return await (isChild(invocation, tool) ? run(noSql) : orAborted(run(noSql), signal));
     const record = ledger && toRecord(invocation, tool, call, { state: 'done' });
     const { result: _stored, ...answer } = await transact(run, signal, record);
     return answer;
   } catch (error) {
     if (ledger?.isFailure(error)) throw error;
+    if (error instanceof ChildWaitsError && !signal.aborted)
+      return { response: undefined, actions: emptyActions(), attachments: [], waitsForChild: true };
     if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
     if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
       const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };
@@ -226,12 +235,12 @@ async function answerTraced(
   call: OpenCall,
   decision: boolean | undefined,
   earlier: EarlierCall | undefined,
-  fit: Fit,
+  { fit, share }: Pick<Passing, 'fit' | 'share'>,
   question: string | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall?.(turn.agent.name, call);
   const marks = turn.agent.hooks && newMarks();
-  const passing = { marks, fit };
+  const passing = { marks, fit, share };
   const run = async () => fit(call, await answerCall(invocation, turn, call, decision, earlier, passing, question));
   const answer = await runInTrace(step?.traceparent, run);
   step?.end(answer.response, answer.stack);
@@ -265,7 +274,8 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
 /**
  * Runs the tool calls of one model answer in parallel and returns all function responses as ONE event, in the order of
  * the calls; `undefined` if no call has a response yet. After an abort, calls that still run get the response
- * `interrupted`, and the event gets the abort's error. Never throws.
+ * `interrupted`, and the event gets the abort's error. Never throws. `waitsForChild`: nothing of the step is to be stored,
+ * because the step is made again when the agents of its calls have ended; the ledger keeps the other responses.
  * @param isLive - true in a live session, whose model cannot read kept results. Default: false
  */
 export async function callTools(
@@ -274,7 +284,7 @@ export async function callTools(
   calls: OpenCall[],
   decisions: Decisions = new Map(),
   isLive = false,
-): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
+): Promise<{ event: NewEvent | undefined; stillOpen: boolean; waitsForChild?: boolean }> {
   const stored = invocation.input.script?.take(turn, 'tools');
   if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
   const fit = fitWithin(invocation, turn, invocation.input.eventBytes ?? MAX_STEP_CHARACTERS, isLive);
@@ -282,17 +292,28 @@ export async function callTools(
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
   const question = decisions.size === 0 ? askInLoop(invocation, turn, calls) : undefined;
+  const share = calls.filter((call) => isChild(invocation, findTool(turn, call))).length;
   let running = calls.length;
+  let waitsForChild = false;
   const answers = await Promise.all(
     calls.map(async (call) => {
       const [decision, entry] = [decisions.get(call.id), earlier.get(call.id)];
-      const { result, ...answer } = await answerTraced(invocation, turn, call, decision, entry, fit, question);
+      const { result, ...answer } = await answerTraced(
+        invocation,
+        turn,
+        call,
+        decision,
+        entry,
+        { fit, share },
+        question,
+      );
       running -= 1;
+      waitsForChild ||= answer.waitsForChild === true;
       const record = toEntry(invocation, turn, call, answer, entry !== undefined || decision === true);
       const kept = result && { result };
       // The response of the last call to finish is not written to the ledger of tool calls, because the next event
       // stores it. A failed write is ignored here, because the write of that event will fail too and report the error.
-      if (running > 0 && answer.response && record && !signal.aborted) {
+      if ((running > 0 || waitsForChild) && answer.response && record && !signal.aborted) {
         const { response, actions, attachments } = answer;
         await ledger
           ?.write([{ ...record, ...kept, response: { response, actions, attachments } }])
@@ -305,6 +326,18 @@ export async function callTools(
       return { call, answer, record: last && { ...last, ...kept } };
     }),
   );
+  if (waitsForChild && !signal.aborted) {
+    const open = answers.filter(({ answer, record }) => !answer.response && !answer.waitsForChild && record);
+    const records = open.map(({ answer, record }) => toOpenRecord(record as CallRecord, answer));
+    if (records.length > 0) await ledger?.write(records);
+    for (const { call, answer } of answers) {
+      if (!answer.waitsForChild) continue;
+      const { id, name, args } = call;
+      const hint = `The agent \`${name}\` waits; its own tasks are to be answered.`;
+      ledger?.waitFor({ callId: id, callName: name, about: id, tool: name, args, wait: { kind: 'child', hint } });
+    }
+    return { event: undefined, stillOpen: true, waitsForChild };
+  }
   const parts: Part[] = [];
   const records: CallRecord[] = [];
   const changed: string[] = [];
@@ -326,6 +359,16 @@ export async function callTools(
   ledger?.writeWith(event.id, records);
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
+
+/** The record of a call that has run and waits, for an attempt of its step that must not run it again. */
+const toOpenRecord = (record: CallRecord, { actions, attachments }: Answer): CallRecord => ({
+  ...record,
+  response: { response: undefined, actions, attachments, isOpen: true },
+});
+
+/** True for a tool that is an agent and runs in a session of its own. */
+const isChild = ({ input }: InvocationState, tool: Tool | undefined): boolean =>
+  typeof tool?.calls === 'object' && input.children?.has(tool.calls) === true;
 
 /** Returns the record of a tool call's end for the ledger, if its start was recorded there. */
 function toEntry(

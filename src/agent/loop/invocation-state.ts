@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { ParentCall, RunInput, UsedSoFar } from './run.ts';
+import type { ChildCall, ParentCall, RunInput, UsedSoFar } from './run.ts';
 import type { OpenCall } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { AgentError } from '../../core/errors.ts';
@@ -7,7 +7,7 @@ import { type Content, getAnswerText, getFunctionCalls, type JsonObject } from '
 import { emptyActions, type Event, type NewEvent } from '../../core/event.ts';
 import { givesHandle } from './handle.ts';
 import type { InstructionPiece } from './instruction.ts';
-import type { AgentReply, AgentNode } from '../definition/tool.ts';
+import type { AgentNode, AgentReply } from '../definition/tool.ts';
 import { type ModelAnswer, type ModelRequest, type Sampling, toCallUse, type ToolChoice } from '../definition/model.ts';
 
 /** A request to a model, with which the next one of the same agent is compared. */
@@ -53,14 +53,14 @@ export interface InvocationState {
 
 /**
  * Runs an agent as a tool. The ids of the tool calls that it makes derive from `operationId`.
- * @throws {Error} if the agent fails, or would have to pause for a person
+ * @param share - for an agent that is the tool itself: the number of such calls that begin at this moment
+ * @throws {Error} if the agent fails, or would have to pause for a person within this invocation
+ * @throws {ChildWaitsError} if it waits in a session of its own
  */
 export type CallAgent = (
-  agent: AgentNode,
-  request: string,
-  signal: AbortSignal,
-  operationId: string,
+  call: Pick<ChildCall, 'agent' | 'request' | 'callId' | 'operationId' | 'signal'>,
   parentCall: ParentCall,
+  share: number | undefined,
 ) => Promise<AgentReply>;
 
 export interface AgentTurn {

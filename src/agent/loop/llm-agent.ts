@@ -95,7 +95,8 @@ async function* answerCalls(
   decisions?: Decisions,
 ): Steps {
   const stored = invocation.input.script?.takeIf(turn, 'confirmation');
-  const { event: answered, stillOpen } = await callTools(invocation, turn, calls, decisions);
+  const { event: answered, stillOpen, waitsForChild } = await callTools(invocation, turn, calls, decisions);
+  if (waitsForChild) return { event: undefined, paused: true };
   const event = answered && stopLoop(invocation, turn, answered);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
   const request = stored ?? toConfirmationRequest(invocation, turn, calls, requested);

@@ -48,13 +48,22 @@ export const toRecord = (
   ...more,
 });
 
+/**
+ * What the ledger has of a call that begins. That of an agent with a session of its own may be made again at any time,
+ * whatever its tools do, because it begins once: it is marked like a tool that kept its progress.
+ */
+const toBegun = ({ input }: InvocationState, { calls }: Tool): Pick<CallRecord, 'state' | 'response'> => ({
+  state: 'started',
+  ...(typeof calls === 'object' && input.children?.has(calls) === true && { response: { kept: {} } }),
+});
+
 /** Records tool calls as started in the statement that stores their event, except those that a person must confirm. */
 export function beginWith(invocation: InvocationState, turn: AgentTurn, event: NewEvent, calls: OpenCall[]): void {
   const { ledger, script } = invocation.input;
   if (!ledger || script?.has(event)) return;
   const records = calls.flatMap((call) => {
     const tool = findActingTool(turn, call);
-    return tool && !tool.needsConfirmation ? [toRecord(invocation, tool, call, { state: 'started' })] : [];
+    return tool && !tool.needsConfirmation ? [toRecord(invocation, tool, call, toBegun(invocation, tool))] : [];
   });
   ledger.writeWith(event.id, records);
 }
@@ -75,7 +84,7 @@ export async function lookUp(
     const decision = decisions.get(call.id);
     if (!tool || (decision === undefined && script?.callIds.has(call.id) !== true)) return [];
     const begins = decision ?? !tool.needsConfirmation;
-    return [toRecord(invocation, tool, call, begins ? { state: 'started' } : {})];
+    return [toRecord(invocation, tool, call, begins ? toBegun(invocation, tool) : {})];
   });
   return ledger && records.length > 0 ? ledger.write(records) : new Map();
 }
@@ -122,6 +131,7 @@ export async function settleEarlier(
   decision: boolean | undefined,
   why = 'the process that ran it stopped.',
 ): Promise<Answer | undefined> {
+  if (entry?.isOpen) return { response: undefined, actions: entry.actions ?? emptyActions(), attachments: [] };
   if (entry?.response) {
     const { response, actions = emptyActions(), attachments = [] } = entry;
     return { response, actions, attachments, state };
@@ -190,7 +200,8 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
   const caller: CallingInvocation = {
     session,
     operationId,
-    conversationId: parentCall ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
+    conversationId:
+      parentCall || input.isChild ? undefined : deriveId([session.appName, session.userId, session.sessionId, name]),
     question: question ? getParts(lastOwn.content).find(({ functionCall }) => functionCall) : undefined,
     state,
     endTime: input.endTime,

@@ -8,6 +8,8 @@ import { mergeActions, withError } from './call-tools.ts';
 import { hookAgent, isAnswer } from './hooks.ts';
 import {
   type AgentTurn,
+  type CallAgent,
+  countTokensLeft,
   deriveId,
   type InvocationState,
   newEvent,
@@ -63,19 +65,24 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * Runs an agent as a tool. It sees only the request of the call; its final answer and state changes are returned. Its
- * model calls count towards the invocation's limits.
- * @throws {Error} if the agent fails, or would have to pause for a person
+ * Runs an agent as a tool: as a child if it is the tool itself, otherwise within the invocation. It sees only the request
+ * of the call; its final answer and state changes are returned. Its model calls count towards the invocation's limits.
+ * @throws {Error} if the agent fails, or would have to pause for a person within the invocation
+ * @throws {ChildWaitsError} if it waits in a session of its own
  */
 export async function callAgent(
   parent: InvocationState,
-  agent: AgentNode,
-  request: string,
-  signal: AbortSignal,
-  operationId: string,
+  call: Parameters<CallAgent>[0],
   parentCall: ParentCall,
+  share: number | undefined,
 ): Promise<AgentReply> {
-  const { invocationId } = parent.input;
+  const { agent, request, signal, operationId } = call;
+  const { invocationId, children } = parent.input;
+  if (share !== undefined && children?.has(agent)) {
+    const llmCallsAtMost = Math.floor((parent.input.agent.maxLlmCalls - parent.used.llmCalls) / share);
+    const tokensAtMost = Math.floor(countTokensLeft(parent) / share);
+    return children.call({ ...call, state: parent.state, llmCallsAtMost, tokensAtMost });
+  }
   const prompt: Event = {
     id: operationId,
     invocationId,

@@ -4,7 +4,7 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Log } from '../../platform/log.ts';
 import type { PreparedAgent } from '../definition/agent.ts';
-import type { AgentNode } from '../definition/tool.ts';
+import type { AgentNode, AgentReply } from '../definition/tool.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/services.ts';
 import type { CallLedger, OpenCall, Transact } from './call-ledger.ts';
@@ -25,6 +25,10 @@ export interface RunInput {
   ledger?: CallLedger | undefined;
   /** Tool call that runs this agent, if the agent is used as a tool. */
   parentCall?: ParentCall | undefined;
+  /** Runs agents that are used as tools in sessions of their own. Default: they run within this invocation, unstored. */
+  children?: Children | undefined;
+  /** True for a child: another service then sees each of its calls as a conversation of its own. Default: false. */
+  isChild?: boolean;
   /** Runs transactional tools. Default: their calls fail. */
   transact?: Transact | undefined;
   /** Token and call counters, which the caller stores with each event. Default: new counters at zero. */
@@ -64,6 +68,33 @@ export interface RunInput {
   onUse?:
     | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)
     | undefined;
+}
+
+/** The call of an agent that is used as a tool, which runs as an invocation of a child session. */
+export interface ChildCall {
+  agent: AgentNode;
+  /** The text that the model sends to the agent. */
+  request: string;
+  callId: string;
+  /** Id of the operation, and of the child session: the same for each attempt of the call. */
+  operationId: string;
+  /** State of the parent, with `temp:` keys, with which the child session begins. */
+  state: JsonObject;
+  /** Model calls and tokens that are left to the parent, divided among the children that it starts at this moment. */
+  llmCallsAtMost: number;
+  tokensAtMost: number;
+  signal: AbortSignal;
+}
+
+export interface Children {
+  /** True if any process finds this agent by its name, so that it may run in a session of its own. */
+  has(agent: AgentNode): boolean;
+  /**
+   * Starts the child unless an earlier attempt of the call did, and waits for its end.
+   * @throws {ChildWaitsError} if it waits for a person, a time, a signal or a budget
+   * @throws {Error} with its error, if it failed
+   */
+  call(call: ChildCall): Promise<AgentReply>;
 }
 
 /** The call of an agent used as a tool. Data that remote agents within it `keep` are stored with this call. */

@@ -13,6 +13,8 @@ export interface Answer extends LedgerAnswer {
   /** State of the call in the ledger of tool calls. Default: `done`. */
   state?: CallState;
   hooks?: string[];
+  /** True: the agent of the call waits in a session of its own, and the call is made again once it has ended. */
+  waitsForChild?: true;
   /** Stack trace of the tool's code. Only for the tool's author, never for the model or a user. */
   stack?: string;
 }

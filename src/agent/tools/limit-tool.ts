@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { orAborted } from '../../core/abort.ts';
-import { AgentError, UnknownOutcomeError } from '../../core/errors.ts';
+import { AgentError, ChildWaitsError, UnknownOutcomeError } from '../../core/errors.ts';
 import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import { getEffect, type Tool, type ToolContext, type ToolLimits } from '../definition/tool.ts';
 import { cloneJson } from '../../core/exact-json.ts';
@@ -48,7 +48,8 @@ async function runWithRetries(
     try {
       return await runInTime(tool, limits.timeoutMs, args, context);
     } catch (error) {
-      const isFinal = error instanceof AgentError && error.code === 'egress_denied';
+      const isRefused = error instanceof AgentError && error.code === 'egress_denied';
+      const isFinal = isRefused || error instanceof ChildWaitsError;
       if (attempt >= retries || isFinal || context.signal.aborted) throw error;
       context.log.warn('a call failed and is made again', { attempt: attempt + 1 });
       // Removes the event actions that the failed attempt had set, so that a retry starts without them.

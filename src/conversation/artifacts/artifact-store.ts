@@ -60,7 +60,8 @@ export const NEXT_NUMBER = sql`
  * Stores a version's bytes in its row, or the key of its `object` in the object store. A single statement: the upsert
  * of the row locks it and assigns the version number, so that concurrent saves get unique, increasing numbers.
  * @returns the ArtifactVersion as JSON
- * @throws {LeaseLostError} if `leaseToken` is not the session's lease
+ * @param leased - the session of the lease, if it is not that of the artifact
+ * @throws {LeaseLostError} if `leaseToken` is not its lease
  */
 export async function saveArtifactVersion(
   db: Database,
@@ -69,6 +70,7 @@ export async function saveArtifactVersion(
   customMetadata: JsonObject,
   object?: ContentObject,
   leaseToken?: string,
+  leased: SessionKey = key,
 ): Promise<string> {
   const bytes = content.bytes ?? Buffer.alloc(0);
   const { appName, userId } = key;
@@ -90,7 +92,7 @@ export async function saveArtifactVersion(
     sha256: createHash('sha256').update(bytes).digest(),
   });
   const { rows } = await db.execute<{ text: string }>(sql`
-    with ${leaseToken ? sql`held as materialized (${sessionLock(key, leaseToken)}),` : sql``}
+    with ${leaseToken ? sql`held as materialized (${sessionLock(leased, leaseToken)}),` : sql``}
     given as materialized (
       select ${escapeJson(content.part)}::jsonb as part, ${escapeJson(customMetadata)}::jsonb as metadata),
     checked as materialized (

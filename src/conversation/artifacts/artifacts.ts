@@ -4,6 +4,7 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Log } from '../../platform/log.ts';
 import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
+import type { SessionKey } from '../../core/session.ts';
 import { type ContentStore, toArtifactContent, toPart } from './artifact.ts';
 import type { Counts, User } from '../../platform/feature/feature.ts';
 import {
@@ -33,13 +34,16 @@ export async function saveArtifact(
   part: Part,
   customMetadata: JsonObject,
   leaseToken?: string,
+  leased?: SessionKey,
 ): Promise<string> {
   const content = toArtifactContent(part);
   const object = content.bytes && (await contentStore.save(content.bytes));
-  return saveArtifactVersion(db, key, content, customMetadata, object, leaseToken).catch(async (error: unknown) => {
-    if (object && !isPassingFailure(error)) await contentStore.remove([object.key]).catch(() => undefined);
-    throw error;
-  });
+  return saveArtifactVersion(db, key, content, customMetadata, object, leaseToken, leased).catch(
+    async (error: unknown) => {
+      if (object && !isPassingFailure(error)) await contentStore.remove([object.key]).catch(() => undefined);
+      throw error;
+    },
+  );
 }
 
 /**

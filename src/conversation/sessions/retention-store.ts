@@ -28,7 +28,7 @@ const oldSessions = ({ days, count }: SessionRetention, range: SQL, isKept: Keep
                ${sessions.lastSequence},
                row_number() over (partition by ${sessions.appName}, ${sessions.userId}
                                   order by ${sessions.updateTime} desc, ${sessions.id} desc) as place
-        from ${sessions} where not ${sessions.isEval} and ${range}) ranked
+        from ${sessions} where not ${sessions.isEval} and ${sessions.parentSessionId} is null and ${range}) ranked
   where ((${days}::int > 0 and ranked.update_time < statement_timestamp() - ${days}::int * interval '1 day')
          or (${count}::int > 0 and ranked.place > ${count}::int))
     -- Not sessions that run, that another feature needs, or that are under a legal hold.

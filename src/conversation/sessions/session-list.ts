@@ -1,4 +1,4 @@
-import { and, eq, not, type SQL, sql } from 'drizzle-orm';
+import { and, eq, isNull, not, type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { z } from 'zod';
 import { callsTool, hasErrorEvent } from './event-store.ts';
@@ -17,7 +17,7 @@ import {
   toCursor,
   toPlace,
 } from '../../platform/http/operation/cursor.ts';
-import { pageSize } from '../../platform/http/operation/parameters.ts';
+import { filterText, pageSize } from '../../platform/http/operation/parameters.ts';
 import { escapeJson, unescapeJson } from '../../platform/json-escape.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
 
@@ -38,6 +38,8 @@ export interface SessionPage extends Partial<SessionOrder> {
   createdBefore?: number | undefined;
   /** Only sessions that have all of these labels. */
   labels?: LabelChoice | undefined;
+  /** Only the child sessions of this session. */
+  parentSessionId?: string | undefined;
   /** Only sessions whose first text contains this text, ignoring case. */
   text?: string | undefined;
   /** True: include the optional members of the type Session. */
@@ -83,7 +85,7 @@ function pageOf(from: SQL, inOrder: SQL, count: SQL, withDetails: boolean): SQL 
 
 /**
  * Lists a user's sessions as a JSON array, newest first by default, with empty `events`; sessions of evaluation runs
- * are left out. Usually one statement. A very long list is read by several statements in the order that the first one
+ * are left out, and child sessions unless their parent is named. Usually one statement. A very long list is read by several statements in the order that the first one
  * found. `next` is the position of the last examined session, if more sessions follow.
  */
 export async function listSessions(
@@ -98,6 +100,7 @@ export async function listSessions(
     order = 'desc',
     labels,
     text = '',
+    parentSessionId,
     ...filter
   }: SessionPage = {},
 ): Promise<JsonStream & { next?: ListPlace }> {
@@ -105,7 +108,9 @@ export async function listSessions(
   const others = sort === 'updated' ? [createdAfter, createdBefore] : [updatedAfter, updatedBefore];
   const isFiltered = text !== '' || [...others, labels].some((each) => each !== undefined);
   const isPage = limit !== undefined;
-  const [row] = await selectSessions({ sort, order, isPage, isFiltered, withDetails })(db, {
+  const isOfParent = parentSessionId !== undefined;
+  const [row] = await selectSessions({ sort, order, isPage, isFiltered, isOfParent, withDetails })(db, {
+    ...(isOfParent && { parentSessionId }),
     updatedAfter: clampedSeconds(updatedAfter ?? -Infinity),
     updatedBefore: clampedSeconds(updatedBefore ?? Infinity),
     createdAfter: clampedSeconds(createdAfter ?? -Infinity),
@@ -136,13 +141,15 @@ interface ListRow {
 }
 
 /**
- * Selects one of the 32 texts of the statement. All other filters are parameters of the text, because each set of
+ * Selects one of the 64 texts of the statement. All other filters are parameters of the text, because each set of
  * filters as a text would need a plan of its own.
  */
 interface ListShape extends SessionOrder {
   isPage: boolean;
   /** True: has a filter that is evaluated on the session's row, after the index has found the row. */
   isFiltered: boolean;
+  /** True: lists the child sessions of one session, false: those that are no children. */
+  isOfParent: boolean;
   withDetails: boolean;
 }
 
@@ -169,7 +176,7 @@ function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>>
   return select;
 }
 
-function listText({ sort, order, isPage, isFiltered, withDetails }: ListShape): SQL {
+function listText({ sort, order, isPage, isFiltered, isOfParent, withDetails }: ListShape): SQL {
   const { column: time, isWanted } = TIMES[sort];
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')}::text)`;
@@ -180,6 +187,7 @@ function listText({ sort, order, isPage, isFiltered, withDetails }: ListShape): 
     eq(s.appName, USER.appName),
     eq(s.userId, USER.userId),
     not(s.isEval),
+    isOfParent ? eq(s.parentSessionId, sql`${value('parentSessionId')}::text`) : isNull(s.parentSessionId),
     position,
     isWanted,
     isFiltered && !isPage ? fits : undefined,
@@ -268,6 +276,7 @@ export async function listChosenSessions(db: Database, choice: SessionChoice): P
   const conditions = [
     eq(s.appName, choice.appName),
     not(s.isEval),
+    isNull(s.parentSessionId),
     sql`${s.lastSequence} > 0`,
     userIds && sql`${s.userId} = any(${sql.param(userIds)}::text[])`,
     keys
@@ -315,6 +324,9 @@ const listQuery = z.object({
     .max(256)
     .optional()
     .describe('Only sessions whose first text of the user has this in it, in its first 200 characters, in any case.'),
+  parentSessionId: filterText(
+    'Only those in which agents work that others of this session called like tools; without it those are left out.',
+  ),
   withDetails: z
     .boolean()
     .default(false)
@@ -329,7 +341,7 @@ export const listSessionsOperation = session.list({
   wire: 'ADK',
   load: 'heavy',
   description:
-    'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
+    'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out, and those of agents that others called like tools; ' +
     '`events` is always `[]`. All of them, or with `limit` a page: shorter where states are large, with conditions ' +
     `only of the next 250 sessions, so also empty. Where there may be more, the header \`${NEXT_CURSOR_HEADER}\` is ` +
     'the `cursor` of the next one.',

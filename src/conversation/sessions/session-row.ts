@@ -1,4 +1,4 @@
-import { and, eq, isNotNull, type Placeholder, type SQL, sql } from 'drizzle-orm';
+import { and, eq, isNotNull, type Placeholder, type SQL, sql, type SQLWrapper } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -68,15 +68,43 @@ export const holdsSession = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** A left join of a row's session. `isFree`: no invocation holds the session's lease. `isGone`: there is none. */
-export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
+/**
+ * A left join of a row's session. `isFree`: no invocation holds the session's lease. `isGone`: there is none. `root`: the
+ * session above a child session.
+ */
+export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>, userId?: string) => ({
   table: sessions,
-  on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
+  // With the user by value, if the statement has it: a distributed database asks one node then.
+  on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${userId ?? row.userId}
     and ${sessions.id} = ${row.sessionId}`,
   isFree: sql<boolean>`${sessions.leaseToken} is null`,
   isGone: sql<boolean>`${sessions.id} is null`,
   changeTime: sql`${sessions.updateTime}`,
+  root: sql<string | null>`${sessions.rootSessionId}`,
 });
+
+/** True for a session in which an agent works that another one called like a tool. */
+export const isChildSession = async (db: Database, key: SessionKey): Promise<boolean> =>
+  (await db.$count(sessions, and(isSession(key, sessions), isNotNull(sessions.parentSessionId)))) > 0;
+
+/** SQL condition: a row is of a child session, and `isMeant` holds for the session of the user above it. */
+export const isBelow = (
+  row: Record<'appName' | 'userId' | 'sessionId', SQLWrapper>,
+  isMeant: (root: Record<keyof SessionKey, SQLWrapper>) => SQL,
+): SQL => sql`exists (
+  select 1 from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
+    and ${sessions.id} = ${row.sessionId} and ${sessions.rootSessionId} is not null
+    and ${isMeant({ appName: sessions.appName, userId: sessions.userId, sessionId: sessions.rootSessionId })})`;
+
+/** SQL condition: a row belongs to the child session of a call. */
+export const isChildOf = (
+  call: Record<'appName' | 'userId' | 'sessionId' | 'invocationId' | 'callId', SQLWrapper>,
+  row: Record<'appName' | 'userId' | 'sessionId', SQLWrapper>,
+): SQL => sql`exists (
+  select 1 from ${sessions} where ${sessions.appName} = ${call.appName} and ${sessions.userId} = ${call.userId}
+    and ${sessions.parentSessionId} = ${call.sessionId} and ${sessions.parentInvocationId} = ${call.invocationId}
+    and ${sessions.parentCallId} = ${call.callId} and ${sessions.appName} = ${row.appName}
+    and ${sessions.userId} = ${row.userId} and ${sessions.id} = ${row.sessionId})`;
 
 /** True if an invocation of the session runs. */
 export const isBusy = async (db: Database, key: SessionKey): Promise<boolean> =>

@@ -1,6 +1,6 @@
-import { and, type SQL, sql } from 'drizzle-orm';
+import { and, isNull, type SQL, sql } from 'drizzle-orm';
 import type { JsonObject } from '../../core/content.ts';
-import { ConflictError, InvalidError, SessionExistsError } from '../../core/errors.ts';
+import { ConflictError, ForbiddenError, InvalidError, SessionExistsError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { isEvalSession, type SessionKey, splitDelta } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
@@ -12,7 +12,7 @@ import { eventExists, toEventParameters } from './append-store.ts';
 import { eventPieces, findEventPage, type Moment } from './event-store.ts';
 import type { JsonStream } from '../../platform/json-stream.ts';
 import { hasVersion } from './precondition.ts';
-import { isSession, KEY } from './session-row.ts';
+import { isChildSession, isSession, KEY } from './session-row.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 
 export interface SessionRange {
@@ -181,8 +181,18 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
   return row?.state as JsonObject | undefined;
 }
 
-/** Deletes a session with its events and invocations; with `versions`, only if the session has one of these. */
+/**
+ * Deletes a session with its events, invocations and child sessions; with `versions`, only if the session has one of these.
+ * @throws {ForbiddenError} for a child session, which goes with its parent
+ */
 export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
-  const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));
-  return (rowCount ?? 0) > 0;
+  const { rowCount } = await db
+    .delete(sessions)
+    .where(and(isSession(key, sessions), isNull(sessions.parentSessionId), hasVersion(sessions, versions)));
+  if ((rowCount ?? 0) > 0) return true;
+  if (await isChildSession(db, key))
+    throw new ForbiddenError(
+      `Session ${key.sessionId} is that of an agent that another one called: it goes with that one's.`,
+    );
+  return false;
 }

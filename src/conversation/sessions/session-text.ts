@@ -46,7 +46,9 @@ export function sessionTexts({
   const details = sql`',"createTime":', extract(epoch from ${s.createTime}),
     ',"lastSequence":', ${lastSequence}, ',"labels":', ${s.labels},
     ',"firstText":', to_json(coalesce(${firstText}, '')),
-    ',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) || ',"atSequence":' || ${s.forkedFromSequence} || '}',`;
+    ',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) || ',"atSequence":' || ${s.forkedFromSequence} || '}',
+    ',"parent":{"sessionId":' || to_json(${s.parentSessionId}) || ',"invocationId":' || to_json(${s.parentInvocationId}) ||
+      ',"callId":' || to_json(${s.parentCallId}) || ',"rootSessionId":' || to_json(${s.rootSessionId}) || '}',`;
   return [
     sql`'{"id":', to_json(${s.id}), ',', ${owner}, ',"state":', ${state}, ',"events":['`,
     sql`'],"lastUpdateTime":', extract(epoch from ${updateTime}), ${withDetails ? details : sql``} '}'`,

@@ -16,7 +16,15 @@ export const userTables: readonly UserTable[] = [
   {
     table: sessions,
     cascades: true,
-    imported: { id: identifierSchema, state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
+    imported: {
+      id: identifierSchema,
+      state: jsonObject,
+      initial_state: jsonObject,
+      labels: newLabelsSchema,
+      parent_session_id: identifierSchema.nullable(),
+      parent_invocation_id: identifierSchema.nullable(),
+      root_session_id: identifierSchema.nullable(),
+    },
     setByRuntime: {
       last_sequence: '0',
       event_bytes: '0',

@@ -14,8 +14,13 @@ export interface PlacedTable extends UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-const measureDepth = (table: PgTable): number =>
-  1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => measureDepth(key.reference().foreignTable)));
+const measureDepth = (table: PgTable): number => {
+  const others = getTableConfig(table)
+    .foreignKeys.map((key) => key.reference().foreignTable)
+    // A table that refers to itself: its rows of a user are imported by one statement.
+    .filter((other) => other !== table);
+  return 1 + Math.max(-1, ...others.map(measureDepth));
+};
 
 /** Tables in the order of foreign keys, referenced tables first. */
 export const placeTables = (tables: readonly UserTable[]): PlacedTable[] =>

@@ -3,6 +3,7 @@ import { findConfirmations, listAnsweredQuestions } from '../../agent/loop/confi
 import { toBreakKind } from '../../agent/loop/prefix.ts';
 import { listSteps } from '../../agent/loop/script.ts';
 import { findHistory, type SessionHistory } from '../../conversation/sessions/history.ts';
+import { isChildSession } from '../../conversation/sessions/session-row.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
@@ -64,6 +65,8 @@ async function replayRuns(
   if (text === undefined || !history) throw new NotFoundError(invocationNotFound(invocationId));
   const { status } = JSON.parse(text) as { status: InvocationStatus };
   if (isActive({ status })) throw new ConflictError('The invocation has not ended yet.');
+  if (await isChildSession(reads, key))
+    throw new InvalidError('It is an invocation of an agent that another one called like a tool: replay that one.');
   const runs = toRuns(history, invocationId, await listTapes(reads, key, invocationId));
   if (runs.length === 0)
     throw new InvalidError('The runtime stored no event of its agent: there is nothing to replay.');

@@ -98,6 +98,8 @@ export const invocationFeature = {
         model_tokens: `case when jsonb_typeof(r.model_tokens) = 'object' and not r.model_tokens @? '${NO_TOKENS}'
                          then r.model_tokens end`,
         steered_invocation_id: 'left(r.steered_invocation_id, 256)',
+        // Its end looks for its children.
+        children: 'least(100, greatest(0, coalesce(r.children, 0)))',
         is_retried: 'coalesce(r.is_retried, false)',
         first_end_time: 'case when r.cronjob_id is not null then coalesce(r.end_time, clock_timestamp()) end',
         end_time: end('end_time', 'clock_timestamp()'),

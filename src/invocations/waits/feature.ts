@@ -10,7 +10,7 @@ import type { QueueContext } from '../../platform/work/leased-queue.ts';
 import { signalOperations } from './signal-routes.ts';
 import { taskSchema } from './task.ts';
 import { type TaskContext, taskOperations } from './task-routes.ts';
-import { forgetInTasks, TASKS_TOPIC, wakeForgotten } from './task-store.ts';
+import { answerForgottenChildren, forgetInTasks, TASKS_TOPIC, wakeForgotten } from './task-store.ts';
 import { wakeTasks } from './wake.ts';
 
 export interface Context extends TaskContext, QueueContext {
@@ -24,7 +24,7 @@ export interface Context extends TaskContext, QueueContext {
  * Resumes paused invocations whose calls were answered but that nothing resumed. None should exist, so each is logged.
  */
 async function bringForgotten({ database, notifications, log, metrics }: Context): Promise<void> {
-  const answers = await wakeForgotten(database.db);
+  const answers = (await answerForgottenChildren(database.db)) + (await wakeForgotten(database.db));
   if (answers === 0) return;
   log.warn({ answers }, 'answers were found that nothing would have brought to their paused invocation');
   metrics?.count('agent_runtime_tasks_forgotten_total', {}, answers);

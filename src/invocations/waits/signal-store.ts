@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, sql } from 'drizzle-orm';
-import { isSession } from '../../conversation/sessions/session-row.ts';
+import { getSession, isSession } from '../../conversation/sessions/session-row.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -11,9 +11,11 @@ import { TASK_COLUMNS, type TaskRow } from './task-store.ts';
 const MAX_KEPT = 100;
 
 export async function findWaitingTask(db: Database, key: SessionKey, name: string): Promise<TaskRow | undefined> {
+  const ofUser = getSession(tasks, key.userId);
   const [row] = await db
     .select(TASK_COLUMNS)
     .from(tasks)
+    .leftJoin(ofUser.table, ofUser.on)
     .where(and(isSession(key, tasks), eq(tasks.signalName, name), eq(tasks.state, 'open')))
     .orderBy(asc(tasks.createTime), asc(tasks.id))
     .limit(1);
@@ -22,9 +24,11 @@ export async function findWaitingTask(db: Database, key: SessionKey, name: strin
 
 /** Finds a task by the hash of its public token; `undefined` if the token has expired. */
 export async function findTaskByToken(db: Database, tokenHash: string): Promise<TaskRow | undefined> {
+  const session = getSession(tasks);
   const [row] = await db
     .select(TASK_COLUMNS)
     .from(tasks)
+    .leftJoin(session.table, session.on)
     .where(and(eq(tasks.tokenHash, tokenHash), gt(tasks.tokenExpireTime, sql`statement_timestamp()`)))
     .limit(1);
   return row;

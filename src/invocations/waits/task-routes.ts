@@ -58,10 +58,10 @@ export const taskOperations = [
         .array(z.enum(TASK_KINDS))
         .max(TASK_KINDS.length)
         .optional()
-        .describe('Their kind [any]; several: one of them.'),
+        .describe('Their kind [any but `child`]; several: one of them.'),
       appName: filterText('Of this application [all].'),
       ownerId: filterText('Of the sessions of this user [all].'),
-      sessionId: filterText('Of this session [all].'),
+      sessionId: filterText('Of this session, or of an agent that it called like a tool [all].'),
       assignee: filterText('Assigned to this user [any].'),
       group: filterText('Assigned to this group [any].'),
       olderThan: z.int().min(0).max(MAX_WAIT_SECONDS).optional().describe('Older than so many seconds [any].'),
@@ -132,8 +132,13 @@ const toViewer = (principal: Principal): Viewer => ({
 });
 
 /** Returns the task as JSON. Adds the ids of session, invocation and call for callers who may read that session. */
-const toWire = (principal: Principal, { userId, sessionId, invocationId, callId, shown }: TaskRow): Task =>
-  mayActFor(principal, userId) ? { ...shown, sessionId, invocationId, callId } : shown;
+const toWire = (
+  principal: Principal,
+  { userId, sessionId, rootSessionId, invocationId, callId, shown }: TaskRow,
+): Task =>
+  mayActFor(principal, userId)
+    ? { ...shown, sessionId, ...(rootSessionId !== null && { rootSessionId }), invocationId, callId }
+    : shown;
 
 /**
  * Returns the person who answers a task. A user answers for itself. An API key or an anonymous caller answers for the

@@ -1,7 +1,7 @@
-import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, ne, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
-import { isSession, type SessionRef } from '../../conversation/sessions/session-row.ts';
+import { getSession, isChildOf, isSession, type SessionRef } from '../../conversation/sessions/session-row.ts';
 import { budgetText, type OverBudget } from '../../conversation/budgets/budget.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, throwRefusal } from '../../core/errors.ts';
@@ -29,6 +29,8 @@ export interface TaskRow extends SessionKey {
   callId: string;
   callName: string;
   version: number;
+  /** The session of the user, of a task in a child session. */
+  rootSessionId: string | null;
   /** The members of a task that every viewer may see. */
   shown: Task;
 }
@@ -45,6 +47,10 @@ const shown = sql<Task>`jsonb_strip_nulls(jsonb_build_object(
   'expireTime', ${seconds(sql`${tasks.expireTime}`)}, 'answer', ${tasks.answer}, 'decidedBy', ${tasks.decidedBy},
   'decidedVia', ${tasks.decidedVia}, 'decideTime', ${seconds(sql`${tasks.decideTime}`)}))`;
 
+/** The session of a task, as a left join. */
+const OF_TASK = getSession(tasks);
+
+/** Columns of a task, whose session is joined. */
 export const TASK_COLUMNS = {
   appName: tasks.appName,
   userId: tasks.userId,
@@ -54,6 +60,7 @@ export const TASK_COLUMNS = {
   callId: tasks.callId,
   callName: tasks.callName,
   version: tasks.version,
+  rootSessionId: OF_TASK.root,
   shown,
 };
 
@@ -99,14 +106,17 @@ export async function listTasks(
       fits: fitsPage(order, tasks.form, tasks.comments, tasks.answer),
     })
     .from(tasks)
+    .leftJoin(OF_TASK.table, getSession(tasks, ownerId).on)
     .where(
       and(
         isVisibleTo(viewer),
         eq(tasks.state, state),
         appName === undefined ? undefined : eq(tasks.appName, appName),
         ownerId === undefined ? undefined : eq(tasks.userId, ownerId),
-        sessionId === undefined ? undefined : eq(tasks.sessionId, sessionId),
-        kind && inArray(tasks.kind, kind),
+        sessionId === undefined
+          ? undefined
+          : sql`(${tasks.sessionId} = ${sessionId} or ${OF_TASK.root} = ${sessionId})`,
+        kind ? inArray(tasks.kind, kind) : ne(tasks.kind, 'child'),
         assignee === undefined ? undefined : sql`${tasks.assignedUsers} @> ${sql.param([assignee])}::text[]`,
         group === undefined ? undefined : sql`${tasks.assignedGroups} @> ${sql.param([group])}::text[]`,
         olderThan === undefined
@@ -124,6 +134,7 @@ export async function findTask(db: Database, viewer: Viewer, id: string): Promis
   const [row] = await db
     .select(TASK_COLUMNS)
     .from(tasks)
+    .leftJoin(OF_TASK.table, OF_TASK.on)
     .where(and(eq(tasks.id, id), isVisibleTo(viewer)))
     .limit(1);
   return row;
@@ -139,6 +150,7 @@ export async function findTaskOfCall(
   const [row] = await db
     .select(TASK_COLUMNS)
     .from(tasks)
+    .leftJoin(OF_TASK.table, getSession(tasks, key.userId).on)
     .where(and(isSession(key, tasks), eq(tasks.invocationId, invocationId), eq(tasks.callId, callId)))
     .orderBy(desc(tasks.createTime))
     .limit(1);
@@ -258,10 +270,11 @@ export interface DueTask extends SessionKey {
   inMs: number;
 }
 
-/** SQL condition: the session has a task with a due time. */
+/** SQL condition: the session, or a child session below it, has a task with a due time. */
 export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
-  select from ${tasks} where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
-    and ${tasks.sessionId} = ${sessionId} and ${tasks.dueTime} is not null)`;
+  select 1 from ${tasks} left join ${OF_TASK.table} on ${OF_TASK.on}
+  where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
+    and (${tasks.sessionId} = ${sessionId} or ${OF_TASK.root} = ${sessionId}) and ${tasks.dueTime} is not null)`;
 
 /** A left join of a row's tasks that resume it: those that are open, or still have to wake it. `isNone`: it has none. */
 export const getResuming = (session: SessionRef, invocationId: AnyPgColumn) => ({
@@ -320,6 +333,42 @@ export async function wakeForgotten(db: Database): Promise<number> {
       ),
     );
   return rowCount ?? 0;
+}
+
+/**
+ * Answers tasks that wait for an agent which has ended: its end found no task where a client cancelled it in the moment in
+ * which its parent paused. @returns the number of tasks
+ */
+export async function answerForgottenChildren(db: Database): Promise<number> {
+  const { appName, userId, sessionId, invocationId, callId, version } = tasks;
+  const now = sql`statement_timestamp()`;
+  const open = await db
+    .select({ appName, userId, sessionId, id: tasks.id })
+    .from(tasks)
+    .where(
+      and(
+        eq(tasks.kind, 'child'),
+        eq(tasks.state, 'open'),
+        sql`not exists (
+          select 1 from ${invocations}
+          where ${invocations.appName} = ${appName} and ${invocations.userId} = ${userId}
+            and ${invocations.status} in ('queued', 'running', 'paused')
+            and ${isChildOf({ appName, userId, sessionId, invocationId, callId }, invocations)})`,
+      ),
+    );
+  for (const { id, ...key } of open)
+    await db
+      .update(tasks)
+      .set({
+        state: 'answered',
+        answer: {},
+        decidedVia: 'child',
+        decideTime: now,
+        dueTime: now,
+        version: sql`${version} + 1`,
+      })
+      .where(and(isSession(key, tasks), eq(tasks.id, id), eq(tasks.state, 'open')));
+  return open.length;
 }
 
 /** Removes a user's name from other users' tasks: assignees, answers, approvals and comments. @returns their number */

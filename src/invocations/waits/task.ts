@@ -8,7 +8,7 @@ import { strictObject } from '../../core/members.ts';
 import { toInstant } from '../../core/time-zones.ts';
 import { escapeList } from '../../platform/json-escape.ts';
 
-export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] as const;
+export const TASK_KINDS = ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget', 'child'] as const;
 export const TASK_STATES = ['open', 'answered', 'done', 'cancelled'] as const;
 
 /** Maximum time until a task's deadline, in seconds: a year. */
@@ -40,7 +40,7 @@ export const taskSchema = z
       .enum(TASK_KINDS)
       .describe(
         '`confirmation` of a call, `effect` of one that may have acted, `question`, `call` that something else ' +
-          'answers, `sleep`, `signal`, `budget` that has nothing left.',
+          'answers, `sleep`, `signal`, `budget` that has nothing left, `child`: the agent of the call waits, and has tasks of its own.',
       ),
     state: z
       .enum(TASK_STATES)
@@ -66,11 +66,15 @@ export const taskSchema = z
     answer: jsonObject.optional().describe('The response that the call gets.'),
     decidedBy: z.string().optional().describe('Who answered.'),
     decidedVia: z
-      .enum(['tasks', 'run', 'signal', 'deadline'])
+      .enum(['tasks', 'run', 'signal', 'deadline', 'child'])
       .optional()
-      .describe('The way of the answer; `run`: a message of the session.'),
+      .describe('The way of the answer; `run`: a message of the session; `child`: the end of its agent.'),
     decideTime: seconds('When it was answered').optional(),
     sessionId: z.string().optional().describe('The session, for those who may read it.'),
+    rootSessionId: z
+      .string()
+      .optional()
+      .describe('Of an agent that another one called like a tool: the session of the user above it, for them.'),
     invocationId: z.string().optional().describe('The invocation that waits, for them.'),
     callId: z.string().optional().describe('Id of the function call that the answer goes to, for them.'),
   })

@@ -7,7 +7,7 @@ import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isAmong, sessionLock } from '../../conversation/sessions/session-row.ts';
+import { isAmong, isBelow, sessionLock } from '../../conversation/sessions/session-row.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { type Span, spanSchema } from './span.ts';
 
@@ -122,7 +122,7 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
 /** Deletes spans older than `hours`, in batches. @returns the number of deleted spans */
 export function deleteOldSpans(db: Database, hours: number, signal?: AbortSignal): Promise<number> {
   const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour'
-    and not ${isOnHold(spans)}`;
+    and not ${isOnHold(spans)} and not ${isBelow(spans, isOnHold)}`;
   return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)), signal);
 }
 

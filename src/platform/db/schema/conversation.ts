@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { type ExtraConfigColumn, check, foreignKey, index, primaryKey, unique } from 'drizzle-orm/pg-core';
 import {
+  anyIdentifier,
   anyText,
   bytes,
   emptyObject,
@@ -55,6 +56,15 @@ export const sessions = table(
       .comment("Start of the user's first text; empty if there is none yet."),
     forkedFromId: identifier('forked_from_id').comment('Source session of a fork; may be deleted by now.'),
     forkedFromSequence: c.integer('forked_from_sequence').comment('Number of events copied by the fork.'),
+    parentSessionId: identifier('parent_session_id').comment(
+      'Of a child session, in which an agent works that another one called like a tool: the session of the call. It is deleted with it, and not listed.',
+    ),
+    parentInvocationId: identifier('parent_invocation_id').comment('Invocation of the call; null for no child.'),
+    parentCallId: anyIdentifier('parent_call_id').comment('Id of the call; null for no child.'),
+    rootSessionId: identifier('root_session_id').comment(
+      'Of a child session: the session above it that is no child, whose user talks there.',
+    ),
+    depth: c.smallint('depth').notNull().default(0).comment('Number of sessions above it: 0 for one that is no child.'),
     leaseToken: c
       .uuid('lease_token')
       .comment(
@@ -76,7 +86,20 @@ export const sessions = table(
     index('sessions_created_idx')
       .on(t.appName, t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst())
       .where(sql`not is_eval`),
+    // Of child sessions alone, so that a session without them costs no entry. Deletions look for children with it.
+    index('sessions_parent_idx')
+      .on(t.appName, t.userId, t.parentSessionId, t.parentInvocationId)
+      .where(sql`parent_session_id is not null`),
     check('sessions_last_sequence_check', sql`last_sequence >= 0`),
+    check(
+      'sessions_parent_check',
+      sql`num_nulls(parent_session_id, parent_invocation_id, parent_call_id, root_session_id) = case when depth = 0 then 4 else 0 end`,
+    ),
+    foreignKey({
+      name: 'sessions_parent_fkey',
+      columns: [t.appName, t.userId, t.parentSessionId],
+      foreignColumns: [t.appName, t.userId, t.id],
+    }).onDelete('cascade'),
     ofUserPolicy(),
   ],
 );

@@ -132,6 +132,11 @@ export const invocations = table(
     steeredInvocationId: identifier('steered_invocation_id').comment(
       'Of a message that another, running invocation took: that invocation. Its event has the id of this row. Null for all others.',
     ),
+    children: c
+      .smallint('children')
+      .notNull()
+      .default(0)
+      .comment('Number of child sessions that it has started. Its end, or its stop, looks for them if there are any.'),
     firstEndTime: time('first_end_time').comment(
       'When the run ended or paused first. Only this end counts for its cronjob.',
     ),
@@ -202,7 +207,7 @@ export const invocations = table(
 
 export const toolCalls = table(
   'tool_calls',
-  "Ledger of tool calls: one row per call that has started, or may have. Calls inside an agent used as a tool belong to the outer call's row.",
+  'Ledger of tool calls: one row per call that has started, or may have. Calls inside an agent used as a tool are in the ledger of its child session.',
   (c) => ({
     ...ofSession(),
     invocationId: identifier('invocation_id').notNull().comment('The invocation.'),

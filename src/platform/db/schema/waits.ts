@@ -26,10 +26,10 @@ export const tasks = table(
     callId: anyIdentifier('call_id').notNull().comment('Id of the function call to answer.'),
     callName: anyText('call_name').notNull().comment('Name of that function.'),
     kind: c
-      .text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget'] })
+      .text('kind', { enum: ['confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget', 'child'] })
       .notNull()
       .comment(
-        'confirmation (of a call); effect (of a call that may have had effects); question; call (answered later by its tool); sleep; signal; budget.',
+        'confirmation (of a call); effect (of a call that may have had effects); question; call (answered later by its tool); sleep; signal; budget; child (the agent of the call waits itself, in its own session).',
       ),
     state: c
       .text('state', { enum: ['open', 'answered', 'done', 'cancelled'] })
@@ -72,9 +72,9 @@ export const tasks = table(
     ),
     decidedBy: c.text('decided_by').comment('Who answered; null for the deadline.'),
     decidedVia: c
-      .text('decided_via', { enum: ['tasks', 'run', 'signal', 'deadline'] })
+      .text('decided_via', { enum: ['tasks', 'run', 'signal', 'deadline', 'child'] })
       .comment(
-        'How it was answered: tasks (API), run (a message of the session), signal or deadline; null if imported.',
+        'How it was answered: tasks (API), run (a message of the session), signal, deadline or child (the end of its invocation); null if imported.',
       ),
     decideTime: time('decide_time').comment('When it was answered.'),
     version: c.integer('version').notNull().default(1).comment('Change counter; used as ETag.'),
@@ -82,9 +82,12 @@ export const tasks = table(
   }),
   (t) => [
     primaryKey({ name: 'tasks_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
-    check('tasks_kind_check', sql`kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget')`),
+    check(
+      'tasks_kind_check',
+      sql`kind in ('confirmation', 'effect', 'question', 'call', 'sleep', 'signal', 'budget', 'child')`,
+    ),
     check('tasks_state_check', sql`state in ('open', 'answered', 'done', 'cancelled')`),
-    check('tasks_decided_via_check', sql`decided_via in ('tasks', 'run', 'signal', 'deadline')`),
+    check('tasks_decided_via_check', sql`decided_via in ('tasks', 'run', 'signal', 'deadline', 'child')`),
     check('tasks_decided_check', sql`(state in ('answered', 'done')) = (decide_time is not null)`),
     index('tasks_id_idx').on(t.id),
     index('tasks_invocation_idx').on(t.appName, t.userId, t.sessionId, t.invocationId, t.callId),

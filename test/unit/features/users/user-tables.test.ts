@@ -71,7 +71,8 @@ test('what refers to a table of users is a table of users, and is deleted before
   for (const table of tables) {
     for (const key of getTableConfig(table).foreignKeys) {
       const parent = places.get(getTableName(key.reference().foreignTable));
-      if (parent === undefined) continue;
+      // A table may refer to itself: rows are deleted with those above them.
+      if (parent === undefined || key.reference().foreignTable === table) continue;
       expect([getTableName(table), places.get(getTableName(table))]).toEqual([getTableName(table), expect.any(Number)]);
       expect(places.get(getTableName(table))).toBeGreaterThan(parent);
     }

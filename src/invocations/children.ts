@@ -1,0 +1,217 @@
+import type { PreparedAgent } from '../agent/definition/agent.ts';
+import type { AgentNode, AgentReply } from '../agent/definition/tool.ts';
+import { findNode } from '../agent/loop/agent-tree.ts';
+import { mergeActions } from '../agent/loop/call-tools.ts';
+import type { ChildCall, Children } from '../agent/loop/run.ts';
+import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import { getAnswerText } from '../core/content.ts';
+import { AgentError, AppError, ChildWaitsError, HandedOverError, LeaseLostError, sizeRefusal } from '../core/errors.ts';
+import { sessionTopic } from '../core/names.ts';
+import { onlyTemporary, splitDelta } from '../core/session.ts';
+import { currentContext, runWith } from '../platform/context.ts';
+import { Wakeup } from '../platform/work/poll-loop.ts';
+import { type EndedChild, findChild } from './invocation-store.ts';
+import { isActive } from './invocation.ts';
+import type { runClaimed } from './invoke.ts';
+import type { InvocationLedger } from './invocation-ledger.ts';
+import { claimSession, type Lease } from './lock-store.ts';
+import { persist, type Usage } from './persist.ts';
+import { findQueued } from './queue-store.ts';
+import { type InvocationRequest, readStoredRequest, toRecovery, toUserEvents } from './request.ts';
+import { claimTurn, newLease } from './session-lock.ts';
+
+/*
+ * An agent that is used as a tool runs as an invocation of a session of its own, a child: with its own lease, steps and
+ * tasks, within the slot of its parent, which waits. The child session is named by the operation of the call, so that a
+ * parent that goes on in another process finds its child there, and never begins a second one.
+ *
+ * If the child waits for a person, a time, a signal or a budget, the parent pauses with a task of the kind `child`. The
+ * end of the child answers it in the same transaction (`end_child`), and the parent makes the call again, as after a
+ * crash.
+ */
+
+/** How deep children are nested at most. */
+const MAX_DEPTH = 5;
+/** Milliseconds between looks at a child that another process runs: the database's notifications may be lost. */
+const POLL_MS = 1_000;
+
+/** The invocation that calls the agents. */
+interface Parent extends Pick<Parameters<typeof runClaimed>[0], 'context' | 'request' | 'agent' | 'lease'> {
+  usage: Usage;
+  ledger: InvocationLedger;
+  endTime: number;
+}
+
+interface Child {
+  request: InvocationRequest;
+  call: ChildCall;
+}
+
+export class InvocationChildren implements Children {
+  readonly #parent: Parent;
+  readonly #prepared: PreparedAgent;
+  readonly #run: typeof runClaimed;
+
+  constructor(parent: Parent, prepared: PreparedAgent, run: typeof runClaimed) {
+    this.#parent = parent;
+    this.#prepared = prepared;
+    this.#run = run;
+  }
+
+  has(agent: AgentNode): boolean {
+    return findNode(this.#prepared, agent.name) === agent;
+  }
+
+  call(call: ChildCall): Promise<AgentReply> {
+    const { traceparent, callerTrace } = currentContext();
+    return runWith({ callerTrace: traceparent ?? callerTrace, tool: undefined }, () => this.#call(call));
+  }
+
+  async #call(call: ChildCall): Promise<AgentReply> {
+    const { context } = this.#parent;
+    const child = { call, request: this.#toRequest(call) };
+    const { key, invocationId } = child.request;
+    const wakeup = new Wakeup();
+    const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
+    try {
+      // The counts of a child that ended before this process began are in the row that it began from.
+      let isCounted = !(await this.#start(child));
+      for (;;) {
+        call.signal.throwIfAborted();
+        wakeup.reset();
+        const found = await this.#store(() => findChild(context.database.db, key, invocationId));
+        if (!found) throw new Error(`The session of the agent \`${call.agent.name}\` was deleted.`);
+        if (!isActive(found) && found.status !== 'paused') {
+          if (!isCounted) this.#parent.usage.addStored(found);
+          return await this.#toReply(child, found);
+        }
+        // One that waits in the queue without having begun was woken, and runs in a slot of its own.
+        if (found.status === 'paused' || (found.status === 'queued' && !found.hasBegun))
+          throw new ChildWaitsError(`The agent \`${call.agent.name}\` waits.`);
+        isCounted = false;
+        if (found.status === 'queued' && (await this.#takeUp(child))) continue;
+        await wakeup.wait(POLL_MS, call.signal);
+      }
+    } finally {
+      unsubscribe();
+    }
+  }
+
+  #toRequest({
+    agent,
+    request,
+    callId,
+    operationId,
+    state,
+    llmCallsAtMost,
+    tokensAtMost,
+  }: ChildCall): InvocationRequest {
+    const { request: of, lease, endTime } = this.#parent;
+    const depth = (of.child?.depth ?? 0) + 1;
+    if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
+    const { key, invocationId } = lease;
+    const overrides = {
+      ...of.overrides,
+      llmCallsAtMost,
+      ...(tokensAtMost < Infinity && { tokensAtMost: Math.max(0, tokensAtMost) }),
+      timeAtMostMs: Math.max(1, Math.ceil(endTime - performance.now())),
+    };
+    const temporary = onlyTemporary(state);
+    return {
+      key: { ...key, sessionId: operationId },
+      invocationId: `e-${operationId}`,
+      content: { role: 'user', parts: [{ text: request }] },
+      ...(Object.keys(temporary).length > 0 && { stateDelta: temporary }),
+      overrides,
+      createSession: 'new',
+      streaming: false,
+      waitsForBudget: of.waitsForBudget,
+      child: {
+        sessionId: key.sessionId,
+        invocationId,
+        callId,
+        rootSessionId: of.child?.rootSessionId ?? key.sessionId,
+        depth,
+        agent: agent.name,
+      },
+      lent: {
+        ...toChildAgent(this.#prepared, agent),
+        maxLlmCalls: llmCallsAtMost,
+        maxTokens: overrides.tokensAtMost,
+        close: async () => undefined,
+      },
+    };
+  }
+
+  /** Starts the child and runs it to its end or pause. @returns false if an earlier attempt of the call started it */
+  async #start({ call, request }: Child): Promise<boolean> {
+    const { context } = this.#parent;
+    const { session = {} } = splitDelta(call.state);
+    const { storedRequest, ...lease } = newLease(context, request);
+    const stored = { ...storedRequest, child: { ...request.child, state: session } };
+    const claimed: Lease = { ...lease, storedRequest: stored, isFree: true };
+    const prompt = toUserEvents(request, context.newId);
+    if (!(await this.#store(() => claimSession(context.database.db, claimed, prompt, 'new')))) return false;
+    await this.#runHere(request, claimed, call.signal);
+    return true;
+  }
+
+  /** Goes on with a child whose process died or left it, in the slot of its parent. @returns false if another one does */
+  async #takeUp({ call, request }: Child): Promise<boolean> {
+    const { context } = this.#parent;
+    const { key, invocationId, lent } = request;
+    const queued = await this.#store(() => findQueued(context.database.db, { key, invocationId }));
+    if (!queued?.hasBegun || queued.stopAs) return false;
+    const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
+    if (read.refusal !== undefined) return false;
+    const recovery = toRecovery(read.began, queued);
+    const resumed = { ...read.request, key, invocationId, createSession: false, recovery, lent };
+    const lease = { ...newLease(context, resumed), readToken: queued.token };
+    if (!(await this.#store(() => claimTurn(context, lease, [])))) return false;
+    await this.#runHere(resumed, lease, call.signal);
+    return true;
+  }
+
+  async #runHere(request: InvocationRequest, lease: Lease, outside: AbortSignal): Promise<void> {
+    const { context, agent, ledger } = this.#parent;
+    try {
+      await this.#run({ context, request, agent, lease }, outside);
+    } catch (error) {
+      // Another process goes on with it, or it waits for a budget: its row says which.
+      if (error instanceof HandedOverError || error instanceof LeaseLostError) return;
+      throw ledger.fail(error);
+    }
+  }
+
+  async #toReply({ call, request }: Child, { status, error }: EndedChild): Promise<AgentReply> {
+    if (status !== 'succeeded') throw new Error(error ?? `The agent \`${call.agent.name}\` did not succeed.`);
+    const { key, invocationId } = request;
+    const list = () => listInvocationEvents(this.#parent.context.database.db, key, invocationId);
+    const events = (await this.#store(list)).filter(({ author }) => author !== 'user');
+    const { stateDelta, artifactDelta } = mergeActions(events.map(({ actions }) => actions ?? {}));
+    const text = events.map(({ content }) => getAnswerText(content)).findLast((each) => each !== '') ?? '';
+    return { text, value: events.at(-1)?.output ?? undefined, actions: { stateDelta, artifactDelta } };
+  }
+
+  /** Runs a statement. What the model may know of its failure is an `AppError`; any other ends the parent's run. */
+  async #store<T>(work: () => Promise<T>): Promise<T> {
+    const { lease, ledger } = this.#parent;
+    try {
+      return await persist(work, lease.durationMs);
+    } catch (error) {
+      if (error instanceof AppError && !(error instanceof LeaseLostError)) throw error;
+      const full = sizeRefusal(error);
+      if (full) throw new AgentError(full.code, full.message, { cause: error });
+      throw ledger.fail(error);
+    }
+  }
+}
+
+/** An agent of an application as the agent of an invocation, with the limits of that invocation. */
+export function toChildAgent(
+  { maxLlmCalls, maxTokens, contextTokensAtMost, compaction, loopStop, close }: PreparedAgent,
+  agent: AgentNode,
+): PreparedAgent {
+  const settings = { ...(compaction && { compaction }), ...(loopStop && { loopStop }) };
+  return { ...agent, maxLlmCalls, maxTokens, contextTokensAtMost, ...settings, close };
+}
