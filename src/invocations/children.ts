@@ -4,13 +4,15 @@ import { findNode } from '../agent/loop/agent-tree.ts';
 import { mergeActions } from '../agent/loop/call-tools.ts';
 import type { ChildCall, Children } from '../agent/loop/run.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import { errorText } from '../agent/loop/tool-answer.ts';
 import { getAnswerText } from '../core/content.ts';
 import { AgentError, AppError, ChildWaitsError, HandedOverError, LeaseLostError, sizeRefusal } from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
-import { onlyTemporary, splitDelta } from '../core/session.ts';
+import { onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
-import { type EndedChild, findChild } from './invocation-store.ts';
+import { publishStops } from './cancel.ts';
+import { type EndedChild, findChild, requestStop } from './invocation-store.ts';
 import { isActive } from './invocation.ts';
 import type { runClaimed } from './invoke.ts';
 import type { InvocationLedger } from './invocation-ledger.ts';
@@ -37,6 +39,7 @@ const POLL_MS = 1_000;
 
 /** The invocation that calls the agents. */
 interface Parent extends Pick<Parameters<typeof runClaimed>[0], 'context' | 'request' | 'agent' | 'lease'> {
+  signal: AbortSignal;
   usage: Usage;
   ledger: InvocationLedger;
   endTime: number;
@@ -69,7 +72,7 @@ export class InvocationChildren implements Children {
 
   async #call(call: ChildCall): Promise<AgentReply> {
     const { context } = this.#parent;
-    const child = { call, request: this.#toRequest(call) };
+    const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: this.#toRequest(call) };
     const { key, invocationId } = child.request;
     const wakeup = new Wakeup();
     const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
@@ -92,9 +95,29 @@ export class InvocationChildren implements Children {
         if (found.status === 'queued' && (await this.#takeUp(child))) continue;
         await wakeup.wait(POLL_MS, call.signal);
       }
+    } catch (error) {
+      // The parent goes on without the answer, so nobody would wait for a child that another process runs, or that waits.
+      if (call.signal.aborted && !this.#parent.signal.aborted) await this.#stop(key, invocationId);
+      throw error;
     } finally {
       unsubscribe();
     }
+  }
+
+  /** Aborted with the parent, or if only the call ends, by an error that the child ends with. */
+  #toOutside(signal: AbortSignal): AbortSignal {
+    const { signal: ofParent } = this.#parent;
+    const own = new AbortController();
+    const abort = () => own.abort(new AgentError('interrupted', errorText(signal.reason)));
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+    return AbortSignal.any([ofParent, own.signal]);
+  }
+
+  async #stop(key: SessionKey, invocationId: string): Promise<void> {
+    const { database, notifications } = this.#parent.context;
+    await this.#store(() => requestStop(database.db, key, invocationId, 'interrupted'));
+    publishStops(notifications, [{ ...key, invocationId }]);
   }
 
   #toRequest({
@@ -107,6 +130,7 @@ export class InvocationChildren implements Children {
     tokensAtMost,
   }: ChildCall): InvocationRequest {
     const { request: of, lease, endTime } = this.#parent;
+    const { traceparent } = currentContext();
     const depth = (of.child?.depth ?? 0) + 1;
     if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
     const { key, invocationId } = lease;
@@ -126,6 +150,7 @@ export class InvocationChildren implements Children {
       createSession: 'new',
       streaming: false,
       waitsForBudget: of.waitsForBudget,
+      ...(traceparent !== undefined && { links: [{ trace: traceparent, reason: 'parent' }] }),
       child: {
         sessionId: key.sessionId,
         invocationId,

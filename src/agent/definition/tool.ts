@@ -53,9 +53,10 @@ export interface ToolContext {
   signal: AbortSignal;
   /**
    * Runs another agent in this invocation: its model calls count towards the limits; its events are not stored, and it
-   * cannot ask people. An agent that does both is a sub-agent with `asTool`.
+   * cannot ask people. An agent that does both is a sub-agent with `asTool`. An abort of `signal` ends it; default: that
+   * of the call.
    */
-  callAgent(agent: AgentNode, request: string): Promise<AgentReply>;
+  callAgent(agent: AgentNode, request: string, signal?: AbortSignal): Promise<AgentReply>;
 }
 
 /** What an agent answered that a tool called with `context.callAgent`. */

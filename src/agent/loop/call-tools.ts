@@ -58,9 +58,9 @@ async function runTool(
     services,
     log: toToolLog(log, { tool: call.name, callId: call.id }),
     signal,
-    callAgent: (agent: AgentNode, request: string) =>
+    callAgent: (agent: AgentNode, request: string, own: AbortSignal = signal) =>
       invocation.callAgent(
-        { agent, request, signal, operationId, callId: call.id },
+        { agent, request, signal: own, operationId, callId: call.id },
         { kept: { ...kept }, keep },
         agent === tool.calls ? share : undefined,
       ),
@@ -92,7 +92,7 @@ async function runTool(
     if (error instanceof ChildWaitsError && !signal.aborted)
       return { response: undefined, actions: emptyActions(), attachments: [], waitsForChild: true };
     if (signal.aborted) return { ...failed('interrupted'), state: transactional ? 'done' : 'unknown' };
-    if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once') {
+    if (error instanceof UnknownOutcomeError && getEffect(tool) === 'once' && !isChild(invocation, tool)) {
       const earlier: EarlierCall = { state: 'started', attempt: 1, response: null };
       const settled = await settleEarlier(invocation, turn, tool, call, earlier, undefined, error.message);
       const answer = settled ?? failed(error.message);

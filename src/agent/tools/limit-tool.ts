@@ -75,7 +75,9 @@ async function runInTime(
   const timer = setTimeout(() => late.abort(error), timeoutMs);
   const signal = AbortSignal.any([context.signal, late.signal]);
   try {
-    return await orAborted(tool.run(args, { ...context, signal }), signal);
+    const callAgent: ToolContext['callAgent'] = (agent, request, own = signal) =>
+      context.callAgent(agent, request, own);
+    return await orAborted(tool.run(args, { ...context, signal, callAgent }), signal);
   } catch (failure) {
     throw late.signal.aborted && !context.signal.aborted ? error : failure;
   } finally {

@@ -34,7 +34,10 @@ export interface SpanLink {
 export interface RunLink {
   /** Its trace context (W3C `traceparent`). */
   trace: string;
-  /** Why there is a later one: the kind of the task that woke it, `answer`, `hand_over` or `take_over`. */
+  /**
+   * Why there is a later one: the kind of the task that woke it, `answer`, `hand_over` or `take_over`; `parent` if it is
+   * that of an agent that the other one called.
+   */
   reason: string;
 }
 
@@ -60,7 +63,9 @@ export const spanSchema = looseObject('One step of an invocation: the whole, an 
         attributes: z.record(z.string(), z.unknown()).describe('`agent_runtime.link.reason` says why.'),
       }),
     )
-    .describe('The run that an invocation goes on from, after a wait or another process; empty on all other spans.'),
+    .describe(
+      'The run that an invocation goes on from, after a wait or another process, and the call that made it, of an agent that another one calls; empty on all other spans.',
+    ),
 });
 
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
