@@ -4,6 +4,7 @@ import { useVirtualizer } from '@tanstack/react-virtual';
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from 'react';
 import { api, ask, type Event, type SessionName } from './api.ts';
 import { Content, Shown } from './artifacts.tsx';
+import { ChildLink } from './children.tsx';
 import { isSteer, type Item, partsOf, type SessionEvents } from './events.ts';
 import { Markdown } from './markdown.tsx';
 import { Badge, Empty, Folded, InvocationLink, Json, Time } from './ui.tsx';
@@ -169,7 +170,7 @@ function Parts({ event, isUser, answers, name }: PartsProps) {
     if (functionCall) {
       const isLong = event.longRunningToolIds?.includes(functionCall.id ?? '') === true;
       if (isLong && !answers.has(functionCall.id ?? '')) return <Waiting key={index} call={functionCall} name={name} />;
-      return <Call key={index} call={functionCall} answers={answers} />;
+      return <Call key={index} call={functionCall} answers={answers} name={name} />;
     }
     if (functionResponse)
       return <Folded key={index} label={`Answer of ${functionResponse.name}`} value={functionResponse.response} />;
@@ -277,12 +278,13 @@ function Waiting({ call, name }: { call: FunctionCall; name: SessionName }) {
 }
 
 /** A call of a tool, with its answer folded in. */
-function Call({ call, answers }: { call: FunctionCall; answers: Answers }) {
+function Call({ call, answers, name }: { call: FunctionCall; answers: Answers; name: SessionName }) {
+  const [isOpen, setOpen] = useState(false);
   const answer = answers.get(call.id ?? '');
   const isAnswered = answers.has(call.id ?? '');
   const isError = typeof answer === 'object' && answer !== null && 'error' in answer;
   return (
-    <details className="call">
+    <details className="call" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <code>
           {call.name}({short(call.args)})
@@ -303,6 +305,7 @@ function Call({ call, answers }: { call: FunctionCall; answers: Answers }) {
           <Json value={answer} />
         </>
       )}
+      {isOpen && <ChildLink name={name} callId={call.id} />}
     </details>
   );
 }

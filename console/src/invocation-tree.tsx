@@ -5,6 +5,7 @@ import { Button } from 'react-aria-components';
 import { type ErrorAdvice, ERROR_CODES } from '../../src/core/error-codes.ts';
 import { api, ask, askWhole, type Event, fetchBytes, inPath, type SessionName } from './api.ts';
 import { useViewer } from './context.tsx';
+import { ChildLink } from './children.tsx';
 import { partsOf } from './events.ts';
 import { COST_UNIT, formatBytes, formatCost, formatCount, formatSeconds } from './format.ts';
 import { costOf, type Invocation, pricesQuery } from './invocation-list.tsx';
@@ -175,6 +176,7 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
   );
 }
 
+const REASON = 'agent_runtime.link.reason';
 const WHY: Record<string, string> = {
   sleep: 'it slept',
   signal: 'a signal came',
@@ -182,6 +184,7 @@ const WHY: Record<string, string> = {
   effect: 'a call was settled',
   question: 'a question was answered',
   call: 'a call was answered from elsewhere',
+  child: 'an agent that it had called ended',
   answer: 'its client answered',
   budget: 'its budget allowed more',
   hand_over: 'its process stopped',
@@ -190,7 +193,10 @@ const WHY: Record<string, string> = {
 
 /** The runs of an invocation that waited or went on in another process. Each is a trace, linked to the one before. */
 function Runs({ spans }: { spans: Span[] }) {
-  const runs = spans.filter(({ name }) => name === 'invocation');
+  const runs = spans
+    .filter(({ name }) => name === 'invocation')
+    // The call that made it is linked on the page of its session.
+    .map((run) => ({ ...run, links: run.links.filter(({ attributes }) => attributes[REASON] !== 'parent') }));
   if (runs.length < 2 && runs.every(({ links }) => links.length === 0)) return null;
   const place = (id: string) => runs.findIndex(({ span_id: own }) => own === id) + 1;
   return (
@@ -201,7 +207,7 @@ function Runs({ spans }: { spans: Span[] }) {
           <li key={id}>
             <Time at={start / 1e9} exact /> for {formatSeconds((end - start) / 1e9)}
             {links.map(({ span_id: earlier, trace_id: from, attributes }) => {
-              const reason = String(attributes['agent_runtime.link.reason']);
+              const reason = String(attributes[REASON]);
               const before = place(earlier) > 0 ? `run ${place(earlier)}` : `trace ${from}, whose end is not kept`;
               return <span key={earlier}>{`, after ${WHY[reason] ?? reason}; goes on from ${before}`}</span>;
             })}
@@ -420,8 +426,8 @@ function Steps({ name, invocation, tree, hasTrace }: StepsProps) {
       )}
       {hidden > 0 && invocation.endTime !== undefined && (
         <p className="hint">
-          {formatCount(hidden)} further model calls of it are not listed: those of agents that are called as tools are
-          kept in traces only (DEV_UI).
+          {formatCount(hidden)} further model calls of it are not listed: agents that are called like tools work in
+          sessions of their own, to which their calls lead.
         </p>
       )}
     </ViewContext>
@@ -642,10 +648,11 @@ function Numbers({ step }: { step: Step }) {
 
 /** A step that was opened: what it got and gave, and how it is stored. */
 function Opened({ step }: { step: Step }) {
-  const { tasks } = useView();
+  const { tasks, name } = useView();
   const { input, output, notes, reason, raw, kind, broken } = step;
   const [isRaw, setRaw] = useState(false);
-  const task = tasks.get((raw as { id?: string } | undefined)?.id ?? '');
+  const callId = (raw as { id?: string } | undefined)?.id ?? '';
+  const task = tasks.get(callId);
   return (
     <div className="step-panel">
       {reason !== undefined && (
@@ -671,6 +678,7 @@ function Opened({ step }: { step: Step }) {
         </p>
       )}
       {kind === 'message' && <Bringer id={(raw as Event).id ?? ''} />}
+      {kind === 'tool' && <ChildLink name={name} callId={callId} />}
       <Side title={kind === 'model' ? 'Input: what is new since its last call' : 'Input'} told={input} />
       <Side title={kind === 'message' ? 'Message' : 'Output'} told={output} />
       {raw !== undefined && (

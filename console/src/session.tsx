@@ -122,7 +122,7 @@ function useSession(name: SessionName, at: number | undefined, last: number) {
 
 function Head({ name, session, at }: { name: SessionName; session: Schemas['Session']; at: number | undefined }) {
   const { app, user } = name;
-  const { labels = {}, forkedFrom } = session;
+  const { labels = {}, forkedFrom, parent } = session;
   return (
     <div className="head">
       <Facts
@@ -157,19 +157,42 @@ function Head({ name, session, at }: { name: SessionName; session: Schemas['Sess
                 ],
               ] satisfies [string, React.ReactNode][])
             : []),
+          ...(parent
+            ? ([
+                [
+                  'Called by',
+                  <Link
+                    key="parent"
+                    to="/invocations/$appName/$userId/$sessionId/$invocationId"
+                    params={{
+                      appName: app,
+                      userId: user,
+                      sessionId: parent.sessionId,
+                      invocationId: parent.invocationId,
+                    }}
+                    search={{ app, user }}
+                  >
+                    {parent.invocationId}
+                  </Link>,
+                ],
+              ] satisfies [string, React.ReactNode][])
+            : []),
         ]}
       />
       <div className="actions">
-        <Link
-          className="button"
-          to="/talk/$appName/$userId/$sessionId"
-          params={{ appName: app, userId: user, sessionId: session.id }}
-          search={{ app, user }}
-        >
-          Talk
-        </Link>
+        {/* In the session of an agent that another one calls nobody else writes, and it goes with the other. */}
+        {parent === undefined && (
+          <Link
+            className="button"
+            to="/talk/$appName/$userId/$sessionId"
+            params={{ appName: app, userId: user, sessionId: session.id }}
+            search={{ app, user }}
+          >
+            Talk
+          </Link>
+        )}
         <Fork name={name} at={at} />
-        <Erase name={name} />
+        {parent === undefined && <Erase name={name} />}
       </div>
     </div>
   );
