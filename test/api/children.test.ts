@@ -1,10 +1,12 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import type { Part } from '../../src/core/content.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { hostAgent } from '../support/agents.ts';
-import { startApp } from '../support/app.ts';
+import { client, startApp, startOn } from '../support/app.ts';
+import { callPart } from '../support/scripted-model.ts';
 import { staged, stagedSql } from '../support/staged.ts';
 
 /**
@@ -14,14 +16,23 @@ import { staged, stagedSql } from '../support/staged.ts';
  */
 
 const USERS = '/apps/harness_agent/users';
-const AGENTS = ['helper', 'deep', 'deeper'];
+/** Each is called by the one before. */
+const AGENTS = ['helper', 'deep', 'deeper', 'deep4', 'deep5', 'deep6'];
 
+/** The tokens of one call: more than is reserved for it. */
+const DEAR = { promptTokenCount: 10_000, candidatesTokenCount: 5_000, totalTokenCount: 15_000 };
+
+/** It calls `spin` again and again, and where an agent is asked something dear, each of its calls uses many tokens. */
 const model: Model = {
   provider: 'scripted',
   // eslint-disable-next-line require-yield
   async *generate({ contents, instruction, tools: offered }) {
     const last = contents.at(-1)?.parts ?? [];
-    const usageMetadata = { promptTokenCount: 10, candidatesTokenCount: 1 };
+    const isDear = JSON.stringify(contents[0]).includes('"dear');
+    const usageMetadata = isDear ? DEAR : { promptTokenCount: 10, candidatesTokenCount: 1 };
+    const turns = contents.filter(({ role }) => role === 'model').length;
+    if (last.some(({ functionResponse }) => functionResponse?.name === 'spin'))
+      return { content: { role: 'model', parts: [callPart('spin', { turns })] }, usageMetadata };
     const answers = last.flatMap(({ functionResponse }) => (functionResponse ? [functionResponse.response] : []));
     if (answers.length > 0) {
       const text = answers
@@ -46,6 +57,7 @@ let held: { entered: PromiseWithResolvers<void>; released: PromiseWithResolvers<
 const tools: Tool[] = [
   { ...plain, name: 'pay', needsConfirmation: true, run: async () => ({ result: `paid ${++ran}` }) },
   { ...plain, name: 'ask', longRunning: true, effect: 'none', run: async () => undefined },
+  { ...plain, name: 'spin', effect: 'none', run: async () => ({ result: 'spun' }) },
   { ...plain, name: 'act', effect: 'once', run: async () => ({ result: `acted ${++ran}` }) },
   {
     ...plain,
@@ -73,13 +85,26 @@ const own = { description: '', modelName: 'scripted', skills: [], mcpServers: []
 const names = [...tools.map(({ name }) => name), 'load_artifacts'].filter(
   (name) => builtInTools().has(name) || tools.some((tool) => tool.name === name),
 );
-const deeper = { ...own, name: 'deeper', instruction: 'Go deepest.', tools: names };
-const deep = { ...own, name: 'deep', instruction: 'Go deep.', tools: names, subAgents: [deeper] };
-const helper = { ...own, name: 'helper', instruction: 'Help.', tools: names, subAgents: [deep] };
-const agents = () => hostAgent(model, tools, { subAgents: [helper] });
+const toAgent = (name: string, subAgents: AgentDefinition[]): AgentDefinition => ({
+  ...own,
+  name,
+  instruction: 'Help.',
+  tools: names,
+  subAgents,
+});
+const [helper] = AGENTS.reduceRight<AgentDefinition[]>((below, name) => [toAgent(name, below)], []);
+const agents = (more: Partial<AgentDefinition> = {}) =>
+  hostAgent(model, tools, { subAgents: helper ? [helper] : [], ...more });
 
-const app = staged(() => startApp({}, { agents: agents(), sweepIntervalMs: 50 }));
+const app = staged(() => startApp({ DEV_UI: 'true' }, { agents: agents(), sweepIntervalMs: 50 }));
 const sql = stagedSql(app);
+
+/** Another process, in which the agent is a bit different. */
+async function startOther(more: Partial<AgentDefinition>) {
+  const other = await startOn(app.databaseUrl, {}, { agents: agents(more) });
+  onTestFinished(() => other.close());
+  return client(other.url);
+}
 
 interface Task {
   id: string;
@@ -103,8 +128,8 @@ async function begin(state: object = {}) {
   const userId = `u${sessions}`;
   const path = `${USERS}/${userId}/sessions`;
   await app.post(path, { sessionId, state });
-  const run = (text: string) =>
-    app.post('/run', { appName: 'harness_agent', userId, sessionId, newMessage: { role: 'user', parts: [{ text }] } });
+  const run = (text: string, on: Pick<typeof app, 'post'> = app) =>
+    on.post('/run', { appName: 'harness_agent', userId, sessionId, newMessage: { role: 'user', parts: [{ text }] } });
   const start = async (text: string) =>
     (await app.post(`${path}/${sessionId}/invocations`, { newMessage: { parts: [{ text }] } })).body as { id: string };
   const rows = async () =>
@@ -364,6 +389,10 @@ test('an invocation calls 100 agents, and no more', async () => {
     [userId],
   );
   await claim;
+  // The parent runs on, and has called so many.
+  await sql.query(`update invocations set status = 'running', children = 100 where user_id = $1 and children > 0`, [
+    userId,
+  ]);
   const call = (n: number) =>
     sql.query(
       `select claimed from claim_session('harness_agent', $1, $2, $2, gen_random_uuid(), null, 1000, null, null, null,
@@ -374,4 +403,88 @@ test('an invocation calls 100 agents, and no more', async () => {
       [userId, `more${n}`],
     );
   await expect(call(1)).rejects.toThrow('has called 100 agents');
+});
+
+test('agents are nested five deep, and no deeper', async () => {
+  const { run, rows, text } = await begin();
+  await run(`${AGENTS.join(' ')} look`);
+  expect((await text()).at(-1)).toBe(`${'said '.repeat(6)}Agents that are used as tools are nested 5 deep at most.`);
+  expect(await rows()).toHaveLength(6);
+});
+
+test('what is left of the model calls is divided among those that begin together', async () => {
+  const { run, rows, text } = await begin();
+  await run('helper spin & helper spin', await startOther({ maxLlmCalls: 8 }));
+  const limit = 'Max number of llm calls limit of `3` exceeded';
+  expect((await text()).at(-1)).toBe(`said ${limit}, ${limit}`);
+  expect(await rows()).toMatchObject([
+    { status: 'succeeded', llm_calls: 8 },
+    { status: 'failed', llm_calls: 3 },
+    { status: 'failed', llm_calls: 3 },
+  ]);
+});
+
+test('a call that takes too long ends its agent, also one that another process runs', async () => {
+  const { run, statuses, text } = await begin();
+  held = { entered: Promise.withResolvers(), released: Promise.withResolvers() };
+  await run('helper deep hold', await startOther({ toolLimits: { helper: { timeoutMs: 1_000 } } }));
+  expect((await text()).at(-1)).toBe('said The tool took longer than 1000 ms.');
+  await expect.poll(statuses).toEqual(['succeeded', 'interrupted', 'interrupted']);
+});
+
+test('a budget that is used up stops it, and with it its parent; both go on once it has more', async () => {
+  const { userId, start, statuses, tasks, text } = await begin();
+  const setBudget = (maxTokens: number) =>
+    app.send('PUT', '/apps/harness_agent/budgets', { appliesTo: 'user', forUser: userId, period: 'day', maxTokens });
+  await setBudget(15_000);
+  await start('helper dear + act');
+  await expect.poll(statuses).toEqual(['paused', 'paused']);
+  expect(await tasks()).toMatchObject([{ kind: 'budget' }]);
+  await setBudget(1_000_000);
+  await sql.query(`update tasks set expire_time = now(), due_time = now() where user_id = $1 and kind = 'budget'`, [
+    userId,
+  ]);
+  await expect.poll(statuses).toEqual(['succeeded', 'succeeded']);
+  expect((await text()).at(-1)).toMatch(/^said said acted/);
+});
+
+test('a parent that was not told of the end is told by a sweep', async () => {
+  const { userId, run, statuses, text } = await begin();
+  await run('helper pay');
+  const ofChild = `where user_id = $1 and session_id = (select id from sessions where user_id = $1 and depth = 1)`;
+  await sql.query(`update invocations set request = null ${ofChild}`, [userId]);
+  await sql.query(
+    `update invocations set status = 'cancelled', end_time = now(), error_code = 'cancelled', error_message = 'Gone.' ${ofChild}`,
+    [userId],
+  );
+  await expect.poll(statuses).toEqual(['succeeded', 'cancelled']);
+  expect((await text()).at(-1)).toBe('said Gone.');
+});
+
+test('its trace is below the span of the call, also when it goes on after a wait', async () => {
+  const { sessionId, run, statuses, answer, children } = await begin();
+  await run('helper pay');
+  const [child] = await children();
+  await answer();
+  await expect.poll(statuses).toEqual(['succeeded', 'succeeded']);
+  interface Span {
+    name: string;
+    span_id: string;
+    parent_span_id: string | null;
+    trace_id: string;
+    links: { span_id: string; attributes: object }[];
+  }
+  const spans = async (session = '', name = '') =>
+    ((await app.get(`/dev/apps/harness_agent/debug/trace/session/${session}`)).body as Span[]).filter(
+      (span) => span.name === name,
+    );
+  await expect.poll(() => spans(child?.id, 'invocation')).toHaveLength(2);
+  const [call] = await spans(sessionId, 'execute_tool helper');
+  const link = { span_id: call?.span_id, attributes: { 'agent_runtime.link.reason': 'parent' } };
+  const below = { parent_span_id: call?.span_id, trace_id: call?.trace_id };
+  const after = { attributes: { 'agent_runtime.link.reason': 'confirmation' } };
+  expect(await spans(child?.id, 'invocation')).toMatchObject([
+    { ...below, links: [link] },
+    { ...below, links: [after, link] },
+  ]);
 });
