@@ -7,7 +7,7 @@ import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { errorText } from '../agent/loop/tool-answer.ts';
 import { getAnswerText } from '../core/content.ts';
 import { AgentError, AppError, ChildWaitsError, HandedOverError, LeaseLostError, sizeRefusal } from '../core/errors.ts';
-import { sessionTopic } from '../core/names.ts';
+import { isResultArtifact, sessionTopic } from '../core/names.ts';
 import { onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
@@ -215,7 +215,10 @@ export class InvocationChildren implements Children {
     const events = (await this.#store(list)).filter(({ author }) => author !== 'user');
     const { stateDelta, artifactDelta } = mergeActions(events.map(({ actions }) => actions ?? {}));
     const text = events.map(({ content }) => getAnswerText(content)).findLast((each) => each !== '') ?? '';
-    return { text, value: events.at(-1)?.output ?? undefined, actions: { stateDelta, artifactDelta } };
+    const value = events.at(-1)?.output ?? undefined;
+    // Results of tools that are too large for a prompt stay where they were made.
+    const saved = Object.entries(artifactDelta ?? {}).filter(([name]) => !isResultArtifact(name));
+    return { text, value, actions: { stateDelta, artifactDelta: Object.fromEntries(saved) } };
   }
 
   /** Runs a statement. What the model may know of its failure is an `AppError`; any other ends the parent's run. */

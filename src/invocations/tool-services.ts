@@ -8,6 +8,7 @@ import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import { parseExactJson } from '../core/exact-json.ts';
+import { isResultArtifact } from '../core/names.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
@@ -28,6 +29,8 @@ export function newToolServices(
 ): ToolServices {
   const { contentStore, log } = context;
   const { db } = context.database;
+  // What a tool of a child gave that is too large for a prompt is read by that child alone, and goes with it.
+  const placeOf = (artifactName: string) => ({ ...(isResultArtifact(artifactName) ? lease.key : key), artifactName });
   const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
@@ -35,7 +38,7 @@ export function newToolServices(
       const saved = saveArtifact(
         db,
         contentStore,
-        { ...key, artifactName },
+        placeOf(artifactName),
         part,
         customMetadata,
         lease.token,
@@ -45,7 +48,7 @@ export function newToolServices(
       return (parseExactJson(text) as ArtifactVersion).version;
     },
     loadArtifact: async (artifactName, version, maxBytes) =>
-      (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version, maxBytes)))?.part,
+      (await read(() => loadArtifact(db, contentStore, placeOf(artifactName), version, maxBytes)))?.part,
     listArtifacts: () => read(() => listArtifactNames(db, key)),
     searchMemory: async (query) => {
       const found = context.memory?.search(key, query).catch((error: unknown) => fail(error, log));

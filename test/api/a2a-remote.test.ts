@@ -123,9 +123,15 @@ test('an agent of another service answers like a tool, in a session of its own t
   expect((await back.get('/apps/harness_agent/users/user/sessions')).body).toHaveLength(2);
 });
 
-test('as a tool it cannot ask a person, as no agent can', async () => {
-  const front = await startFront(at(await startBack()));
-  expect(lastText(await run(front, [{ text: 'ask' }]))).toContain('has to ask a person, which it cannot do here');
+test('as a tool it asks our person too, whose answer it gets in a session of its own', async () => {
+  const back = await startBack();
+  const front = await startFront(at(back));
+  await run(front, [{ text: 'ask' }]);
+  const { items } = (await front.get('/tasks')).body as { items: { id: string }[] };
+  expect(items).toMatchObject([{ kind: 'question', rootSessionId: 's' }]);
+  await front.send('PATCH', `/tasks/${items[0]?.id ?? ''}`, { action: 'answer', answer: { answer: 'It rains.' } });
+  await expect.poll(async () => (await front.get(`${SESSIONS}/s`)).text).toMatch(/Got .*It rains\./);
+  expect(back.count()).toBe(2);
 });
 
 const findCall = (events: Awaited<ReturnType<typeof run>>) =>
@@ -243,8 +249,10 @@ test.each([true, false])('the task of a killed process is found again, not made 
   await expect.poll(token).not.toEqual(first);
   hold.resolve();
   const status = async () => (await sql.query('select status from invocations')).rows as unknown;
-  await expect.poll(status).toEqual([{ status: 'succeeded' }]);
-  expect(await row()).toMatchObject([{ state: 'done', attempt: 2 }]);
+  const succeeded = { status: 'succeeded' };
+  await expect.poll(status).toEqual(asTool ? [succeeded, succeeded] : [succeeded]);
+  const done = { state: 'done', attempt: 2 };
+  expect(await row()).toMatchObject(asTool ? [done, done] : [done]);
   // It knows no message again: a second one would have been a second task.
   expect(count()).toBe(1);
 });

@@ -294,7 +294,10 @@ describe('a transactional tool', () => {
     }));
     await ask(app);
     expect(await orders()).toHaveLength(1);
-    expect(await ledger()).toMatchObject([{ call_id: 'ask', effect: 'once', state: 'done' }]);
+    expect(await ledger()).toMatchObject([
+      { call_id: 'ask', effect: 'once', state: 'done' },
+      { call_id: 'order', effect: 'transactional', state: 'done' },
+    ]);
   });
 
   test('is not unknown where no other process may go on', async () => {
