@@ -461,7 +461,7 @@ test('a parent that was not told of the end is told by a sweep', async () => {
   expect((await text()).at(-1)).toBe('said Gone.');
 });
 
-test('its trace is below the span of the call, also when it goes on after a wait', async () => {
+test('it is in the trace of the call, and linked to that, also when it goes on after a wait', async () => {
   const { sessionId, run, statuses, answer, children } = await begin();
   await run('helper pay');
   const [child] = await children();
@@ -470,7 +470,6 @@ test('its trace is below the span of the call, also when it goes on after a wait
   interface Span {
     name: string;
     span_id: string;
-    parent_span_id: string | null;
     trace_id: string;
     links: { span_id: string; attributes: object }[];
   }
@@ -481,7 +480,7 @@ test('its trace is below the span of the call, also when it goes on after a wait
   await expect.poll(() => spans(child?.id, 'invocation')).toHaveLength(2);
   const [call] = await spans(sessionId, 'execute_tool helper');
   const link = { span_id: call?.span_id, attributes: { 'agent_runtime.link.reason': 'parent' } };
-  const below = { parent_span_id: call?.span_id, trace_id: call?.trace_id };
+  const below = { trace_id: call?.trace_id };
   const after = { attributes: { 'agent_runtime.link.reason': 'confirmation' } };
   expect(await spans(child?.id, 'invocation')).toMatchObject([
     { ...below, links: [link] },
