@@ -72,9 +72,9 @@ with shared as materialized (
   place <= $4::int and (place = 1 or "s".bytes + place * shared.bytes <= $5) as is_taken
   from (
   select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
-  from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $4::int + 1) "s", shared) "s")
+  from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and "s"."parent_session_id" is null and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $4::int + 1) "s", shared) "s")
   select text, '{}'::text[] as further,
-  case when is_more then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) order by "s"."update_time" desc, "s"."id" desc limit 1 offset n - 1) else null end as last from page;
+  case when is_more then (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval" and "s"."parent_session_id" is null and ("s"."update_time", "s"."id") < ($6::timestamptz, $7::text) and "s"."update_time" > to_timestamp($8::float8) and "s"."update_time" < to_timestamp($9::float8)) order by "s"."update_time" desc, "s"."id" desc limit 1 offset n - 1) else null end as last from page;
 
 -- A page of events.
 select page.text, page.last, "s"."last_sequence" as reached, "s"."last_sequence" as final
