@@ -12,6 +12,7 @@ import { onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { publishStops } from './cancel.ts';
+import { toToolCallsAtMost } from './fence.ts';
 import { type EndedChild, findChild, requestStop } from './invocation-store.ts';
 import { isActive } from './invocation.ts';
 import type { runClaimed } from './invoke.ts';
@@ -128,8 +129,10 @@ export class InvocationChildren implements Children {
     state,
     llmCallsAtMost,
     tokensAtMost,
+    share,
   }: ChildCall): InvocationRequest {
-    const { request: of, lease, endTime } = this.#parent;
+    const { request: of, lease, endTime, usage } = this.#parent;
+    const toolCalls = toToolCallsAtMost(this.#parent) - usage.used.toolCalls;
     const { traceparent } = currentContext();
     const depth = (of.child?.depth ?? 0) + 1;
     if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
@@ -158,6 +161,7 @@ export class InvocationChildren implements Children {
         rootSessionId: of.child?.rootSessionId ?? key.sessionId,
         depth,
         agent: agent.name,
+        toolCallsAtMost: Math.max(0, Math.floor(toolCalls / share)),
       },
       lent: {
         ...toChildAgent(this.#prepared, agent),

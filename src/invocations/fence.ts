@@ -10,6 +10,7 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import type { InvocationContext } from './context.ts';
 import type { HandOver } from './hand-over.ts';
+import type { InvocationRequest } from './request.ts';
 import { stoppedMessage, toolCallsLimitError } from './invocation.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
@@ -103,18 +104,21 @@ function keepLease(
 /** A running invocation, its usage, and the controller that stops its loop at a limit. */
 interface LimitedRun {
   context: InvocationContext;
+  request: Pick<InvocationRequest, 'child'>;
   lease: Lease;
   usage: Usage;
   handOver: HandOver;
   limitReached: AbortController;
 }
 
+/** Calls of tools that an invocation may make; a child has what its parent had left. */
+export const toToolCallsAtMost = ({ context, request }: Pick<LimitedRun, 'context' | 'request'>): number =>
+  Math.min(context.limits.toolCalls, request.child?.toolCallsAtMost ?? Infinity);
+
 /** Aborts the loop when a limit is reached. Open calls get a response first. */
-export function abortIfOverLimit(
-  { context, usage, limitReached, handOver }: LimitedRun,
-  over?: OverBudget | null,
-): void {
-  const { toolCalls } = context.limits;
+export function abortIfOverLimit(running: LimitedRun, over?: OverBudget | null): void {
+  const { usage, limitReached, handOver } = running;
+  const toolCalls = toToolCallsAtMost(running);
   // An invocation that may wait for a budget pauses at its next model call instead, because no tool call is open there.
   if (over && !handOver.waitsForBudget) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
   else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));

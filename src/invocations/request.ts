@@ -245,6 +245,8 @@ const storedRequestSchema = z.object({
       rootSessionId: z.string(),
       depth: z.number(),
       agent: z.string(),
+      /** Calls of tools that its parent had left. */
+      toolCallsAtMost: z.number(),
     })
     .optional(),
   /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */

@@ -35,15 +35,7 @@ export function newToolServices(
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
       if (!identifierSchema.safeParse(artifactName).success) throw new InvalidError(NO_NAME);
-      const saved = saveArtifact(
-        db,
-        contentStore,
-        placeOf(artifactName),
-        part,
-        customMetadata,
-        lease.token,
-        lease.key,
-      );
+      const saved = saveArtifact(db, contentStore, placeOf(artifactName), part, customMetadata, lease.token, lease.key);
       const text = await saved.catch((error: unknown) => fail(error, log));
       return (parseExactJson(text) as ArtifactVersion).version;
     },

@@ -103,7 +103,9 @@ describe('an agent that is a tool', () => {
     const { agents, ran } = makeHost();
     const { app, rows } = await open({ MAX_TOOL_CALLS: '25' }, { agents });
     await app.post('/harness/invoke', invoke);
-    expect(await rows('select error_code from invocations')).toEqual([{ error_code: 'tool_calls_limit' }]);
+    // The helper first, then what had called it.
+    const ended = `select error_code from invocations where session_id = 's'`;
+    expect(await rows(ended)).toEqual([{ error_code: 'tool_calls_limit' }]);
     expect(ran.length).toBeLessThanOrEqual(30);
   });
 
@@ -137,7 +139,7 @@ describe('an agent that is a tool', () => {
       await app.post(`${APP}/users/u/sessions`, { sessionId: 's' });
       const live = await openLive(app, { user_id: 'u', session_id: 's', modalities });
       live.send(say('hi'));
-      const ended = () => rows(`select error_code from invocations where status <> 'running'`);
+      const ended = () => rows(`select error_code from invocations where session_id = 's' and status <> 'running'`);
       await expect.poll(ended).not.toEqual([]);
       return { ran, asked, rows, error: await ended() };
     }

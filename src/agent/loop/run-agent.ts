@@ -81,7 +81,7 @@ export async function callAgent(
   if (share !== undefined && children?.has(agent)) {
     const llmCallsAtMost = Math.floor((parent.input.agent.maxLlmCalls - parent.used.llmCalls) / share);
     const tokensAtMost = Math.floor(countTokensLeft(parent) / share);
-    return children.call({ ...call, state: parent.state, llmCallsAtMost, tokensAtMost });
+    return children.call({ ...call, state: parent.state, llmCallsAtMost, tokensAtMost, share });
   }
   const prompt: Event = {
     id: operationId,

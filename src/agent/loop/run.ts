@@ -83,6 +83,8 @@ export interface ChildCall {
   /** Model calls and tokens that are left to the parent, divided among the children that it starts at this moment. */
   llmCallsAtMost: number;
   tokensAtMost: number;
+  /** Number of children that the parent starts at this moment. */
+  share: number;
   signal: AbortSignal;
 }
 
