@@ -22,6 +22,7 @@ import { persist, type Usage } from './persist.ts';
 import { findQueued } from './queue-store.ts';
 import { type InvocationRequest, readStoredRequest, toRecovery, toUserEvents } from './request.ts';
 import { claimTurn, newLease } from './session-lock.ts';
+import type { TapeRecorder } from './tape.ts';
 
 /*
  * An agent that is used as a tool runs as an invocation of a session of its own, a child: with its own lease, steps and
@@ -44,6 +45,7 @@ interface Parent extends Pick<Parameters<typeof runClaimed>[0], 'context' | 'req
   usage: Usage;
   ledger: InvocationLedger;
   endTime: number;
+  recorder?: TapeRecorder | undefined;
 }
 
 interface Child {
@@ -169,6 +171,7 @@ export class InvocationChildren implements Children {
         maxTokens: overrides.tokensAtMost,
         close: async () => undefined,
       },
+      onRequest: of.onRequest ?? ((asked, made) => this.#parent.recorder?.request(asked, made)),
     };
   }
 
@@ -188,13 +191,13 @@ export class InvocationChildren implements Children {
   /** Goes on with a child whose process died or left it, in the slot of its parent. @returns false if another one does */
   async #takeUp({ call, request }: Child): Promise<boolean> {
     const { context } = this.#parent;
-    const { key, invocationId, lent } = request;
+    const { key, invocationId, lent, onRequest } = request;
     const queued = await this.#store(() => findQueued(context.database.db, { key, invocationId }));
     if (!queued?.hasBegun || queued.stopAs) return false;
     const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
     if (read.refusal !== undefined) return false;
     const recovery = toRecovery(read.began, queued);
-    const resumed = { ...read.request, key, invocationId, createSession: false, recovery, lent };
+    const resumed = { ...read.request, key, invocationId, createSession: false, recovery, lent, onRequest };
     const lease = { ...newLease(context, resumed), readToken: queued.token };
     if (!(await this.#store(() => claimTurn(context, lease, [])))) return false;
     await this.#runHere(resumed, lease, call.signal);

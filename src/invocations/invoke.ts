@@ -208,8 +208,10 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     // The tools of confirmed calls run before the first event of this run, so their calls are registered here.
     const confirmed = findConfirmations(conversation, history.runtimeEventIds, taskAnswers);
     for (const { calls } of confirmed) running.handOver.begin(calls);
-    // A resumed run records no tape: its first steps ran elsewhere, and a replay would report them as missing.
-    running.recorder = recovery ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
+    // A resumed run records no tape: its first steps ran elsewhere, and a replay would report them as missing. A child is
+    // not replayed.
+    running.recorder =
+      (recovery ?? request.child) ? undefined : new TapeRecorder(conversation.length, state, request.overrides);
     const root = { ...key, sessionId: request.child?.rootSessionId ?? key.sessionId };
     const steps = answer({
       agent: prepared,
@@ -236,7 +238,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       log: context.log,
       newId: context.newId,
       observer: observeAll(running.observers),
-      onRequest: (asked, made) => running.recorder?.request(asked, made),
+      onRequest: request.onRequest ?? ((asked, made) => running.recorder?.request(asked, made)),
       onUse: running.usage.add,
       onUnstoredEvent: (event) => countUnstoredEvent(running, event),
       reserve: (modelRequest) => reserve(running, modelRequest),
@@ -386,9 +388,9 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),
     // A run whose user event is not stored cannot be replayed, so its tape (data for a replay) is not stored.
-    // Nor is that of a run that pauses for a child, because it goes on as after a crash. A child is not replayed.
+    // Nor is that of a run that pauses for a child, because it goes on as after a crash.
     tape:
-      userEvents.length < running.userEvents.length || running.ledger.waitsForChild || request.child
+      userEvents.length < running.userEvents.length || running.ledger.waitsForChild
         ? undefined
         : running.recorder?.toTape(),
   });

@@ -74,6 +74,8 @@ export interface InvocationRequest {
   child?: ChildOf | undefined;
   /** The prepared agent of a child whose parent runs in this process, which closes it. */
   lent?: PreparedAgent | undefined;
+  /** Given with `lent`: notes each request to a model on the tape of the parent, because a child has none of its own. */
+  onRequest?: RunInput['onRequest'];
   /** An agent that the caller has prepared and will close. Absent: the invocation prepares an agent and closes it. */
   prepared?: PreparedAgent;
   /** The loop that produces the events. Default: `runAgent`, which calls models and tools. */
