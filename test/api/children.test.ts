@@ -36,7 +36,7 @@ const model: Model = {
     const answers = last.flatMap(({ functionResponse }) => (functionResponse ? [functionResponse.response] : []));
     if (answers.length > 0) {
       const text = answers
-        .map((answer) => answer?.['error'] ?? answer?.['result'] ?? JSON.stringify(answer))
+        .map((answer) => String(answer?.['error'] ?? answer?.['result'] ?? JSON.stringify(answer)))
         .join(', ');
       return { content: { role: 'model', parts: [{ text: `said ${text}` }] }, usageMetadata };
     }
@@ -323,8 +323,6 @@ test('clients do not write in a child session, and delete it with that of its pa
     app.send('DELETE', `${path}/${childId}`),
   ]);
   expect(refusals.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403]);
-  const hold = `/apps/harness_agent/users/${userId}/holds/${sessionId}`;
-  void hold;
   expect((await app.send('DELETE', `${path}/${sessionId}`)).status).toBeLessThan(300);
   for (const table of ['sessions', 'invocations', 'events', 'tasks', 'tool_calls']) {
     const { rowCount } = await sql.query(`select from ${table} where user_id = $1`, [userId]);

@@ -1,4 +1,4 @@
-import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, ne, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { getSession, isChildOf, isSession, type SessionRef } from '../../conversation/sessions/session-row.ts';
@@ -116,7 +116,7 @@ export async function listTasks(
         sessionId === undefined
           ? undefined
           : sql`(${tasks.sessionId} = ${sessionId} or ${OF_TASK.root} = ${sessionId})`,
-        kind ? inArray(tasks.kind, kind) : ne(tasks.kind, 'child'),
+        kind ? inArray(tasks.kind, kind) : sql`${tasks.kind} <> 'child'`,
         assignee === undefined ? undefined : sql`${tasks.assignedUsers} @> ${sql.param([assignee])}::text[]`,
         group === undefined ? undefined : sql`${tasks.assignedGroups} @> ${sql.param([group])}::text[]`,
         olderThan === undefined
