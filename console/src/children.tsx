@@ -22,10 +22,7 @@ export function ChildLink({ name, callId }: { name: SessionName; callId: string 
   if (!child) return null;
   return (
     <p>
-      <Link
-        to="/sessions/$appName/$userId/$sessionId"
-        params={{ appName: app, userId: user, sessionId: child.id }}
-      >
+      <Link to="/sessions/$appName/$userId/$sessionId" params={{ appName: app, userId: user, sessionId: child.id }}>
         What this agent did
       </Link>
     </p>

@@ -35,10 +35,11 @@ const model: Model = {
       return { content: { role: 'model', parts: [callPart('spin', { turns })] }, usageMetadata };
     const answers = last.flatMap(({ functionResponse }) => (functionResponse ? [functionResponse.response] : []));
     if (answers.length > 0) {
-      const text = answers
-        .map((answer) => String(answer?.['error'] ?? answer?.['result'] ?? JSON.stringify(answer)))
-        .join(', ');
-      return { content: { role: 'model', parts: [{ text: `said ${text}` }] }, usageMetadata };
+      const texts = answers.map((answer) => {
+        const told = answer?.['error'] ?? answer?.['result'] ?? answer;
+        return typeof told === 'string' ? told : JSON.stringify(told);
+      });
+      return { content: { role: 'model', parts: [{ text: `said ${texts.join(', ')}` }] }, usageMetadata };
     }
     const said = last.map((part) => part.text ?? '').join('');
     const parts = said.split(instruction.startsWith('Answer.') ? ' & ' : ' + ').flatMap((each): Part[] => {

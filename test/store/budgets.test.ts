@@ -21,7 +21,7 @@ test('what an agent that is a tool has used counts once, also where the answer t
   const db = Object.assign(Object.create(store.pool.db) as Database, { $client: losing });
   const usage = newUsage();
   const lease = { key, invocationId: `e-${randomUUID()}`, token: randomUUID(), durationMs: 60_000 };
-  const running = { context: { database: { db }, limits: { toolCalls: 100 } }, lease, usage };
+  const running = { context: { database: { db }, limits: { toolCalls: 100 } }, request: {}, lease, usage };
   const use = { model: 'm', answeredAs: 'm', promptTokens: 5, outputTokens: 2 };
   for (const id of [randomUUID(), randomUUID()]) {
     usage.add(use);
