@@ -12,6 +12,7 @@ import { Client } from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
+import { deriveId } from '../../src/agent/loop/invocation-state.ts';
 import { getFunctionResponses } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -254,6 +255,41 @@ test.each([true, false])('the task of a killed process is found again, not made 
   const done = { state: 'done', attempt: 2 };
   expect(await row()).toMatchObject(asTool ? [done, done] : [done]);
   // It knows no message again: a second one would have been a second task.
+  expect(count()).toBe(1);
+});
+
+test('the task that the version before kept with the call of the tool is found again', async () => {
+  const hold = Promise.withResolvers<void>();
+  const { url, count } = await startOfficial('1.0', { hold: hold.promise });
+  const front = await startFront({ url });
+  const sql = new Client({ connectionString: front.databaseUrl });
+  await sql.connect();
+  onTestFinished(() => sql.end());
+  await front.post(`${SESSIONS}/s/invocations`, { newMessage: { role: 'user', parts: [{ text: 'x' }] } });
+  interface CallRow {
+    session_id: string;
+    operation_id: string;
+    response: { kept: object } | null;
+  }
+  const calls = async () => (await sql.query<CallRow>('select * from tool_calls order by session_id = $1', ['s'])).rows;
+  await expect.poll(async () => JSON.stringify(await calls())).toContain('"taskId"');
+  const [below, call] = await calls();
+  // That version ran the agent within the invocation, which its process then left.
+  const operationId = deriveId([call?.operation_id, JSON.stringify(['helper', { count: 0 }]), 0]);
+  const response = { kept: { [operationId]: below?.response?.kept } };
+  await sql.query('begin');
+  await sql.query('delete from sessions where id = $1', [below?.session_id]);
+  await sql.query('update tool_calls set response = $1', [JSON.stringify(response)]);
+  await sql.query('update sessions set lease_token = null');
+  await sql.query(
+    `update invocations set status = 'queued', lease_token = gen_random_uuid(), lease_expire_time = now(),
+       request = jsonb_set(request, '{began,spentMs}', '1')`,
+  );
+  await sql.query('commit');
+  const status = async () => (await sql.query('select status, attempt from invocations')).rows as unknown;
+  await expect.poll(status).toEqual([{ status: 'running', attempt: 2 }]);
+  hold.resolve();
+  await expect.poll(status).toEqual([{ status: 'succeeded', attempt: 2 }]);
   expect(count()).toBe(1);
 });
 

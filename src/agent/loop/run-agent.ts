@@ -78,7 +78,9 @@ export async function callAgent(
 ): Promise<AgentReply> {
   const { agent, request, signal, operationId } = call;
   const { invocationId, children } = parent.input;
-  if (share !== undefined && children?.has(agent)) {
+  // The version before kept what it knew of other services with the call: an attempt that it began goes on as then.
+  const wasBegunWithin = Object.keys(parentCall.kept).length > 0;
+  if (share !== undefined && !wasBegunWithin && children?.has(agent)) {
     const llmCallsAtMost = Math.floor((parent.input.agent.maxLlmCalls - parent.used.llmCalls) / share);
     const tokensAtMost = Math.floor(countTokensLeft(parent) / share);
     return children.call({ ...call, state: parent.state, llmCallsAtMost, tokensAtMost, share });
