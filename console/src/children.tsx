@@ -28,3 +28,15 @@ export function ChildLink({ name, callId }: { name: SessionName; callId: string 
     </p>
   );
 }
+
+/** Whose result a message is that an agent in the background has sent, with the way to its session. */
+export function ResultOf({ name, agent, sessionId }: { name: SessionName; agent: string; sessionId: string }) {
+  return (
+    <>
+      Result of{' '}
+      <Link to="/sessions/$appName/$userId/$sessionId" params={{ appName: name.app, userId: name.user, sessionId }}>
+        {agent}
+      </Link>
+    </>
+  );
+}

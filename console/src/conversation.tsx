@@ -4,8 +4,8 @@ import { useVirtualizer } from '@tanstack/react-virtual';
 import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from 'react';
 import { api, ask, type Event, type SessionName } from './api.ts';
 import { Content, Shown } from './artifacts.tsx';
-import { ChildLink } from './children.tsx';
-import { isSteer, type Item, partsOf, type SessionEvents } from './events.ts';
+import { ChildLink, ResultOf } from './children.tsx';
+import { isSteer, type Item, partsOf, resultOf, type SessionEvents } from './events.ts';
 import { Markdown } from './markdown.tsx';
 import { Badge, Empty, Folded, InvocationLink, Json, Time } from './ui.tsx';
 
@@ -115,13 +115,14 @@ const OneRow = memo(({ row, answers, name, isMarked, toActions }: RowProps) => {
       </article>
     );
   const { sequence, event } = row;
-  const isUser = event.author === 'user';
+  const result = resultOf(event);
+  const isUser = event.author === 'user' && !result;
   const { errorCode, errorMessage, interrupted, usageMetadata } = event;
   const delta = event.actions?.stateDelta ?? {};
   return (
     <article className={`event ${isUser ? 'user' : 'model'} ${isMarked ? 'marked' : ''}`}>
       <h3>
-        {event.author ?? 'nobody'}
+        {result ? <ResultOf name={name} {...result} /> : (event.author ?? 'nobody')}
         <span className="hint">
           <Link to="." search={(before: object) => ({ ...before, event: sequence })}>
             #{sequence}

@@ -23,6 +23,12 @@ export const partsOf = ({ content }: Event): Part[] => content?.parts ?? [];
 export const isSteer = ({ author, customMetadata }: Event): boolean =>
   author === 'user' && customMetadata?.['agent-runtime/steer'] === true;
 
+/** Whose result a message is that an agent in the background has sent; the session is that in which it worked. */
+export const resultOf = ({ author, customMetadata }: Event) =>
+  author === 'user'
+    ? (customMetadata?.['agent-runtime/result'] as { agent: string; sessionId: string } | undefined)
+    : undefined;
+
 /** How often what came is shown, and while many come: each time costs a look at all events. */
 const FLUSH_MS = 120;
 const BUSY_FLUSH_MS = 700;

@@ -1,5 +1,5 @@
 import type { Event, Schemas } from './api.ts';
-import { isSteer, partsOf } from './events.ts';
+import { isSteer, partsOf, resultOf } from './events.ts';
 
 /** The events of an invocation as a tree of its steps, with what each did, for how long, and why it failed. */
 
@@ -88,7 +88,9 @@ export function toTree(events: Event[], spans: Span[], ending: Ending): Tree {
     const parts = partsOf(event);
     const isOfUser = event.author === 'user';
     if (isSteer(event)) {
-      const step = newStep(`u${index}`, 'message', 'Message that steers', at, event);
+      const result = resultOf(event);
+      const title = result ? `Result of ${result.agent}` : 'Message that steers';
+      const step = newStep(`u${index}`, 'message', title, at, event);
       step.end = at;
       step.output = parts.flatMap(toTold);
       // The agent that reads it next is most often the one that worked before it.

@@ -193,7 +193,8 @@ async function toNode(
   const skills = await loadSkills(environment.skillsDir, definition.skills, environment.warn);
   const children = await Promise.all(
     (definition.subAgents ?? []).map(async (child) => ({
-      isTool: child.asTool === true && kind === 'llm',
+      isTool: (child.asTool === true || (child.background ?? false) !== false) && kind === 'llm',
+      background: child.background,
       node: await toNode(child, { ...own, plugins }, environment, unconnected),
     })),
   );
@@ -214,7 +215,7 @@ async function toNode(
     tools: [
       ...tools,
       ...skillTools(skills),
-      ...children.flatMap((child) => (child.isTool ? [agentTool(child.node)] : [])),
+      ...children.flatMap((child) => (child.isTool ? [agentTool(child.node, child.background)] : [])),
     ].map((tool) => withSettings(tool, definition)),
     subAgents: children.flatMap((child) => (child.isTool ? [] : [child.node])),
     ...(hooks.length > 0 && { hooks }),

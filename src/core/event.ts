@@ -172,6 +172,9 @@ export const emptyActions = (): EventActions => ({
 const STEER = 'agent-runtime/steer';
 export const STEER_NOTES = { [STEER]: true };
 
+/** Member of `customMetadata` in a message that an agent in the background has sent with its result: whose it is. */
+export const RESULT = 'agent-runtime/result';
+
 /** True for a message that the running invocation took: unlike a prompt, it begins no turn. */
 export const isSteer = ({ author, customMetadata }: Event): boolean =>
   author === 'user' && customMetadata?.[STEER] === true;

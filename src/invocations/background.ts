@@ -310,7 +310,13 @@ async function begin(
   }
   // This process began to stop while it read the queue: another one begins the invocation.
   if (context.draining.aborted) return false;
-  const lease = { ...newLease(context, request), readToken, ...(isRun && { places: context.limits.runsPerUser }) };
+  const lease = {
+    ...newLease(context, request),
+    readToken,
+    ...(isRun && { places: context.limits.runsPerUser }),
+    // An agent is no invocation of a budget. Its calls of models are.
+    ...(request.child && { isFree: true as const }),
+  };
   const prompt = claimedUserEvents(request, context.newId);
   try {
     if (!(await persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS))) return false;

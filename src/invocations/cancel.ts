@@ -5,21 +5,22 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import type { InvocationContext } from './context.ts';
-import { requestStop, requestStopOfRuns, type StoppingInvocation } from './invocation-store.ts';
+import { requestStop, requestStopOfRuns, type StoppingInvocation, type StopRequest } from './invocation-store.ts';
 import type { SessionFeeds } from './session-feed.ts';
 import { TASKS_TOPIC } from './waits/task-store.ts';
 
-/** Cancels an invocation, whichever process runs it. @returns false if there is no such invocation */
+/** Cancels an invocation, whichever process runs it. @returns `undefined` if there is no such invocation */
 export async function requestCancel(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   key: SessionKey,
   invocationId: string,
-): Promise<boolean> {
-  if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
+): Promise<StopRequest | undefined> {
+  const request = await requestStop(database.db, key, invocationId, 'cancelled');
+  if (!request) return undefined;
   publishStops(notifications, [{ ...key, invocationId }]);
   // The end of a child answers the task of its parent.
   notifications.publish(TASKS_TOPIC);
-  return true;
+  return request;
 }
 
 /** Tells the processes that run these invocations, and their followers, that they were asked to stop. */
@@ -46,16 +47,17 @@ export async function requestCancelOfRun(
 /** Maximum time in milliseconds that the HTTP response to a cancellation waits for the end of the invocation. */
 const CANCEL_MS = 5_000;
 
-/** A cancellation waits briefly for the end, so that its response shows the final status. @returns false without one */
+/** {@link requestCancel}, which waits briefly for the end, so that its response shows the final status. */
 export async function cancel(
   context: Pick<InvocationContext, 'database' | 'notifications' | 'feeds' | 'draining'>,
   key: SessionKey,
   invocationId: string,
-): Promise<boolean> {
-  if (!(await requestCancel(context, key, invocationId))) return false;
+): Promise<StopRequest | undefined> {
+  const request = await requestCancel(context, key, invocationId);
+  if (!request) return undefined;
   const signal = AbortSignal.any([AbortSignal.timeout(CANCEL_MS), context.draining]);
   await waitForEnd(context.feeds, key, invocationId, signal);
-  return true;
+  return request;
 }
 
 async function waitForEnd(feeds: SessionFeeds, key: SessionKey, id: string, signal: AbortSignal): Promise<void> {

@@ -6,9 +6,17 @@ import type { ChildCall, Children } from '../agent/loop/run.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { errorText } from '../agent/loop/tool-answer.ts';
 import { getAnswerText } from '../core/content.ts';
-import { AgentError, AppError, ChildWaitsError, HandedOverError, LeaseLostError, sizeRefusal } from '../core/errors.ts';
-import { isResultArtifact, sessionTopic } from '../core/names.ts';
-import { onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
+import {
+  AgentError,
+  AppError,
+  ChildWaitsError,
+  HandedOverError,
+  LeaseLostError,
+  sizeRefusal,
+  throwRefusal,
+} from '../core/errors.ts';
+import { isResultArtifact, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
+import { isEvalSession, onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { publishStops } from './cancel.ts';
@@ -17,10 +25,10 @@ import { type EndedChild, findChild, requestStop } from './invocation-store.ts';
 import { isActive } from './invocation.ts';
 import type { runClaimed } from './invoke.ts';
 import type { InvocationLedger } from './invocation-ledger.ts';
-import { claimSession, type Lease } from './lock-store.ts';
+import { claimSession, enqueueInvocation, type Lease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
 import { findQueued } from './queue-store.ts';
-import { type InvocationRequest, readStoredRequest, toRecovery, toUserEvents } from './request.ts';
+import { type InvocationRequest, readStoredRequest, toQueuedRequest, toRecovery, toUserEvents } from './request.ts';
 import { claimTurn, newLease } from './session-lock.ts';
 import type { TapeRecorder } from './tape.ts';
 
@@ -32,6 +40,9 @@ import type { TapeRecorder } from './tape.ts';
  * If the child waits for a person, a time, a signal or a budget, the parent pauses with a task of the kind `child`. The
  * end of the child answers it in the same transaction (`end_child`), and the parent makes the call again, as after a
  * crash.
+ *
+ * An agent in the background is queued like a background start, for any process. Its part of what the parent may use is
+ * lent to it, and its end adds its result to the queue of the parent's session, as a message that steers (`tell_result`).
  */
 
 /** How deep children are nested at most. */
@@ -47,6 +58,9 @@ interface Parent extends Pick<Parameters<typeof runClaimed>[0], 'context' | 'req
   endTime: number;
   recorder?: TapeRecorder | undefined;
 }
+
+/** What the model is told of an agent in the background. */
+const STARTED = 'The agent works in the background. Its result will come as a message.';
 
 interface Child {
   request: InvocationRequest;
@@ -68,6 +82,12 @@ export class InvocationChildren implements Children {
     return findNode(this.#prepared, agent.name) === agent;
   }
 
+  /** A live session and the session of an evaluated case are over with the turn. */
+  get mayOutlive(): boolean {
+    const { key, isLive, child, steps } = this.#parent.request;
+    return isLive !== true && steps === undefined && !isEvalSession(child?.rootSessionId ?? key.sessionId);
+  }
+
   call(call: ChildCall): Promise<AgentReply> {
     const { traceparent, callerTrace } = currentContext();
     return runWith({ callerTrace: traceparent ?? callerTrace, tool: undefined }, () => this.#call(call));
@@ -75,6 +95,7 @@ export class InvocationChildren implements Children {
 
   async #call(call: ChildCall): Promise<AgentReply> {
     const { context } = this.#parent;
+    if (call.inBackground) return this.#begin(call);
     const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: this.#toRequest(call) };
     const { key, invocationId } = child.request;
     const wakeup = new Wakeup();
@@ -88,7 +109,10 @@ export class InvocationChildren implements Children {
         const found = await this.#store(() => findChild(context.database.db, key, invocationId));
         if (!found) throw new Error(`The session of the agent \`${call.agent.name}\` was deleted.`);
         if (!isActive(found) && found.status !== 'paused') {
-          if (!isCounted) this.#parent.usage.addStored(found);
+          if (!isCounted) {
+            this.#parent.usage.addStored(found);
+            if (found.loans) this.#parent.usage.lend(found.loans);
+          }
           return await this.#toReply(child, found);
         }
         // One that waits in the queue without having begun was woken, and runs in a slot of its own.
@@ -105,6 +129,41 @@ export class InvocationChildren implements Children {
     } finally {
       unsubscribe();
     }
+  }
+
+  /** Queues an agent in the background, unless an earlier attempt of the call did. */
+  async #begin(call: ChildCall): Promise<AgentReply> {
+    const { context, usage } = this.#parent;
+    const asked = this.#toRequest(call);
+    const { llmCallsAtMost = 0, tokensAtMost = Infinity, timeAtMostMs: _time, ...overrides } = asked.overrides;
+    if (llmCallsAtMost < 1 || tokensAtMost < 1)
+      throw new Error(`Too little of what the invocation may use is left for the agent \`${call.agent.name}\`.`);
+    const tokens = tokensAtMost === Infinity ? 0 : tokensAtMost;
+    const loan = { llmCalls: llmCallsAtMost, toolCalls: asked.child?.toolCallsAtMost ?? 0, tokens };
+    const { lent: _agent, onRequest: _tape, ...request } = asked;
+    const child = request.child && { ...request.child, loan, charactersAtMost: call.charactersAtMost };
+    const limits = { llmCallsAtMost, ...(tokensAtMost < Infinity && { tokensAtMost }) };
+    const queued: InvocationRequest = {
+      ...request,
+      child,
+      overrides: { ...overrides, ...limits },
+      answer: { kind: 'output' },
+    };
+    const body = toQueuedRequest(queued, context.secrets);
+    if (!body)
+      throw new Error('MCP servers of the request have credentials, which are not stored without RUNTIME_SECRET_KEY.');
+    const lease = newLease(context, queued, body);
+    const { session = {} } = splitDelta(call.state);
+    let tries = 0;
+    const { kind } = await this.#store(() => {
+      tries += 1;
+      const stored = { ...body, child: { ...child, state: session } };
+      return enqueueInvocation(context.database.db, lease, 1, stored).catch(throwRefusal);
+    });
+    // After a lost answer it may have been queued, and begun since.
+    if (kind === 'queued' || tries > 1) usage.lend(loan);
+    context.notifications.publish(QUEUE_TOPIC);
+    return { text: '', value: { started: queued.key.sessionId, note: STARTED }, actions: {} };
   }
 
   /** Aborted with the parent, or if only the call ends, by an error that the child ends with. */

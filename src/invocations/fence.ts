@@ -111,9 +111,13 @@ interface LimitedRun {
   limitReached: AbortController;
 }
 
-/** Calls of tools that an invocation may make; a child has what its parent had left. */
-export const toToolCallsAtMost = ({ context, request }: Pick<LimitedRun, 'context' | 'request'>): number =>
-  Math.min(context.limits.toolCalls, request.child?.toolCallsAtMost ?? Infinity);
+/** Calls of tools that an invocation may make, without those that it has lent; a child has what its parent had left. */
+export const toToolCallsAtMost = ({
+  context,
+  request,
+  usage,
+}: Pick<LimitedRun, 'context' | 'request' | 'usage'>): number =>
+  Math.min(context.limits.toolCalls, request.child?.toolCallsAtMost ?? Infinity) - usage.used.lent.toolCalls;
 
 /** Aborts the loop when a limit is reached. Open calls get a response first. */
 export function abortIfOverLimit(running: LimitedRun, over?: OverBudget | null): void {

@@ -1,11 +1,13 @@
 import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
+import type { Loan } from '../agent/loop/run.ts';
 import { toErrorCode } from '../core/error-codes.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { newestFirst } from '../platform/db/sql.ts';
+import { callFunction } from '../platform/db/statement.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import type { InvocationCounts } from '../conversation/sessions/append-store.ts';
 import { isSession } from '../conversation/sessions/session-row.ts';
@@ -198,11 +200,15 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/** The invocation of a child session. `hasBegun` is false if it waits in the queue for its first run or an answer. */
+/**
+ * The invocation of a child session. `hasBegun` is false if it waits in the queue for its first run or an answer. `loans`
+ * is what it has lent to agents in the background and these have not used.
+ */
 export interface EndedChild extends InvocationCounts {
   status: InvocationStatus;
   error: string | null;
   hasBegun: boolean;
+  loans: Loan | null;
 }
 
 export async function findChild(db: Database, key: SessionKey, invocationId: string): Promise<EndedChild | undefined> {
@@ -212,6 +218,7 @@ export async function findChild(db: Database, key: SessionKey, invocationId: str
       status,
       error,
       hasBegun: sql<boolean>`${startTime} is not null`,
+      loans: sql<Loan | null>`${invocations.request} -> 'loans'`,
       llmCalls,
       toolCalls,
       promptTokens,
@@ -239,24 +246,32 @@ function toStopped(status: 'cancelled' | 'interrupted') {
   };
 }
 
+/** The status of an invocation once a stop is requested, and how many agents that it left behind were stopped. */
+export interface StopRequest {
+  status: InvocationStatus;
+  stopped: number;
+}
+
 /**
  * Requests a stop. A paused or not yet begun invocation ends at once, a running one when its process reads the request
- * or, if that is dead, when another process takes it over.
- * @returns the status after the request; `undefined` if there is no such invocation
+ * or, if that is dead, when another process takes it over. A cancellation reaches its agents in the background too.
+ * @returns `undefined` if there is no such invocation
  */
 export async function requestStop(
   db: Database,
-  key: SessionKey,
+  { appName, userId, sessionId }: SessionKey,
   invocationId: string,
   status: 'cancelled' | 'interrupted',
-): Promise<InvocationStatus | undefined> {
-  const [row] = await db
-    .update(invocations)
-    .set(toStopped(status))
-    .from(NOW)
-    .where(isInvocation({ key, invocationId }))
-    .returning({ status: invocations.status });
-  return row?.status;
+): Promise<StopRequest | undefined> {
+  const request = await callFunction<StopRequest | { status: null }>(db, 'request_stop', {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    p_id: invocationId,
+    p_as: status,
+    p_why: stoppedMessage(status),
+  });
+  return request.status === null ? undefined : request;
 }
 
 /** Frees the idempotency key of an invocation without effects, so that a retry of the request runs again. */

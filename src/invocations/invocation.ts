@@ -70,6 +70,12 @@ export const invocationSchema = z
         'Cost of its stored model answers by the prices of now, in their currency; absent where one of its models has no ' +
           'price.',
       ),
+    stoppedAgents: z
+      .int()
+      .optional()
+      .describe(
+        'In the answer to a cancellation of an invocation that has ended: its agents in the background that were at work, and are stopped.',
+      ),
     steeredInto: z
       .string()
       .optional()

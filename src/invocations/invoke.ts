@@ -159,11 +159,15 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
     const userEvents = isUncertain(claimed.request) ? toUserEvents(claimed.request, context.newId) : [];
-    const usage = newUsage(recovery);
+    const { steps, prepared, isLive, loans } = claimed.request;
+    // Calls are limited by run, tokens by invocation.
+    const usage = newUsage(
+      recovery,
+      loans && { ...(recovery ? loans : { llmCalls: 0, toolCalls: 0 }), tokens: loans.tokens },
+    );
     const fenced = { ...claimed, ...fence, userEvents, usage, observers, deltas };
     const ledger = new InvocationLedger(context.database.db, lease, context);
     const limitReached = new AbortController();
-    const { steps, prepared, isLive } = claimed.request;
     const inbox = steps || prepared || isLive ? undefined : new Inbox();
     const running: RunningInvocation = { ...fenced, ledger, limitReached, inbox, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
@@ -178,8 +182,8 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     fence.release();
     context.notifications.publish(topic);
     context.notifications.publish(freeTopic(lease.key));
-    // Its end may have answered a task of its parent.
-    if (claimed.request.child) context.notifications.publish(TASKS_TOPIC);
+    // Its end may have answered a task of its parent, or be told as a message.
+    if (claimed.request.child) for (const told of [TASKS_TOPIC, QUEUE_TOPIC]) context.notifications.publish(told);
   }
 }
 

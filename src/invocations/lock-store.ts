@@ -48,7 +48,7 @@ export interface Lease {
   answers?: CallAnswer[] | undefined;
   /** True if the message interrupts the session: invocations that sleep or await a signal end. */
   endsSleeps?: boolean;
-  /** True if the invocation calls no model: budgets neither count nor refuse it. */
+  /** True for an invocation that budgets neither count nor refuse, as one that calls no model. */
   isFree?: true;
   /** False if the claim or the last append found no budget for the user. Model calls then need no reservation. */
   hasBudgets?: boolean;

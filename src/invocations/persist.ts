@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Loan } from '../agent/loop/run.ts';
 import type { ModelUse } from '../conversation/budgets/budget.ts';
 import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
@@ -94,24 +95,27 @@ export function finishOnce(
 
 /** Model and tool usage of an invocation, and how much of it is not stored yet. */
 export interface Usage {
-  readonly used: InvocationCounts;
+  readonly used: InvocationCounts & { readonly lent: Loan };
   add: (use: ModelUse) => void;
   /** Adds counts that the invocation's row contains already: those of a child that has ended. */
   addStored(counts: InvocationCounts): void;
+  /** Takes off what the invocation may still use, for an agent in the background, or one that lent and has ended. */
+  lend(loan: Loan): void;
   /** Removes and returns the model usage that must be charged to the budgets now. */
   take(): ModelUse[];
   /** Removes and returns the counts that must be added to the invocation's row now. */
   takeCounts(): InvocationCounts;
 }
 
-/** @param before - counts of earlier processes, which are already stored */
-export function newUsage(before: Partial<InvocationCounts> = {}): Usage {
+/** @param before - counts of earlier processes, which are already stored. @param lent - what these have lent */
+export function newUsage(before: Partial<InvocationCounts> = {}, lent?: Loan): Usage {
   const uses: ModelUse[] = [];
-  const used: InvocationCounts = {
+  const used = {
     llmCalls: before.llmCalls ?? 0,
     toolCalls: before.toolCalls ?? 0,
     promptTokens: before.promptTokens ?? 0,
     outputTokens: before.outputTokens ?? 0,
+    lent: { llmCalls: 0, toolCalls: 0, tokens: 0, ...lent },
   };
   let counted = { ...used };
   return {
@@ -134,6 +138,9 @@ export function newUsage(before: Partial<InvocationCounts> = {}): Usage {
         used[name] += counts[name];
         counted[name] += counts[name];
       }
+    },
+    lend(loan) {
+      for (const name of ['llmCalls', 'toolCalls', 'tokens'] as const) used.lent[name] += loan[name];
     },
     take: () => uses.splice(0),
   };

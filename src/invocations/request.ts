@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { AgentOverrides, McpServer, PreparedAgent } from '../agent/definition/agent.ts';
 import { type harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
-import type { RunEnd, RunInput } from '../agent/loop/run.ts';
+import type { Loan, RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import type { InvocationCounts, StoredEvent } from '../conversation/sessions/append-store.ts';
 import {
@@ -11,7 +11,7 @@ import {
   getFunctionResponses,
   type JsonObject,
 } from '../core/content.ts';
-import { emptyActions, type Event, type NewEvent, STEER_NOTES } from '../core/event.ts';
+import { emptyActions, type Event, type NewEvent, RESULT, STEER_NOTES } from '../core/event.ts';
 import { onlyTemporary, type SessionKey } from '../core/session.ts';
 import type { RunLink } from '../observability/traces/span.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
@@ -72,6 +72,10 @@ export interface InvocationRequest {
   onAccepted?: () => void;
   /** Set only for a child: the call of an agent that another one uses as a tool. */
   child?: ChildOf | undefined;
+  /** What earlier runs of the invocation have lent to agents in the background. */
+  loans?: Loan | undefined;
+  /** Whose result the message is: that of an agent in the background. It begins a turn. */
+  result?: JsonObject | undefined;
   /** The prepared agent of a child whose parent runs in this process, which closes it. */
   lent?: PreparedAgent | undefined;
   /** Given with `lent`: notes each request to a model on the tape of the parent, because a child has none of its own. */
@@ -165,7 +169,7 @@ const toSteerEvent = (invocationId: string): JsonObject => ({
 
 /** Returns the event with the user's message. Returns no event if the request only resumes an invocation. */
 export function toUserEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
-  const { invocationId, content, stateDelta } = request;
+  const { invocationId, content, stateDelta, result } = request;
   if (!content && !stateDelta) return [];
   const event: NewEvent = {
     id: newId(),
@@ -174,6 +178,7 @@ export function toUserEvents(request: InvocationRequest, newId: () => string): N
     nodeInfo: { path: '' },
     ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
     actions: { ...emptyActions(), stateDelta: stateDelta ?? {} },
+    ...(result && { customMetadata: { [RESULT]: result } }),
   };
   return [event];
 }
@@ -219,6 +224,8 @@ const toPlace = ({
   invocationId,
 }: Pick<InvocationRequest, 'key' | 'invocationId'>): string[] => [appName, userId, sessionId, invocationId];
 
+const loanSchema = z.object({ llmCalls: z.number(), toolCalls: z.number(), tokens: z.number() });
+
 /** A request as it is stored in the invocation's row, for the process that begins or resumes the invocation. */
 const storedRequestSchema = z.object({
   version: z.literal(VERSION),
@@ -249,8 +256,13 @@ const storedRequestSchema = z.object({
       agent: z.string(),
       /** Calls of tools that its parent had left. */
       toolCallsAtMost: z.number(),
+      /** Of an agent in the background: what its parent lent it, and the longest answer that goes into its result. */
+      loan: loanSchema.optional(),
+      charactersAtMost: z.number().optional(),
     })
     .optional(),
+  loans: loanSchema.optional(),
+  result: object.optional(),
   /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */
   harness: z.custom<z.output<typeof harnessOverridesSchema> | null>().optional(),
   /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */
@@ -286,10 +298,23 @@ export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answe
 
 /** Encrypts MCP servers with credentials. @returns `undefined` if no encryption key is configured for them */
 export function toQueuedRequest(request: InvocationRequest, secrets: Secrets, steers = false): JsonObject | undefined {
-  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links, child } = request;
+  const { stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links, child, result } =
+    request;
   const { userId, keyId, callerTrace } = currentContext();
   const content = steers ? { ...request.content, role: request.content?.role ?? 'user' } : request.content;
-  const own = { content, stateDelta, customMetadata, streaming, isLive, waitsForBudget, isRun, answer, links, child };
+  const own = {
+    content,
+    stateDelta,
+    customMetadata,
+    streaming,
+    isLive,
+    waitsForBudget,
+    isRun,
+    answer,
+    links,
+    child,
+    result,
+  };
   const steer = steers ? { steer: toSteerEvent(request.invocationId) } : {};
   const members = { ...own, userId, keyId, callerTrace, ...steer };
   const { mcpServers, ...overrides } = request.overrides;

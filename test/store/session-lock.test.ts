@@ -471,7 +471,9 @@ describe('races', () => {
     await claim(running);
     const queued = { ...newLease(), key: running.key };
     expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
-    expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
+    expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toMatchObject({
+      status: 'cancelled',
+    });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
     expect(await invocation(queued)).toMatchObject({ status: 'cancelled' });

@@ -19,7 +19,7 @@
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
 --      insert; a new session has no invocations, so steps 1 and 3 look for none. A session that the request names as a child's
 --      ("child" in it: see sessions.parent_session_id) begins with the state of its parent; an invocation has at most 100 of
---      them. A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      them (create_child). A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
@@ -35,7 +35,7 @@
 --   7. Merge shared state and insert the events (store_events). The events of a session that had none are its whole
 --      content, so they are returned; those of another session only with p_returns, for a follower in the claiming
 --      process. An invocation that a message woke takes the waiting messages (take_messages), which its first request
---      to a model then has.
+--      to a model then has; that of a child session, where no message begins a turn, takes them whatever woke it.
 --   8. If the user has budgets, count the invocation, unless it is resumed. Otherwise its first end or pause counts it
 --      (finish_invocation, else stamp_end).
 --
@@ -71,8 +71,6 @@ declare
   v_was_woken boolean := false;
   v_is_new_run boolean := false;  -- a run of a cronjob that no process has tried to begin
   v_cronjob text;
-  v_child constant jsonb := p_request -> 'child';
-  v_state_before constant jsonb := coalesce(p_request #> '{child,state}', '{}');
   v_parent text;
   v_last integer;
   v_changed timestamptz;
@@ -165,28 +163,20 @@ begin
         and w.start_time is not null and w.request is not null and w.id <> p_invocation) then
       raise exception 'an invocation of the session was left' using errcode = '40001';
     end if;
+  elsif p_is_new and p_request ? 'child' then
+    select c.last, c.changed, c.state into v_last, v_changed, v_state
+    from create_child(p_app, p_user, p_session, p_token, p_request -> 'child', p_first_text, p_delta, total_size(v_sizes),
+                      cardinality(v_sizes), p_limits) c;
   elsif p_creates and not v_is_forgotten and (p_is_new or not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session)) then
     insert into sessions as s
-      (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, initial_state, is_eval,
-       parent_session_id, parent_invocation_id, parent_call_id, root_session_id, depth)
+      (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)
     values
       (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
        coalesce(p_first_text, ''),
-       case when p_delta ? 'session' or v_child is not null
-            then limited_state(v_state_before || coalesce(p_delta -> 'session', '{}'), p_limits) else '{}' end,
-       v_state_before, p_is_eval, v_child ->> 'sessionId', v_child ->> 'invocationId', v_child ->> 'callId',
-       v_child ->> 'rootSessionId', coalesce((v_child ->> 'depth')::smallint, 0))
+       case when p_delta ? 'session' then limited_state(p_delta -> 'session', p_limits) else '{}' end, p_is_eval)
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time, s.state into v_last, v_changed, v_state;
-    if v_child is not null and v_last is not null then
-      update invocations i set children = i.children + 1
-      where i.app_name = p_app and i.user_id = p_user and i.session_id = v_child ->> 'sessionId'
-        and i.id = v_child ->> 'invocationId' and i.status = 'running' and i.stop_requested_as is null and i.children < 100;
-      if not found then
-        raise exception 'The invocation has called 100 agents, or is about to end, and may call no more.' using errcode = 'AR403';
-      end if;
-    end if;
   end if;
   if v_last is null then
     if v_is_new_run then perform queue_in_session(p_app, p_user, p_session, p_invocation); end if;
@@ -221,7 +211,11 @@ begin
                    then jsonb_set(i.request || coalesce(p_request, '{}'), '{began,at}',
                                   (v_now - (i.request #>> '{began,spentMs}')::numeric / 1000)::text::jsonb)
                    else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
-                                  '{began,toolCalls}', i.tool_calls::text::jsonb) end,
+                                  '{began,toolCalls}', i.tool_calls::text::jsonb)
+                        -- Calls are limited by run, tokens by invocation.
+                        || case when i.request ? 'loans'
+                                then jsonb_build_object('loans', (i.request -> 'loans') || '{"llmCalls": 0, "toolCalls": 0}')
+                                else '{}' end end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
   if cardinality(v_sizes) > 0 then
@@ -244,7 +238,8 @@ begin
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, v_is_whole or p_returns);
   last := v_last;
   if v_is_steered and v_was_woken
-     and p_events @? '$[*].content.parts[*].functionResponse.response ? (@.woken == "by a message")' then
+     and (v_parent is not null
+          or p_events @? '$[*].content.parts[*].functionResponse.response ? (@.woken == "by a message")') then
     select t.last, t.lines into last, v_messages
     from take_messages(p_app, p_user, p_session, p_invocation, p_limits, v_last, v_changed) t;
     if p_returns then lines := concat_ws(E'\n', lines, v_messages); end if;
@@ -295,12 +290,13 @@ comment on function renew_claim is 'Renews the lease of a claim that succeeded a
 --
 --   1. Check that the session exists and its queue is not full. No lock is needed, because deleting the session deletes
 --      its queue. A message that steers locks the session and marks it, so that the run learns of it from the row that
---      each of its steps updates.
+--      each of its steps updates. For an agent in the background ("child" in the request) insert its session, which
+--      no other request has.
 --   2. Insert the row. A retry whose first response was lost keeps the place in the queue.
 --   3. A message that steers wakes an invocation that sleeps (wake_by_message).
 --
--- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; AR403: it is a child session;
--- 23505 on invocations_idempotency_key: another invocation uses the key.
+-- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; AR403: it is a child session,
+-- or those of create_child; 23505 on invocations_idempotency_key: another invocation uses the key.
 -- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create or replace function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
@@ -312,7 +308,9 @@ declare
   v_parent text;
 begin
   -- 1
-  if p_request ? 'steer' then
+  if p_request ? 'child' then
+    perform create_child(p_app, p_user, p_session, null, p_request -> 'child', '', '{}', 0, 0, null);
+  elsif p_request ? 'steer' then
     -- Even if it is marked, because a step of the run may be taking the mark away.
     update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_session
     returning s.parent_session_id into v_parent;
@@ -320,7 +318,7 @@ begin
     select s.parent_session_id into v_parent from sessions s
     where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
   end if;
-  is_there := found;
+  is_there := found or coalesce(p_request ? 'child', false);
   if v_parent is not null then perform refuse_child(p_session); end if;
   is_full := p_depth <= (
     select count(*) from invocations w
@@ -337,7 +335,7 @@ begin
      webhook_url, request, first_text)
   values
     (p_app, p_user, p_session, p_invocation, 'queued', p_token,
-     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request,
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request #- '{child,state}',
      left(jsonb_path_query_first(p_request, '$.content.parts[*].text') #>> '{}', 200))
   on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
   where i.status = 'queued' and i.lease_token = excluded.lease_token

@@ -1,9 +1,8 @@
 -- finish_invocation: ends an invocation: stores its last events, its status and its answer, and releases the session.
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
---      written. No size limit applies, because the end must be stored. Of a child session also lock the parent's session
---      and invocation, in this order: the end of the child is told to the parent (end_child), which may just end, pause
---      or be cancelled.
+--      written. No size limit applies, because the end must be stored. Before a child session lock those above it
+--      (lock_family): the end of the child is told to one above (end_child), which may just end, pause or be cancelled.
 --   2. End the invocation's row, and add the tape to it: what a replay needs besides the events (with_tape). The row gets
 --      a new lease token, so that a process that was declared dead does not mistake this end for its own. Set count_time,
 --      because stamp_end would count the invocation here, before the locks of step 4. Write the events' tool calls into
@@ -43,11 +42,10 @@ declare
   v_failed_calls constant integer := failed_calls(p_events);
   v_agent text := nullif(p_events -> -1 ->> 'author', 'user');
   v_row record;
-  v_parent text;
-  v_parent_invocation text;
   v_waits_for_child constant boolean := coalesce(p_tasks @> '[{"kind": "child"}]', false);
 begin
   -- 1
+  perform lock_family(p_app, p_user, p_session);
   update sessions s set
     lease_token = null,
     last_sequence = s.last_sequence + cardinality(v_sizes),
@@ -56,15 +54,8 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
-  returning s.last_sequence, s.update_time, s.is_steered, s.parent_session_id, s.parent_invocation_id
-  into last, v_changed, v_is_steered, v_parent, v_parent_invocation;
+  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
   if not found then return; end if;
-  if v_parent is not null then
-    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = v_parent for share;
-    perform from invocations i
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = v_parent and i.id = v_parent_invocation
-    for no key update;
-  end if;
   -- 2
   if p_events = '[]' then
     v_agent := (
@@ -78,7 +69,9 @@ begin
     request = case when v_waits_for_child and i.request ? 'began'
                    then jsonb_set(i.request, '{began,spentMs}',
                                   (1000 * (v_seconds::numeric - (i.request #>> '{began,at}')::numeric))::text::jsonb)
-                   when p_status = 'paused' then i.request end,
+                   when p_status = 'paused' then i.request
+                   -- What it has lent counts for its parent.
+                   when i.request ? 'child' and i.request ? 'loans' then jsonb_build_object('loans', i.request -> 'loans') end,
     attempt = i.attempt - v_waits_for_child::integer,
     waits_for_tasks = case when p_status = 'paused' then p_tasks is not null end,
     error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),

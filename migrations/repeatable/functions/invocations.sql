@@ -52,19 +52,109 @@ begin
 end $$;
 comment on function stamp_end is 'Trigger function: an invocation ends or pauses; counts it once, and stores when the try of a cronjob''s run ended.';
 
--- The invocation of a child session has ended: its use is added to that of its parent, which includes what its children
--- used, and the call of the parent is answered, if that waits for it. A parent that has ended has told its own use before,
--- so that what comes later goes on to its parent. Called once per invocation.
-create or replace function end_child(ended anyelement) returns void language plpgsql as $$
+-- lock_family: locks the sessions above a child session, then their invocations, both from the root on: the order of
+-- deletions, and of cancellations, which reach an invocation before those below it. Called before a statement that may
+-- end an invocation of the session (end_child).
+create or replace function lock_family(p_app text, p_user text, p_session text) returns void language plpgsql as $$
+declare
+  v_session text := p_session;
+  v_invocation text;
+  v_sessions text[] := '{}';
+  v_invocations text[] := '{}';
+begin
+  loop
+    select s.parent_session_id, s.parent_invocation_id into v_session, v_invocation from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = v_session;
+    exit when v_session is null;
+    v_sessions := v_session || v_sessions;
+    v_invocations := v_invocation || v_invocations;
+  end loop;
+  for v_place in 1 .. cardinality(v_sessions) loop
+    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = v_sessions[v_place] for no key update;
+  end loop;
+  for v_place in 1 .. cardinality(v_sessions) loop
+    perform from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = v_sessions[v_place] and i.id = v_invocations[v_place]
+    for no key update;
+  end loop;
+end $$;
+comment on function lock_family is 'Locks the sessions above a child session, and their invocations.';
+
+-- Adds to what an invocation has lent to its agents in the background, of its limits, in its stored request; no number
+-- falls below 0. p_loan: {"llmCalls", "toolCalls", "tokens"}. Null for an invocation that has ended.
+create or replace function add_loan(p_request jsonb, p_loan jsonb, p_sign integer) returns jsonb language sql immutable as $$
+  select p_request || jsonb_build_object('loans', jsonb_build_object(
+    'llmCalls', greatest(0, coalesce((p_request #>> '{loans,llmCalls}')::bigint, 0) + p_sign * (p_loan ->> 'llmCalls')::bigint),
+    'toolCalls', greatest(0, coalesce((p_request #>> '{loans,toolCalls}')::bigint, 0) + p_sign * (p_loan ->> 'toolCalls')::bigint),
+    'tokens', greatest(0, coalesce((p_request #>> '{loans,tokens}')::bigint, 0) + p_sign * (p_loan ->> 'tokens')::bigint)))
+$$;
+comment on function add_loan is 'Adds to what an invocation has lent to its agents in the background.';
+
+-- create_child: inserts the session of an agent that an invocation calls, unless it is there, and counts it in that
+-- invocation. It begins with the state of its parent.
+-- p_child: "child" of the stored request (request.ts). With "loan", which the parent then has no more, the agent works in
+-- the background. p_delta, p_bytes, p_events: changes of the state, size and number of the first events.
+-- Locks: sessions, invocations. Errors: AR403: the parent ends, or has called 100 agents.
+create or replace function create_child(
+  p_app text, p_user text, p_session text, p_token uuid, p_child jsonb, p_first_text text, p_delta jsonb, p_bytes bigint,
+  p_events integer, p_limits jsonb, out last integer, out changed timestamptz, out state jsonb)
+language plpgsql as $$
+declare
+  v_before constant jsonb := coalesce(p_child -> 'state', '{}');
+begin
+  insert into sessions as s
+    (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, initial_state,
+     parent_session_id, parent_invocation_id, parent_call_id, root_session_id, depth)
+  values
+    (p_app, p_user, p_session, p_token, p_events, limited_size(p_bytes, p_limits), coalesce(p_first_text, ''),
+     limited_state(v_before || coalesce(p_delta -> 'session', '{}'), p_limits), v_before, p_child ->> 'sessionId',
+     p_child ->> 'invocationId', p_child ->> 'callId', p_child ->> 'rootSessionId', (p_child ->> 'depth')::smallint)
+  on conflict (app_name, user_id, id) do nothing
+  returning s.last_sequence, s.update_time, s.state into last, changed, state;
+  if last is null then return; end if;
+  update invocations i set
+    children = i.children + 1,
+    request = case when p_child ? 'loan' then add_loan(i.request, p_child -> 'loan', 1) else i.request end
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_child ->> 'sessionId'
+    and i.id = p_child ->> 'invocationId' and i.status = 'running' and i.stop_requested_as is null and i.children < 100;
+  if not found then
+    raise exception 'The invocation has called 100 agents, or is about to end, and may call no more.' using errcode = 'AR403';
+  end if;
+end $$;
+comment on function create_child is 'Inserts the session of an agent that an invocation calls, unless it is there.';
+
+-- end_child: the invocation of a child session has ended. Called once per invocation.
+--
+--   1. Its use is added to that of its parent, which includes what its children used, and the call of the parent is
+--      answered, if that waits for it. A parent that has ended has told its own use before, so that what comes later goes
+--      on to its parent. What an agent in the background used is taken off what was lent to it; what any other has lent
+--      and is not used yet counts for its parent from now on.
+--   2. The result of an agent in the background becomes a message to the session of the next invocation above that has
+--      not ended, at last to the session of the user (tell_result); and so do results that came for this invocation and
+--      that it has not taken. None if one above was cancelled.
+--
+-- p_request: the stored request of the invocation before its end.
+-- Locks: those of lock_family, which the caller has locked before unless the child was stopped with its parent.
+create or replace function end_child(ended anyelement, p_request jsonb) returns void language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
   v_models constant jsonb := (
     select jsonb_agg(jsonb_build_object('model', m.key, 'promptTokens', m.value -> 0, 'outputTokens', m.value -> 1))
     from jsonb_each(ended.model_tokens) m);
+  v_is_lent constant boolean := p_request -> 'child' ? 'loan';
+  v_loan constant jsonb := case
+    when v_is_lent then jsonb_build_object('llmCalls', ended.llm_calls, 'toolCalls', ended.tool_calls,
+                                           'tokens', ended.prompt_tokens + ended.output_tokens)
+    else p_request -> 'loans' end;
   v_session text := ended.session_id;
+  v_call text;
   v_status text;
+  v_reader text;
+  v_is_cancelled boolean;
+  v_was_cancelled boolean := false;
   v_parent record;
 begin
+  -- 1
   loop
     select s.parent_session_id, s.parent_invocation_id, s.parent_call_id into v_parent from sessions s
     where s.app_name = ended.app_name and s.user_id = ended.user_id and s.id = v_session;
@@ -72,11 +162,16 @@ begin
     update invocations i set
       llm_calls = i.llm_calls + ended.llm_calls, tool_calls = i.tool_calls + ended.tool_calls,
       prompt_tokens = i.prompt_tokens + ended.prompt_tokens, output_tokens = i.output_tokens + ended.output_tokens,
-      model_tokens = with_tokens(i.model_tokens, v_models)
+      model_tokens = with_tokens(i.model_tokens, v_models),
+      request = case when v_loan is null then i.request
+                     else add_loan(i.request, v_loan, case when v_is_lent then -1 else 1 end) end
     where i.app_name = ended.app_name and i.user_id = ended.user_id and i.session_id = v_parent.parent_session_id
       and i.id = v_parent.parent_invocation_id
-    returning i.status into v_status;
+    returning i.status, i.id, coalesce('cancelled' in (i.status, i.stop_requested_as), false)
+    into v_status, v_reader, v_is_cancelled;
+    v_was_cancelled := v_was_cancelled or v_is_cancelled;
     if v_session = ended.session_id then
+      v_call := v_parent.parent_call_id;
       update tasks t set
         state = 'answered', answer = '{}', decided_via = 'child', decide_time = v_now, due_time = v_now,
         version = t.version + 1
@@ -84,45 +179,193 @@ begin
         and t.invocation_id = v_parent.parent_invocation_id and t.call_id = v_parent.parent_call_id and t.kind = 'child'
         and t.state = 'open';
     end if;
-    exit when v_status in ('queued', 'running', 'paused');
     v_session := v_parent.parent_session_id;
+    exit when v_status in ('queued', 'running', 'paused');
   end loop;
+  -- 2
+  if v_session = ended.session_id or v_was_cancelled then return; end if;
+  if v_is_lent then perform tell_result(ended, p_request, v_call); end if;
+  if v_is_lent or ended.children > 0 then
+    perform pass_results(ended.app_name, ended.user_id, ended.session_id, v_session, v_reader);
+  end if;
 end $$;
 comment on function end_child is 'Tells the parent that the invocation of a child session has ended.';
 
--- An invocation is asked to stop, or has ended: so are its children, and by the same trigger theirs. The values are those
--- of requestStop. One that runs in the process of its parent ends with it, any other at its next renewal.
-create or replace function stop_children(parent anyelement) returns void language plpgsql as $$
+-- tell_result: queues the result of an agent in the background, in its own session, from where pass_results takes it
+-- to its reader. It is a message that steers (take_messages), of the user to whom the sessions belong, with "result" in
+-- its notes; its state changes are those of the child's session. Its id is derived from that of the invocation.
+-- p_call: the call of the parent that started the agent.
+create or replace function tell_result(ended anyelement, p_request jsonb, p_call text) returns void language plpgsql as $$
+declare
+  -- In a variable, because a distributed database allows no volatile function in an insert.
+  v_token constant uuid := gen_random_uuid();
+  v_most constant integer := (p_request #>> '{child,charactersAtMost}')::integer;
+  v_delta jsonb := '{}';
+  v_artifacts jsonb;
+  v_result jsonb := jsonb_build_object('agent', p_request #>> '{child,agent}', 'sessionId', ended.session_id,
+    'invocationId', ended.id, 'callId', p_call, 'status', ended.status);
+  v_text text := format('The agent `%s`, which the call %s started in the background, ', p_request #>> '{child,agent}', p_call);
+begin
+  if exists (select from user_erasures e where e.app_name = ended.app_name and e.user_id = ended.user_id) then return; end if;
+  if ended.status = 'succeeded' then
+    select coalesce(jsonb_object_agg(d.key, d.value), '{}') into v_delta
+    from sessions s cross join lateral jsonb_each(s.state) d
+    where s.app_name = ended.app_name and s.user_id = ended.user_id and s.id = ended.session_id
+      and s.initial_state -> d.key is distinct from d.value;
+    select jsonb_object_agg(a.key, a.value order by e.sequence) into v_artifacts
+    from events e cross join lateral jsonb_each(e.payload #> '{actions,artifactDelta}') a
+    where e.app_name = ended.app_name and e.user_id = ended.user_id and e.session_id = ended.session_id
+      and jsonb_typeof(e.payload #> '{actions,artifactDelta}') = 'object' and a.key not like 'tool-results/%';
+    v_text := v_text || 'has ended.'
+      || coalesce(' It saved these artifacts: ' || (select string_agg(key, ', ') from jsonb_object_keys(v_artifacts) key) || '.', '')
+      || case when length(ended.response_body) > v_most
+              then format(' Its answer has %s characters, too many to be shown whole. These are the first:', length(ended.response_body))
+              else ' Its answer:' end
+      || E'\n\n' || left(coalesce(ended.response_body, ''), v_most);
+    v_result := v_result || jsonb_strip_nulls(jsonb_build_object('artifacts', v_artifacts));
+  else
+    v_text := v_text || case ended.status when 'cancelled' then 'was cancelled: ' when 'interrupted' then 'was interrupted: '
+                                          else 'has failed: ' end || coalesce(ended.error_message, '');
+  end if;
+  insert into invocations
+    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, not_before, first_text, request)
+  values
+    (ended.app_name, ended.user_id, ended.session_id, ended.id || '-result', 'queued', v_token, clock_timestamp(), 'infinity',
+     left(v_text, 200),
+     jsonb_strip_nulls(jsonb_build_object(
+       'userId', p_request -> 'userId', 'keyId', p_request -> 'keyId', 'waitsForBudget', p_request -> 'waitsForBudget'))
+     || jsonb_build_object(
+       'version', 1, 'streaming', false, 'overrides', '{}'::jsonb, 'result', v_result, 'stateDelta', v_delta,
+       'content', jsonb_build_object('role', 'user', 'parts', jsonb_build_array(jsonb_build_object('text', v_text))),
+       'steer', jsonb_build_object(
+         'id', ended.id || '-result', 'author', 'user', 'nodeInfo', '{"path": ""}'::jsonb,
+         'actions', jsonb_build_object('stateDelta', v_delta, 'artifactDelta', '{}'::jsonb, 'requestedAuthConfigs', '{}'::jsonb,
+                                       'requestedToolConfirmations', '{}'::jsonb),
+         'customMetadata', jsonb_build_object('agent-runtime/steer', true, 'agent-runtime/result', v_result))))
+  on conflict do nothing;
+end $$;
+comment on function tell_result is 'Queues the result of an agent in the background.';
+
+-- pass_results: moves the results that wait in a child session to another one above it, for an invocation there
+-- (p_reader, which may have ended), and wakes one that sleeps there. In the session of the user they steer the invocation that runs or begin the next turn. In a child session
+-- they wait for its invocation ("infinity"), because no other turn begins there.
+-- Locks: the session, which the caller has locked, invocations, tasks.
+create or replace function pass_results(p_app text, p_user text, p_from text, p_to text, p_reader text) returns void
+language plpgsql as $$
+begin
+  update invocations i set
+    session_id = p_to, request = i.request || jsonb_build_object('reader', p_reader),
+    not_before = case when exists (
+      select from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = p_to and s.parent_session_id is not null) then i.not_before end
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_from and i.status = 'queued'
+    and i.request ? 'result';
+  if not found then return; end if;
+  update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_to;
+  perform wake_by_message(p_app, p_user, p_to);
+  perform pg_notify('agent_runtime', '["queue"]');
+end $$;
+comment on function pass_results is 'Moves the results that wait in a child session to one above it.';
+
+-- stop_invocation: asks an invocation to stop. A paused one, and a queued one that no process has begun, ends at once.
+-- Returns the status then; null if there is no such invocation.
+create or replace function stop_invocation(
+  p_app text, p_user text, p_session text, p_id text, p_as text, p_why text) returns text
+language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
-  v_as constant text := case when 'interrupted' in (parent.stop_requested_as, parent.status) then 'interrupted' else 'cancelled' end;
-  v_child record;
+  v_status text;
   v_ends boolean;
 begin
+  select i.status, i.status = 'paused' or i.status = 'queued' and i.start_time is null into v_status, v_ends from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_id
+  for no key update;
+  if v_ends then
+    update invocations i set
+      status = p_as, end_time = greatest(v_now, i.create_time), error_code = p_as, error_message = p_why, request = null,
+      stop_requested_as = case when i.status = 'queued' then p_as else i.stop_requested_as end,
+      stop_request_time = case when i.status = 'queued' then coalesce(i.stop_request_time, v_now) else i.stop_request_time end
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_id;
+  elsif v_status in ('queued', 'running') then
+    update invocations i set
+      status = i.status, stop_requested_as = p_as, stop_request_time = coalesce(i.stop_request_time, v_now)
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_id;
+  end if;
+  return case when v_ends then p_as else v_status end;
+end $$;
+comment on function stop_invocation is 'Asks an invocation to stop; one that nobody runs ends at once.';
+
+-- request_stop: asks an invocation to stop for a client, and with it the agents that it waits for. A cancellation
+-- (p_as) reaches those in the background too, also if the invocation has ended.
+-- Locks: those of lock_family and the session, if it has agents or is one; then invocations.
+-- status: the status then; null if there is no such invocation. stopped: agents that outlived an invocation which
+-- has ended, and are stopped.
+create or replace function request_stop(
+  p_app text, p_user text, p_session text, p_id text, p_as text, p_why text, out status text, out stopped integer)
+language plpgsql as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_children smallint;
+  v_parent text;
+begin
+  stopped := 0;
+  select i.children, s.parent_session_id into v_children, v_parent from invocations i
+  join sessions s on s.app_name = p_app and s.user_id = p_user and s.id = p_session
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_id;
+  if v_children > 0 or v_parent is not null then
+    perform lock_family(p_app, p_user, p_session);
+    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
+  end if;
+  status := stop_invocation(p_app, p_user, p_session, p_id, p_as, p_why);
+  if v_children > 0 and p_as = 'cancelled' and status not in ('queued', 'running', 'paused') then
+    update invocations i set stop_requested_as = p_as, stop_request_time = coalesce(i.stop_request_time, v_now)
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_id;
+    stopped := stop_children(p_app, p_user, p_session, p_id, p_as);
+  end if;
+end $$;
+comment on function request_stop is 'Asks an invocation to stop, and with it its agents.';
+
+-- stop_children: an invocation is asked to stop, or has ended: the agents that it waits for are asked to stop, and by the
+-- same trigger those below. If it was cancelled (p_as), so are those in the background, also below an agent that has
+-- ended, and results that wait for it. One that runs in the process of its parent ends with it, any other once it is told.
+-- Returns the number of agents that are asked to stop here.
+create or replace function stop_children(p_app text, p_user text, p_session text, p_invocation text, p_as text) returns integer
+language plpgsql as $$
+declare
+  v_is_whole constant boolean := p_as = 'cancelled';
+  v_why constant text := 'The invocation that it is a part of has ended, or was stopped.';
+  v_child record;
+  v_stopped integer := 0;
+begin
+  if v_is_whole then
+    for v_child in
+      select i.id from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.status = 'queued'
+        and i.start_time is null and i.request ->> 'reader' = p_invocation
+      order by i.id for no key update skip locked
+    loop
+      perform stop_invocation(p_app, p_user, p_session, v_child.id, p_as, v_why);
+    end loop;
+  end if;
   for v_child in
-    select i.session_id, i.id from sessions s
-    join invocations i on i.app_name = parent.app_name and i.user_id = parent.user_id and i.session_id = s.id
-    where s.app_name = parent.app_name and s.user_id = parent.user_id and s.parent_session_id = parent.session_id
-      and s.parent_invocation_id = parent.id and i.status in ('queued', 'running', 'paused')
+    select i.session_id, i.id, i.children, coalesce(i.request -> 'child' ? 'loan', false) as is_lent,
+           i.status in ('queued', 'running', 'paused') as is_open from sessions s
+    join invocations i on i.app_name = p_app and i.user_id = p_user and i.session_id = s.id
+    where s.app_name = p_app and s.user_id = p_user and s.parent_session_id = p_session
+      and s.parent_invocation_id = p_invocation and not coalesce(i.request ? 'result', false)
     order by i.session_id
   loop
-    select i.status = 'paused' or i.status = 'queued' and i.start_time is null into v_ends from invocations i
-    where i.app_name = parent.app_name and i.user_id = parent.user_id and i.session_id = v_child.session_id
-      and i.id = v_child.id and i.status in ('queued', 'running', 'paused')
-    for no key update;
-    if v_ends then
-      update invocations i set
-        status = v_as, end_time = greatest(v_now, i.create_time), error_code = v_as, request = null,
-        error_message = 'The invocation that it is a part of has ended, or was stopped.'
-      where i.app_name = parent.app_name and i.user_id = parent.user_id and i.session_id = v_child.session_id and i.id = v_child.id;
-    elsif not v_ends then
-      update invocations i set
-        status = i.status, stop_requested_as = v_as, stop_request_time = coalesce(i.stop_request_time, v_now)
-      where i.app_name = parent.app_name and i.user_id = parent.user_id and i.session_id = v_child.session_id and i.id = v_child.id;
+    if v_child.is_open and (v_is_whole or not v_child.is_lent) then
+      perform stop_invocation(p_app, p_user, v_child.session_id, v_child.id, p_as, v_why);
+      perform pg_notify('agent_runtime', json_build_array('stop:' || v_child.id)::text);
+      v_stopped := v_stopped + 1;
+    elsif v_is_whole and v_child.children > 0 and not v_child.is_open then
+      v_stopped := v_stopped + stop_children(p_app, p_user, v_child.session_id, v_child.id, p_as);
     end if;
   end loop;
+  return v_stopped;
 end $$;
-comment on function stop_children is 'Asks the children of an invocation to stop that was asked to stop, or has ended.';
+comment on function stop_children is 'Asks the agents of an invocation to stop that was asked to stop, or has ended.';
 
 -- What follows from the end of an invocation, or from its pause. One function, in this order, because ends that lock
 -- lanes of jobs in different orders would wait for each other. The functions that it calls take the row as `anyelement`,
@@ -133,9 +376,7 @@ declare
 begin
   if is_open then
     if new.children > 0 and new.stop_requested_as is distinct from old.stop_requested_as then
-      old.tapes := null;
-      new.tapes := null;
-      perform stop_children(new);
+      perform stop_children(new.app_name, new.user_id, new.session_id, new.id, new.stop_requested_as);
     end if;
     return null;
   end if;
@@ -145,8 +386,12 @@ begin
   if old.job is not null and old.status in ('queued', 'running') then perform continue_job(old); end if;
   if new.status = old.status then return null; end if;
   if new.status <> 'paused' then
-    if old.request ? 'child' then perform end_child(new); end if;
-    if new.children > 0 then perform stop_children(new); end if;
+    -- Before its end is told, because results that wait for a cancelled one are told to nobody.
+    if new.children > 0 then
+      perform stop_children(new.app_name, new.user_id, new.session_id, new.id, case
+        when coalesce('cancelled' in (new.status, new.stop_requested_as), false) then 'cancelled' else 'interrupted' end);
+    end if;
+    if old.request ? 'child' then perform end_child(new, old.request); end if;
   end if;
   if new.status in ('succeeded', 'failed') and new.steered_invocation_id is null then perform add_score_jobs(new); end if;
   if new.status in ('cancelled', 'interrupted') then  -- its tasks need no answer

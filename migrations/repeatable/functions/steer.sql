@@ -6,9 +6,10 @@
 -- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
 -- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
 -- gives the event another id. So each message is an event of the run or begins a turn of its own, and never both, because
--- its row has one status. A message that is too large for the session waits, too; at its own turn it is refused.
+-- its row has one status. A message that is too large for the session waits, too, as does one whose changes of the state
+-- (of an agent in the background) are; at its own turn it is refused.
 --
--- p_limits: {"messages": maximum number, "sessionBytes"}. p_last, p_changed: the session's last sequence, and the time of
+-- p_limits: {"messages": maximum number, "sessionBytes", "stateBytes", "stateKeys"}. p_last, p_changed: the session's last sequence, and the time of
 -- the change.
 -- Locks: invocations without waiting, user_storage.
 -- last, lines: as in append_events; lines is null without messages.
@@ -20,6 +21,9 @@ declare
   v_now constant timestamptz := clock_timestamp();
   v_room bigint := (p_limits ->> 'sessionBytes')::bigint;
   v_is_left boolean := false;
+  v_before jsonb;
+  v_state jsonb;
+  v_delta jsonb;
   v_id text;
   v_event jsonb;
   v_events jsonb := '[]';
@@ -27,8 +31,8 @@ declare
   v_size integer;
 begin
   last := p_last;
-  v_room := v_room - (
-    select s.event_bytes from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+  select v_room - s.event_bytes, s.state, s.state into v_room, v_before, v_state from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
   for v_id in
     select w.id from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
@@ -41,7 +45,9 @@ begin
       select from events e
       where e.app_name = p_app and e.user_id = p_user and e.session_id = p_session and e.id = v_id);
     select (w.request -> 'steer')
-           || jsonb_build_object('content', w.request -> 'content', 'invocationId', p_invocation) into v_event
+           || jsonb_build_object('content', w.request -> 'content', 'invocationId', p_invocation),
+           coalesce(w.request -> 'stateDelta', '{}')
+    into v_event, v_delta
     from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.id = v_id and w.status = 'queued'
     for update skip locked;
@@ -55,7 +61,13 @@ begin
     end if;
     v_size := octet_length(v_event::text);
     v_is_left := v_size > v_room;
+    if v_delta <> '{}' then
+      v_delta := v_state || v_delta;
+      v_is_left := v_is_left or octet_length(v_delta::text) > (p_limits ->> 'stateBytes')::integer
+        or (select count(*) from jsonb_object_keys(v_delta)) > (p_limits ->> 'stateKeys')::integer;
+    end if;
     exit when v_is_left;
+    if v_delta <> '{}' then v_state := v_delta; end if;
     v_room := v_room - v_size;
     v_events := v_events || v_event;
     v_sizes := v_sizes || v_size;
@@ -66,7 +78,7 @@ begin
   end loop;
   update sessions s set
     is_steered = v_is_left, last_sequence = s.last_sequence + cardinality(v_sizes),
-    event_bytes = s.event_bytes + total_size(v_sizes)
+    event_bytes = s.event_bytes + total_size(v_sizes), state = case when v_state <> v_before then v_state else s.state end
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session
   returning s.last_sequence into last;
   if v_sizes <> '{}' then

@@ -291,6 +291,12 @@ const below = {
    * works in a session of its own, and may ask people; the agent above waits for it. Default: false.
    */
   asTool: optional(z.boolean()),
+  /**
+   * Of a sub-agent: true if the agent above calls it like a tool that answers at once. It works in the background, in a
+   * session of its own, and its result comes as a message. `optional`: the model says with each call whether it waits for
+   * the result. Default: false.
+   */
+  background: optional(z.union([z.boolean(), z.literal('optional')])),
   /** Of a sub-agent: the other service that runs it, called over A2A. Default: this service runs the agent. */
   remote: optional(z.strictObject(remoteAgentShape)),
 };
@@ -336,7 +342,14 @@ const agentName = z
   .regex(/^[A-Za-z_][A-Za-z0-9_-]{0,63}$/, 'a name of letters, digits, _ and -')
   .refine((each) => each !== 'user', 'a name other than `user`');
 
-const subSource: z.ZodType = z.lazy(() => sourceSchema.extend({ name: agentName }));
+/** An agent in the background is a tool. */
+const isNoTool = ({ asTool, background = false }: { asTool?: unknown; background?: unknown }) =>
+  asTool === false && background !== false;
+const IS_TOOL = 'one with background is called like a tool, so that as_tool (asTool) is not false';
+
+const subSource: z.ZodType = z.lazy(() =>
+  sourceSchema.extend({ name: agentName }).refine((agent) => !isNoTool(agent), IS_TOOL),
+);
 export const sourceSchema = z.strictObject({ ...sourceShape, subAgents: z.array(subSource).optional() });
 
 const inFile = modelOf(IN_FILE);
@@ -361,7 +374,8 @@ const NOT_OWN =
 const subAgentInFile: z.ZodType<SubAgentInFile> = z.lazy(() =>
   subAgentMembers
     .extend({ subAgents: optional(z.array(subAgentInFile)) })
-    .refine((agent) => !agent.remote || OWN.every((member) => agent[member] === undefined), NOT_OWN),
+    .refine((agent) => !agent.remote || OWN.every((member) => agent[member] === undefined), NOT_OWN)
+    .refine((agent) => !isNoTool(agent), IS_TOOL),
 );
 
 /** The file `harness.yaml`, with the members of code. */

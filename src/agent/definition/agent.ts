@@ -41,7 +41,7 @@ export const DEFAULT_MAX_LLM_CALLS = 500;
 export interface AgentSource extends Of<typeof sourceShape> {
   /**
    * Agents below this one, each with a `name` that is unique in the application. The model may hand the conversation
-   * over to one of them, whose `description` tells it when; one with `asTool` it calls like a tool. Default: none.
+   * over to one of them, whose `description` tells it when; one with `asTool` or `background` it calls like a tool. Default: none.
    */
   subAgents?: (AgentSource & { name: string })[];
 }

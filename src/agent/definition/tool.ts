@@ -169,6 +169,8 @@ export interface Tool extends ToolDeclaration {
   onUnknown?: 'tell' | 'ask';
   /** Who runs the calls, if not code of the tool: another server, or an agent that is used as a tool. */
   calls?: 'server' | AgentNode;
+  /** Of an agent that is used as a tool: true if it works in the background; `optional`: if the call says so. */
+  background?: boolean | 'optional';
   /**
    * Checks the arguments against `parameters`; returns a message for the model if they are invalid. Never rejects.
    * Default: a check on the main thread, which is safe only for schemas of the operator.

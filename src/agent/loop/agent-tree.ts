@@ -92,13 +92,28 @@ export function findNode(root: AgentNode, name: string): AgentNode | undefined {
   return undefined;
 }
 
-/** An agent used as a tool gets one request and returns one result. */
-export const agentTool = (agent: AgentNode): Tool => ({
+const IN_BACKGROUND =
+  'It works in the background: the call is answered at once, and its result comes later as a message.';
+
+/** An agent used as a tool gets one request and returns one result, or the id of its session if it goes on. */
+export const agentTool = (agent: AgentNode, background: boolean | 'optional' = false): Tool => ({
   name: agent.name,
-  description: agent.description || `Asks the agent ${agent.name}.`,
-  parameters: toParameters({ request: { type: 'string', minLength: 1, maxLength: MAX_REQUEST } }, 'request'),
+  description: [
+    agent.description || `Asks the agent ${agent.name}.`,
+    ...(background === true ? [IN_BACKGROUND] : []),
+  ].join(' '),
+  parameters: toParameters(
+    {
+      request: { type: 'string', minLength: 1, maxLength: MAX_REQUEST },
+      ...(background === 'optional' && {
+        background: { type: 'boolean', description: `True: ${IN_BACKGROUND} Default: the call waits for the result.` },
+      }),
+    },
+    'request',
+  ),
   needsConfirmation: false,
   calls: agent,
+  ...(background !== false && { background }),
   async run(args, context) {
     const reply = await context.callAgent(agent, String(args['request']));
     Object.assign(context.actions, reply.actions);

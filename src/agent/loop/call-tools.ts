@@ -9,7 +9,7 @@ import { abortError, orAborted } from '../../core/abort.ts';
 import type { CallRecord, Decisions, EarlierCall, LedgerAnswer, OpenCall, Transact } from './call-ledger.ts';
 import { findActingTool, findTool, getWait, lookUp, toRecord, settleEarlier } from './record-calls.ts';
 import { type Answer, errorText, failed, requestConfirmation, toResponse, toResponsePart } from './tool-answer.ts';
-import { type Fit, fitWithin } from './kept-results.ts';
+import { type Fit, fitWithin, getBound } from './kept-results.ts';
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
@@ -60,7 +60,16 @@ async function runTool(
     signal,
     callAgent: (agent: AgentNode, request: string, own: AbortSignal = signal) =>
       invocation.callAgent(
-        { agent, request, signal: own, operationId, callId: call.id },
+        {
+          agent,
+          request,
+          signal: own,
+          operationId,
+          callId: call.id,
+          inBackground:
+            tool.background === true || (tool.background === 'optional' && call.args['background'] === true),
+          charactersAtMost: tool.limits?.maxResultCharacters ?? getBound(turn),
+        },
         { kept: { ...kept }, keep },
         agent === tool.calls ? share : undefined,
       ),

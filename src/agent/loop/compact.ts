@@ -22,7 +22,7 @@ import {
 import { answerRoom, contentsTokens, contentTokens, findScale, fixedTokens, textTokens } from './estimate.ts';
 import { guardEvents } from './guard.ts';
 import { newMarks } from './hooks.ts';
-import { newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { countCallsLeft, newEvent, recordEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /*
  * Before each model call the prompt is estimated. If it is too large, events are compacted: an event with
@@ -366,7 +366,7 @@ async function summarise(
       return typeof text === 'string' && text !== '' ? text : undefined;
     }
     // The last model call that `maxLlmCalls` still allows is kept for the answer, not for a summary.
-    const calls = Math.min(invocation.input.agent.maxLlmCalls - invocation.used.llmCalls - 1, MAX_PROMPTS);
+    const calls = Math.min(countCallsLeft(invocation) - 1, MAX_PROMPTS);
     if (calls < 1) return { failed: 'llm_calls_limit' };
     const size = Math.min(limits.most * GOAL_SHARE, MAX_SUMMARISED) / prompt.scale;
     const contents = buildAnew(withoutOpenCalls(passed), audienceOf(turn));

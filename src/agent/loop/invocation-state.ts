@@ -58,7 +58,7 @@ export interface InvocationState {
  * @throws {ChildWaitsError} if it waits in a session of its own
  */
 export type CallAgent = (
-  call: Pick<ChildCall, 'agent' | 'request' | 'callId' | 'operationId' | 'signal'>,
+  call: Omit<ChildCall, 'state' | 'llmCallsAtMost' | 'tokensAtMost' | 'share'>,
   parentCall: ParentCall,
   share: number | undefined,
 ) => Promise<AgentReply>;
@@ -145,24 +145,33 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
 
 /** The agent makes a request behind this step, if it may: messages of the user that wait are stored there. */
 export function openInbox(invocation: InvocationState, { branch }: Pick<AgentTurn, 'branch'>, step: NewEvent): void {
-  const { input, used } = invocation;
-  const mayRequest = () => used.llmCalls < input.agent.maxLlmCalls && countTokensLeft(invocation) > 0;
+  const { input } = invocation;
+  const mayRequest = () => countCallsLeft(invocation) > 0 && countTokensLeft(invocation) > 0;
   // Agents that run in parallel have requests on the way, which would not have the message.
   if (branch === undefined && input.inbox && !input.signal.aborted && mayRequest()) input.inbox.open(step);
 }
 
 /** Takes the messages that were stored behind the last step. They are no answer, so they do not become the output. */
-export function takeMessages({ input, events }: InvocationState, { branch }: AgentTurn): void {
-  if (branch === undefined && input.inbox) events.push(...input.inbox.take());
+export function takeMessages({ input, events, state }: InvocationState, { branch }: AgentTurn): void {
+  if (branch !== undefined || !input.inbox) return;
+  for (const message of input.inbox.take()) {
+    events.push(message);
+    for (const [key, value] of Object.entries(message.actions?.stateDelta ?? {})) state[key] = value;
+  }
 }
 
 /** Counts a model call. @throws {AgentError} `llm_calls_limit` if the invocation may make no more of them */
-export function countCall({ input: { agent }, used }: InvocationState): void {
-  const { maxLlmCalls } = agent;
-  if (used.llmCalls >= maxLlmCalls)
+export function countCall(invocation: InvocationState): void {
+  const { input, used } = invocation;
+  const { maxLlmCalls } = input.agent;
+  if (countCallsLeft(invocation) <= 0)
     throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
   used.llmCalls += 1;
 }
+
+/** How many model calls the invocation may still make, without those that it has lent. */
+export const countCallsLeft = ({ input: { agent }, used }: InvocationState): number =>
+  agent.maxLlmCalls - used.llmCalls - (used.lent?.llmCalls ?? 0);
 
 export function countTokens(
   { used, input }: InvocationState,
@@ -182,7 +191,7 @@ export function countTokensLeft({ input, used, events }: InvocationState): numbe
     .filter(({ invocationId }) => invocationId === input.invocationId)
     .map((event) => toCallUse('', event))
     .reduce((sum, { promptTokens, outputTokens }) => sum + promptTokens + outputTokens, 0);
-  return input.agent.maxTokens - Math.max(stored, used.promptTokens + used.outputTokens);
+  return input.agent.maxTokens - Math.max(stored, used.promptTokens + used.outputTokens) - (used.lent?.tokens ?? 0);
 }
 
 /** Lowers `maxOutputTokens` to the number of tokens that the invocation may still use. */

@@ -22,7 +22,7 @@ const MAX_LIVE = 500_000;
 const CONTEXT_SHARE = 1 / 8;
 const TOKEN_CHARACTERS = 4;
 
-const getBound = ({ agent: { contextTokens = Infinity } }: AgentTurn): number =>
+export const getBound = ({ agent: { contextTokens = Infinity } }: AgentTurn): number =>
   Math.min(MAX_IN_PROMPT, Math.floor(contextTokens * TOKEN_CHARACTERS * CONTEXT_SHARE));
 
 /** Length of the head of a kept result, in characters. */

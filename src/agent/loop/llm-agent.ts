@@ -21,6 +21,7 @@ import { afterModel, beforeModel, holdsText, type HookMarks, newMarks, onError, 
 import { isRejected, MAX_REPAIRS, noOutput, withOutput } from './structured-output.ts';
 import type { ModelAnswer, ModelRequest, Sampling, ToolChoice } from '../definition/model.ts';
 import {
+  countCallsLeft,
   countTokensLeft,
   deriveId,
   newEvent,
@@ -135,7 +136,7 @@ async function* callModel(
   const { signal } = turn;
   const { maxLlmCalls, maxTokens } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
-  if (invocation.used.llmCalls >= maxLlmCalls) {
+  if (countCallsLeft(invocation) <= 0) {
     const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
     return withError(newEvent(invocation, turn, {}), new AgentError('llm_calls_limit', text));
   }

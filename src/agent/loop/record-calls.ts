@@ -8,7 +8,7 @@ import {
 import { type Event, type NewEvent, emptyActions } from '../../core/event.ts';
 import { getEffect, type Tool, type OperationOutcome, type Wait } from '../definition/tool.ts';
 import type { CallRecord, Decisions, EarlierCalls, OpenCall, EarlierCall } from './call-ledger.ts';
-import { type AgentTurn, type InvocationState, deriveId } from './invocation-state.ts';
+import { type AgentTurn, countCallsLeft, type InvocationState, deriveId } from './invocation-state.ts';
 import { orAborted } from '../../core/abort.ts';
 import { runWith } from '../../platform/context.ts';
 import { getConfirmedId } from './script.ts';
@@ -206,7 +206,7 @@ export async function beginRemoteCall(invocation: InvocationState, turn: AgentTu
     state,
     endTime: input.endTime,
     modelCalls: {
-      remaining: input.agent.maxLlmCalls - used.llmCalls + 1,
+      remaining: countCallsLeft(invocation) + 1,
       count: (made) => void (used.llmCalls += Math.max(made - 1, 0)),
     },
     kept: parentCall

@@ -9,6 +9,7 @@ import { hookAgent, isAnswer } from './hooks.ts';
 import {
   type AgentTurn,
   type CallAgent,
+  countCallsLeft,
   countTokensLeft,
   deriveId,
   type InvocationState,
@@ -66,7 +67,7 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 
 /**
  * Runs an agent as a tool: as a child if it is the tool itself, otherwise within the invocation. It sees only the request
- * of the call; its final answer and state changes are returned. Its model calls count towards the invocation's limits.
+ * of the call; its final answer and state changes are returned, unless it works in the background. Its model calls count towards the invocation's limits.
  * @throws {Error} if the agent fails, or would have to pause for a person within the invocation
  * @throws {ChildWaitsError} if it waits in a session of its own
  */
@@ -81,9 +82,11 @@ export async function callAgent(
   // The version before kept what it knew of other services with the call: an attempt that it began goes on as then.
   const wasBegunWithin = Object.keys(parentCall.kept).length > 0;
   if (share !== undefined && !wasBegunWithin && children?.has(agent)) {
-    const llmCallsAtMost = Math.floor((parent.input.agent.maxLlmCalls - parent.used.llmCalls) / share);
-    const tokensAtMost = Math.floor(countTokensLeft(parent) / share);
-    return children.call({ ...call, state: parent.state, llmCallsAtMost, tokensAtMost, share });
+    const inBackground = call.inBackground && children.mayOutlive;
+    const parts = inBackground ? share + 1 : share;
+    const llmCallsAtMost = Math.floor(countCallsLeft(parent) / parts);
+    const tokensAtMost = Math.floor(countTokensLeft(parent) / parts);
+    return children.call({ ...call, inBackground, state: parent.state, llmCallsAtMost, tokensAtMost, share: parts });
   }
   const prompt: Event = {
     id: operationId,

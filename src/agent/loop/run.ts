@@ -83,16 +83,21 @@ export interface ChildCall {
   /** Model calls and tokens that are left to the parent, divided among the children that it starts at this moment. */
   llmCallsAtMost: number;
   tokensAtMost: number;
-  /** Number of children that the parent starts at this moment. */
+  /** Number of parts into which what is left is divided: a part of each child, and one that stays with the parent. */
   share: number;
+  /** True: the call does not wait for the agent, whose result comes as a message of so many characters at most. */
+  inBackground: boolean;
+  charactersAtMost: number;
   signal: AbortSignal;
 }
 
 export interface Children {
   /** True if any process finds this agent by its name, so that it may run in a session of its own. */
   has(agent: AgentNode): boolean;
+  /** False where each call waits for its agent, because the session ends with the turn. */
+  readonly mayOutlive: boolean;
   /**
-   * Starts the child unless an earlier attempt of the call did, and waits for its end.
+   * Starts the child unless an earlier attempt of the call did, and waits for its end unless it works in the background.
    * @throws {ChildWaitsError} if it waits for a person, a time, a signal or a budget
    * @throws {Error} with its error, if it failed
    */
@@ -123,7 +128,10 @@ interface TaskAnswer {
 /** Replies that closed tasks of a session, by the id of the function call for which each task was created. */
 export type TaskAnswers = ReadonlyMap<string, TaskAnswer>;
 
-export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
+export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'> & { lent?: Loan };
+
+/** What an invocation has lent to agents in the background, and may not use any more: the limits of their work. */
+export type Loan = Record<'llmCalls' | 'toolCalls' | 'tokens', number>;
 
 /** An agent as observers see it: its instruction still has the placeholders. */
 export type ObservedAgent = Pick<

@@ -95,7 +95,15 @@ const only = <Value>(value: Value, names: (keyof Value)[]) =>
   Object.fromEntries(names.map((name) => [name, value[name]]));
 
 const describe = (definition: AgentDefinition, node: AgentNode) => ({
-  ...only(definition, ['skills', 'confirmTools', 'toolEffects', 'toolLimits', 'askWhenUnknown', 'asTool']),
+  ...only(definition, [
+    'skills',
+    'confirmTools',
+    'toolEffects',
+    'toolLimits',
+    'askWhenUnknown',
+    'asTool',
+    'background',
+  ]),
   ...only(node, ['kind', 'description', 'instruction', 'appendedInstruction', 'modelName', 'firstTokenMs']),
   ...only(node, ['sampling', 'outputKey', 'maxIterations']),
   provider: node.model.provider,

@@ -105,7 +105,8 @@ export const invocationOperations = [
     summary: 'Cancel an invocation',
     description:
       'On whatever replica it runs. The answer waits up to 5 s for the end of one that runs; if it says `running` then, ' +
-      'the invocation ends later. One that has ended stays as it is.',
+      'the invocation ends later. With it end the agents that it called, also those in the background. One that has ended ' +
+      'stays as it is, but those of its agents that are still at work are cancelled: `stoppedAgents` says how many.',
     errors: { 409: 'It was a message, and the invocation that ran has taken it.' },
     success: {
       example: {
@@ -116,14 +117,16 @@ export const invocationOperations = [
     },
     handler: async (context, { path, notFound }) => {
       const { invocationId } = path;
-      if (!(await cancel(context, path, invocationId))) throw notFound();
+      const request = await cancel(context, path, invocationId);
+      if (!request) throw notFound();
       // Read from the primary database, because a replica may not have received the end of the invocation yet.
       const text = await findInvocationText(context.database.db, path, invocationId);
       if (text === undefined) throw notFound();
       // The invocation may have taken the message before the cancellation came.
       const { steeredInto: taker } = JSON.parse(text) as Invocation;
       if (taker !== undefined) throw steered(taker);
-      return { kind: 'json', text };
+      const { stopped } = request;
+      return { kind: 'json', text: stopped > 0 ? `${text.slice(0, -1)},"stoppedAgents":${stopped}}` : text };
     },
   }),
 ];

@@ -123,7 +123,7 @@ const stopChat = operation({
   handler: async (context: InvocationContext, { path, ...call }) => {
     const { findRun } = await loadChat();
     const run = await findRun(context, toDoorKey(path, call));
-    const stopped = run !== undefined && (await requestCancel(context, run.key, run.invocationId));
+    const stopped = run !== undefined && (await requestCancel(context, run.key, run.invocationId)) !== undefined;
     return { kind: 'value', value: { stopped } };
   },
 });

@@ -297,3 +297,11 @@ sub_agents:
   ]);
   expect(toDefinitionText({ ...define(text, {}, { G: 'secret' }) })).not.toContain('secret');
 });
+
+test('an agent in the background is a tool', () => {
+  const withAgent = (agent: string) => `sub_agents: [{ name: one, ${agent} }]\n`;
+  expect(define(withAgent('background: optional')).subAgents).toMatchObject([{ name: 'one', background: 'optional' }]);
+  expect(define(withAgent('background: true, as_tool: true')).subAgents).toMatchObject([{ background: true }]);
+  expect(() => define(withAgent('background: true, as_tool: false'))).toThrow('is called like a tool');
+  expect(() => define(withAgent('background: never'))).toThrow('background');
+});

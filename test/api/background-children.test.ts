@@ -1,0 +1,512 @@
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
+import type { Model } from '../../src/agent/definition/model.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
+import type { Part } from '../../src/core/content.ts';
+import { hostAgent } from '../support/agents.ts';
+import { client, startApp, startOn } from '../support/app.ts';
+import { callPart } from '../support/scripted-model.ts';
+import { staged, stagedSql } from '../support/staged.ts';
+
+/**
+ * Agents in the background. A model calls what the first word of its text names, with the rest of the text; ` & ` stands
+ * between the calls of the root, ` + ` between those of others, ` ; ` below these. Then it says what it got, and what it
+ * was told.
+ */
+
+const USERS = '/apps/harness_agent/users';
+const SAID = /^The agent `/;
+
+const model: Model = {
+  provider: 'scripted',
+  // eslint-disable-next-line require-yield
+  async *generate({ contents, instruction, tools: offered }) {
+    const usageMetadata = { promptTokenCount: 10, candidatesTokenCount: 1 };
+    const place = contents.findLastIndex(({ role }) => role === 'model');
+    const last = contents.slice(place + 1).flatMap(({ parts }): Part[] => parts ?? []);
+    const turns = contents.filter(({ role }) => role === 'model').length;
+    if (last.some(({ functionResponse }) => functionResponse?.name === 'spin'))
+      return { content: { role: 'model', parts: [callPart('spin', { turns })] }, usageMetadata };
+    const got = last.flatMap(({ functionResponse, text }) => {
+      const { started, error, result = error } = functionResponse?.response ?? {};
+      if (functionResponse) return [started === undefined ? `got ${String(result)}` : 'started'];
+      return text != null && SAID.test(text) ? [`told ${text.replaceAll(/which the call \S+ started/g, 'which')}`] : [];
+    });
+    const said = last.map(({ text = '' }) => text).join('');
+    const separator = instruction.startsWith('Answer.') ? ' & ' : instruction === 'Go between.' ? ' + ' : ' ; ';
+    const calls = said.split(separator).flatMap((each): Part[] => {
+      const [name = '', ...rest] = each.split(' ');
+      if (!offered.some((tool) => tool.name === name)) return [];
+      const [last_, text] = [rest.at(-1) === 'behind', rest.join(' ').replace(/ behind$/, '')];
+      const args = AGENTS.includes(name) ? { request: text, ...(last_ && { background: true }) } : {};
+      return [{ functionCall: { name, args: name.startsWith('hold') ? { gate: text } : args } }];
+    });
+    const answer = got.length > 0 ? [{ text: got.join(', ') }] : calls.length > 0 ? calls : [{ text: said }];
+    return { content: { role: 'model', parts: answer }, usageMetadata };
+  },
+};
+const AGENTS = ['helper', 'maybe', 'middle', 'deep'];
+
+const plain = { description: 'Acts.', parameters: { type: 'object', properties: {} }, needsConfirmation: false };
+/** Gates at which `hold` waits, by name. */
+const gates = new Map<string, { entered: PromiseWithResolvers<void>; opened: PromiseWithResolvers<void> }>();
+function gate(name: string) {
+  const found = gates.get(name) ?? { entered: Promise.withResolvers<void>(), opened: Promise.withResolvers<void>() };
+  gates.set(name, found);
+  return { entered: found.entered.promise, open: () => found.opened.resolve() };
+}
+const tools: Tool[] = [
+  { ...plain, name: 'ask', longRunning: true, effect: 'none', run: async () => undefined },
+  {
+    ...plain,
+    name: 'nap',
+    longRunning: true,
+    effect: 'none',
+    wait: { kind: 'sleep', expiresAfter: 600 },
+    run: async () => undefined,
+  },
+  { ...plain, name: 'spin', effect: 'none', run: async () => ({ result: 'spun' }) },
+  {
+    ...plain,
+    name: 'fail',
+    effect: 'none',
+    run: async (_args, { actions }) => {
+      actions.escalate = true;
+      throw new Error('broken');
+    },
+  },
+  {
+    ...plain,
+    name: 'hold',
+    parameters: { type: 'object', properties: { gate: { type: 'string' } } },
+    effect: 'none',
+    async run({ gate: name }, { signal }) {
+      gate(String(name));
+      const { entered, opened } = gates.get(String(name)) ?? {};
+      entered?.resolve();
+      await Promise.race([opened?.promise, new Promise((resolve) => signal.addEventListener('abort', resolve))]);
+      return { result: `held ${String(name)}` };
+    },
+  },
+  {
+    ...plain,
+    name: 'note',
+    effect: 'none',
+    async run(_args, { actions, services }) {
+      actions.stateDelta = { noted: 'yes' };
+      actions.artifactDelta = { 'note.txt': 0 };
+      await services.saveArtifact('note.txt', { text: 'A note.' });
+      return { result: 'noted' };
+    },
+  },
+];
+
+const own = { description: '', modelName: 'scripted', skills: [], mcpServers: [], sampling: {} };
+const names = tools.map(({ name }) => name);
+const toAgent = (name: string, more: Partial<AgentDefinition> = {}): AgentDefinition => ({
+  ...own,
+  name,
+  instruction: 'Help.',
+  tools: names,
+  ...more,
+});
+const subAgents = [
+  toAgent('helper', { background: true }),
+  toAgent('maybe', { background: 'optional' }),
+  toAgent('middle', { asTool: true, instruction: 'Go between.', subAgents: [toAgent('deep', { background: true })] }),
+];
+const agents = (more: Partial<AgentDefinition> = {}) => hostAgent(model, tools, { subAgents, ...more });
+const app = staged(() => startApp({ TASKS_PUBLIC: '' }, { agents: agents(), sweepIntervalMs: 50 }));
+const sql = stagedSql(app);
+
+interface Row {
+  id: string;
+  session_id: string;
+  depth: number;
+  status: string;
+  llm_calls: number;
+  error_message: string | null;
+  steered_invocation_id: string | null;
+}
+interface StoredEvent {
+  author: string;
+  invocationId: string;
+  content?: { parts: Part[] };
+  actions?: { stateDelta?: object };
+  customMetadata?: Record<string, unknown>;
+}
+
+let sessions = 0;
+async function begin(prefix = 's') {
+  const sessionId = `${prefix}${++sessions}`;
+  const userId = `u${sessions}`;
+  const path = `${USERS}/${userId}/sessions`;
+  await app.post(path, { sessionId, state: { colour: 'red' } });
+  const message = (text: string) => ({ role: 'user', parts: [{ text }] });
+  const run = (text: string, on: Pick<typeof app, 'post'> = app, headers = {}) =>
+    on.post('/run', { appName: 'harness_agent', userId, sessionId, newMessage: message(text) }, headers);
+  const start = async (text: string) =>
+    (await app.post(`${path}/${sessionId}/invocations`, { newMessage: message(text) })).body as { id: string };
+  const rows = async () =>
+    (
+      await sql.query<Row>(
+        `select i.*, s.depth from invocations i join sessions s on s.user_id = i.user_id and s.id = i.session_id
+         where i.user_id = $1 order by s.depth, i.create_time, i.id`,
+        [userId],
+      )
+    ).rows;
+  const statuses = async () => (await rows()).map(({ depth, status }) => `${depth} ${status}`);
+  const events = async (id = sessionId) =>
+    ((await app.get(`${path}/${id}`)).body as { events: StoredEvent[]; state: object }) ?? { events: [] };
+  /** What the agents of a session have said. */
+  const said = async (id = sessionId) =>
+    (await events(id)).events.flatMap(({ author, content }) =>
+      author === 'user' ? [] : (content?.parts.flatMap(({ text }) => text ?? []) ?? []),
+    );
+  const child = async (depth = 1) => (await rows()).find((row) => row.depth === depth);
+  const cancel = (row: Pick<Row, 'id' | 'session_id'> | undefined) =>
+    app.post(`${path}/${row?.session_id ?? ''}/invocations/${row?.id ?? ''}/cancel`);
+  const answerTask = async () => {
+    const list = await app.get(`/tasks?appName=harness_agent&ownerId=${userId}`);
+    const [task] = (list.body as { items: { id: string }[] }).items;
+    return app.send('PATCH', `/tasks/${task?.id ?? ''}`, { action: 'answer' });
+  };
+  return { sessionId, userId, path, run, start, rows, statuses, events, said, child, cancel, answerTask };
+}
+
+const ENDED = 'told The agent `helper`, which in the background, has ended. Its answer:\n\n';
+const DEEP = ENDED.replace('helper', 'deep');
+
+test('the call answers at once; its result begins the next turn, with its state changes and the names of artifacts', async () => {
+  const { sessionId, userId, path, run, rows, events, said, statuses } = await begin();
+  expect((await run('helper note')).status).toBe(200);
+  expect((await said())[0]).toBe('started');
+  await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
+  expect(await said()).toEqual([
+    'started',
+    'told The agent `helper`, which in the background, has ended. It saved these artifacts: note.txt. Its answer:\n\ngot noted',
+  ]);
+  const [, , child] = await rows();
+  const { events: all, state } = await events();
+  const prompt = all.findLast(({ author }) => author === 'user');
+  const result = { agent: 'helper', sessionId: child?.session_id, invocationId: child?.id, status: 'succeeded' };
+  expect(prompt).toMatchObject({
+    customMetadata: { 'agent-runtime/result': { ...result, artifacts: { 'note.txt': 0 } } },
+    actions: { stateDelta: { noted: 'yes' } },
+  });
+  expect(state).toEqual({ colour: 'red', noted: 'yes' });
+  expect((await app.get(`${path}/${sessionId}/artifacts`)).body).toEqual(['note.txt']);
+  expect((await app.get(`${path}?parentSessionId=${sessionId}`)).body).toMatchObject([{ id: child?.session_id }]);
+  // The two turns are invocations of the user, the agent is none; what it used counts in the first.
+  const usage = await app.get(`/apps/harness_agent/users/${userId}/usage`);
+  expect(usage.body).toMatchObject({ items: [{ invocations: 2, llmCalls: 5 }] });
+  const { rows: charged } = await sql.query(
+    `select sum(invocations)::int as invocations from budget_uses where user_id = $1`,
+    [userId],
+  );
+  expect(charged).toEqual([{ invocations: 2 }]);
+});
+
+test('it steers an invocation that runs: the next request to the model has it', async () => {
+  const { run, said, rows, events } = await begin();
+  const here = gate('steered');
+  const answered = run('helper note & hold steered');
+  await here.entered;
+  await expect.poll(async () => (await rows()).at(-1)?.status).toBe('succeeded');
+  here.open();
+  expect((await answered).status).toBe(200);
+  expect(await said()).toEqual([
+    `started, got held steered, ${ENDED.replace('.', '. It saved these artifacts: note.txt.')}got noted`,
+  ]);
+  const [root, result] = await rows();
+  expect(result).toMatchObject({ status: 'succeeded', steered_invocation_id: root?.id });
+  const { events: all, state } = await events();
+  expect(state).toEqual({ colour: 'red', noted: 'yes' });
+  expect(all.filter(({ customMetadata }) => customMetadata?.['agent-runtime/result'])).toMatchObject([
+    { invocationId: root?.id, customMetadata: { 'agent-runtime/steer': true } },
+  ]);
+});
+
+test('it wakes an invocation that sleeps', async () => {
+  const { run, said, statuses } = await begin();
+  const here = gate('sleeping');
+  await run('helper hold sleeping & nap');
+  await here.entered;
+  expect(await statuses()).toEqual(['0 paused', '1 running']);
+  here.open();
+  await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
+  expect((await said()).at(-1)).toContain(`${ENDED}got held sleeping`);
+});
+
+test('beside one that waits for a person it begins the next turn', async () => {
+  const { run, said, statuses, answerTask } = await begin();
+  const here = gate('asking');
+  await run('helper hold asking & ask');
+  await here.entered;
+  here.open();
+  await expect.poll(statuses).toEqual(['0 paused', '0 succeeded', '1 succeeded']);
+  expect((await said()).at(-1)).toContain(`${ENDED}got held asking`);
+  await answerTask();
+  await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
+});
+
+describe('below an agent that is waited for', () => {
+  test('it steers that one', async () => {
+    const { run, said, child } = await begin();
+    const here = gate('inner');
+    const answered = run('middle deep note + hold inner');
+    await here.entered;
+    const middle = await child();
+    await expect.poll(async () => (await child(2))?.status).toBe('succeeded');
+    here.open();
+    await answered;
+    const told = DEEP.replace('.', '. It saved these artifacts: note.txt.');
+    expect(await said(middle?.session_id)).toEqual([`started, got held inner, ${told}got noted`]);
+    expect(await said()).toEqual([`got started, got held inner, ${told}got noted`]);
+  });
+
+  test('it begins no turn there: the result waits for the answer of a person', async () => {
+    const { run, said, child, statuses, answerTask } = await begin();
+    const here = gate('waited');
+    await run('middle deep hold waited + ask');
+    await here.entered;
+    here.open();
+    await expect.poll(async () => (await child(2))?.status).toBe('succeeded');
+    expect(await statuses()).toEqual(['0 paused', '1 paused', '1 queued', '2 succeeded']);
+    const middle = await child();
+    await answerTask();
+    await expect.poll(statuses).toEqual(['0 succeeded', '1 succeeded', '1 succeeded', '2 succeeded']);
+    expect((await said(middle?.session_id)).at(-1)).toContain(`${DEEP}got held waited`);
+  });
+
+  test('it wakes that one, if it sleeps', async () => {
+    const { run, said, child, statuses } = await begin();
+    const here = gate('wakes');
+    await run('middle deep hold wakes + nap');
+    await here.entered;
+    here.open();
+    await expect.poll(statuses).toEqual(['0 succeeded', '1 succeeded', '1 succeeded', '2 succeeded']);
+    expect((await said((await child())?.session_id)).at(-1)).toContain(`${DEEP}got held wakes`);
+  });
+
+  test('one that has ended: its result goes on to the session of the user', async () => {
+    const { run, said, statuses } = await begin();
+    const here = gate('outlives');
+    await run('middle deep hold outlives');
+    await here.entered;
+    expect(await said()).toEqual(['got started']);
+    here.open();
+    await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded', '2 succeeded']);
+    expect((await said()).at(-1)).toBe(`${DEEP}got held outlives`);
+  });
+
+  test('one that is interrupted while its result waits there: it moves up', async () => {
+    const { run, said, child, statuses } = await begin();
+    const here = gate('moves');
+    await run('middle deep hold moves + ask');
+    await here.entered;
+    here.open();
+    await expect.poll(async () => (await child(2))?.status).toBe('succeeded');
+    const middle = await child();
+    await sql.query(`select * from request_stop('harness_agent', $1, $2, $3, 'interrupted', 'Stopped.')`, [
+      (await sql.query<{ user_id: string }>('select user_id from sessions where id = $1', [middle?.session_id])).rows[0]
+        ?.user_id,
+      middle?.session_id,
+      middle?.id,
+    ]);
+    await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 interrupted', '2 succeeded']);
+    expect((await said()).join()).toContain(`${DEEP}got held moves`);
+  });
+});
+
+test('nothing is left of it when its session is deleted', async () => {
+  const { sessionId, userId, path, run } = await begin();
+  const here = gate('deleted');
+  await run('helper hold deleted');
+  await here.entered;
+  expect((await app.send('DELETE', `${path}/${sessionId}`)).status).toBe(200);
+  here.open();
+  const left = async () => (await sql.query('select from invocations where user_id = $1', [userId])).rowCount;
+  expect(await left()).toBe(0);
+  await expect.poll(left).toBe(0);
+});
+
+describe('a cancellation', () => {
+  test('of an invocation that runs ends all, and nothing is told', async () => {
+    const { start, rows, statuses, cancel } = await begin();
+    const [here, below] = [gate('root runs'), gate('child runs')];
+    await start('helper hold child runs & middle deep hold deeper & hold root runs');
+    await Promise.all([here.entered, below.entered, gate('deeper').entered]);
+    const [root] = await rows();
+    expect((await cancel(root)).status).toBe(200);
+    await expect
+      .poll(async () => (await statuses()).sort())
+      .toEqual(['0 cancelled', '1 cancelled', '1 succeeded', '2 cancelled']);
+  });
+
+  test('of one that has ended ends its agents, also those below one that has ended, and says so', async () => {
+    const { run, rows, statuses, cancel, said } = await begin();
+    await run('helper hold left & middle deep hold left below');
+    await Promise.all([gate('left').entered, gate('left below').entered]);
+    const [root] = await rows();
+    expect((await cancel(root)).body).toMatchObject({ status: 'succeeded', stoppedAgents: 2 });
+    await expect
+      .poll(async () => (await statuses()).sort())
+      .toEqual(['0 succeeded', '1 cancelled', '1 succeeded', '2 cancelled']);
+    expect((await cancel(root)).body).not.toHaveProperty('stoppedAgents');
+    expect(await said()).toHaveLength(1);
+  });
+
+  test('takes back results that wait', async () => {
+    const { start, rows, statuses, cancel } = await begin();
+    const here = gate('waits on');
+    await start('helper quick & hold waits on');
+    await here.entered;
+    await expect.poll(statuses).toEqual(['0 running', '0 queued', '1 succeeded']);
+    await cancel((await rows())[0]);
+    await expect.poll(statuses).toEqual(['0 cancelled', '0 cancelled', '1 succeeded']);
+  });
+
+  test('of the agent alone is told', async () => {
+    const { run, child, said, statuses, cancel } = await begin();
+    await run('helper hold alone');
+    await gate('alone').entered;
+    await cancel(await child());
+    await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 cancelled']);
+    expect((await said()).at(-1)).toBe(
+      'told The agent `helper`, which in the background, was cancelled: The invocation was cancelled.',
+    );
+  });
+});
+
+test('an interruption leaves it alone', async () => {
+  const { run, start, statuses, said } = await begin();
+  const [here, below] = [gate('interrupted'), gate('goes on')];
+  await start('helper hold goes on & hold interrupted');
+  await Promise.all([here.entered, below.entered]);
+  expect((await run('Hello.', app, { 'x-double-texting': 'interrupt' })).status).toBe(200);
+  expect(await statuses()).toEqual(['0 interrupted', '0 succeeded', '1 running']);
+  below.open();
+  await expect.poll(statuses).toEqual(['0 interrupted', '0 succeeded', '0 succeeded', '1 succeeded']);
+  expect((await said()).at(-1)).toBe(`${ENDED}got held goes on`);
+});
+
+test('what is left is divided among those that begin together and their parent, and is lent', async () => {
+  const { run, rows, events, statuses } = await begin();
+  const other = await startOther({ maxLlmCalls: 10 });
+  await run('helper spin & helper spin & spin', other);
+  await expect
+    .poll(async () => (await statuses()).filter((each) => each.endsWith('running') || each.endsWith('queued')))
+    .toEqual([]);
+  const all = await rows();
+  const why = 'Max number of llm calls limit of `3` exceeded';
+  const failed = { status: 'failed', llm_calls: 3, error_message: why };
+  expect(all.filter(({ depth }) => depth === 1)).toMatchObject([failed, failed]);
+  expect(all[0]).toMatchObject({ status: 'failed', llm_calls: 10 });
+  const told = (await events()).events.flatMap(({ author, content }) =>
+    author === 'user' ? (content?.parts ?? []) : [],
+  );
+  expect(told.at(-1)?.text).toContain(`in the background, has failed: ${why}`);
+});
+
+test('what an agent has lent counts for the one above it', async () => {
+  const { run, rows } = await begin();
+  await run('middle deep spin & spin', await startOther({ maxLlmCalls: 12 }));
+  // The middle may make 11 calls, lends 5 and makes 2.
+  await expect.poll(async () => (await rows()).find(({ depth }) => depth === 2)?.status).toBe('failed');
+  await expect.poll(async () => (await rows())[0]).toMatchObject({ status: 'failed', llm_calls: 12 });
+  expect((await rows()).filter(({ depth }) => depth > 0).map(({ depth, llm_calls }) => [depth, llm_calls])).toEqual([
+    [1, 7],
+    [2, 5],
+  ]);
+});
+
+test('where too little is left, the call is an error', async () => {
+  const { run, said } = await begin();
+  await run('helper note', await startOther({ maxLlmCalls: 2 }));
+  expect(await said()).toEqual(['got Too little of what the invocation may use is left for the agent `helper`.']);
+});
+
+test('with `optional` the model says whether it waits', async () => {
+  const { run, said } = await begin();
+  await run('maybe look');
+  expect(await said()).toEqual(['got look']);
+  await run('maybe look behind');
+  await expect.poll(() => said()).toEqual(['got look', 'started', `${ENDED.replace('helper', 'maybe')}look`]);
+});
+
+test('a long answer is cut, and the message says so', async () => {
+  const { run, said } = await begin();
+  const long = 'x'.repeat(60);
+  await run(`helper ${long}`, await startOther({ toolLimits: { helper: { maxResultCharacters: 20 } } }));
+  const cut = ENDED.replace(
+    'Its answer:',
+    'Its answer has 60 characters, too many to be shown whole. These are the first:',
+  );
+  await expect.poll(async () => (await said()).at(-1)).toBe(cut + 'x'.repeat(20));
+});
+
+test('in the session of an evaluation each call waits', async () => {
+  const { run, said, statuses } = await begin('___eval___session___');
+  await run('helper look');
+  expect(await said()).toEqual(['got look']);
+  expect(await statuses()).toEqual(['0 succeeded', '1 succeeded']);
+});
+
+test('its session is kept while it works', async () => {
+  const { sessionId, userId, run } = await begin();
+  const here = gate('kept');
+  await run('helper hold kept');
+  await here.entered;
+  await sql.query(`update sessions set update_time = now() - interval '9 days' where user_id = $1`, [userId]);
+  const deleted = async () => (await sql.query(`select from sessions where id = $1`, [sessionId])).rowCount === 0;
+  const sweep = () =>
+    startOn(app.databaseUrl, { SESSION_RETENTION_DAYS: '1' }, { agents: agents(), sweepIntervalMs: 50 });
+  const other = await sweep();
+  onTestFinished(() => other.close());
+  const gone = await begin();
+  await sql.query(`update sessions set update_time = now() - interval '9 days' where user_id = $1`, [gone.userId]);
+  await expect
+    .poll(async () => (await sql.query(`select from sessions where id = $1`, [gone.sessionId])).rowCount, {
+      timeout: 120_000,
+    })
+    .toBe(0);
+  expect(await deleted()).toBe(false);
+  here.open();
+});
+
+test('a parent that goes on in another process starts none twice', async () => {
+  const { userId, run, statuses, said } = await begin();
+  const here = gate('lost');
+  const lost = run('helper look & hold lost');
+  await here.entered;
+  await expect.poll(async () => (await statuses()).at(-1)).toBe('1 succeeded');
+  await sql.query(
+    `update invocations set lease_expire_time = now() - interval '1 second' where user_id = $1 and status = 'running'`,
+    [userId],
+  );
+  here.open();
+  await lost;
+  await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
+  expect((await said()).at(-1)).toBe(`started, got held lost, ${ENDED}look`);
+});
+
+test('of many that end at once each is told once', async () => {
+  const { run, rows, events } = await begin();
+  await run(Array.from({ length: 20 }, (_, n) => `helper look${n}`).join(' & '));
+  await expect
+    .poll(async () => (await rows()).every(({ status }) => status === 'succeeded'), { timeout: 30_000 })
+    .toBe(true);
+  const told = (await events()).events.flatMap(
+    ({ customMetadata }) =>
+      (customMetadata?.['agent-runtime/result'] as { sessionId: string } | undefined)?.sessionId ?? [],
+  );
+  expect(new Set(told).size).toBe(20);
+  expect(told).toHaveLength(20);
+});
+
+async function startOther(more: Partial<AgentDefinition>) {
+  const other = await startOn(app.databaseUrl, {}, { agents: agents(more) });
+  onTestFinished(() => other.close());
+  return client(other.url);
+}
