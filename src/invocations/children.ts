@@ -2,7 +2,7 @@ import type { PreparedAgent } from '../agent/definition/agent.ts';
 import type { AgentNode, AgentReply } from '../agent/definition/tool.ts';
 import { findNode } from '../agent/loop/agent-tree.ts';
 import { mergeActions } from '../agent/loop/call-tools.ts';
-import type { ChildCall, Children } from '../agent/loop/run.ts';
+import type { ChildCall, Children, Loan } from '../agent/loop/run.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { errorText } from '../agent/loop/tool-answer.ts';
 import { getAnswerText } from '../core/content.ts';
@@ -71,6 +71,8 @@ export class InvocationChildren implements Children {
   readonly #parent: Parent;
   readonly #prepared: PreparedAgent;
   readonly #run: typeof runClaimed;
+  /** What children may still use which have not ended. */
+  readonly lent: Loan = { llmCalls: 0, tokens: 0, toolCalls: 0 };
 
   constructor(parent: Parent, prepared: PreparedAgent, run: typeof runClaimed) {
     this.#parent = parent;
@@ -94,9 +96,14 @@ export class InvocationChildren implements Children {
   }
 
   async #call(call: ChildCall): Promise<AgentReply> {
-    const { context } = this.#parent;
-    if (call.inBackground) return this.#begin(call);
-    const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: this.#toRequest(call) };
+    const { context, request } = this.#parent;
+    const depth = (request.child?.depth ?? 0) + 1;
+    if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
+    const loan = this.#lend(call);
+    const asked = this.#toRequest(call, depth, loan);
+    if (call.inBackground) return this.#begin(call, asked).finally(() => this.#takeBack(loan));
+    const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: asked };
+    let keeps = false;
     const { key, invocationId } = child.request;
     const wakeup = new Wakeup();
     const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
@@ -113,6 +120,7 @@ export class InvocationChildren implements Children {
             this.#parent.usage.addStored(found);
             if (found.loans) this.#parent.usage.lend(found.loans);
           }
+          this.#takeBack(loan);
           return await this.#toReply(child, found);
         }
         // One that waits in the queue without having begun was woken, and runs in a slot of its own.
@@ -123,18 +131,20 @@ export class InvocationChildren implements Children {
         await wakeup.wait(POLL_MS, call.signal);
       }
     } catch (error) {
+      // A child that waits, or is about to end, may still use its part.
+      keeps = error instanceof ChildWaitsError || call.signal.aborted;
       // The parent goes on without the answer, so nobody would wait for a child that another process runs, or that waits.
       if (call.signal.aborted && !this.#parent.signal.aborted) await this.#stop(key, invocationId);
       throw error;
     } finally {
+      if (!keeps) this.#takeBack(loan);
       unsubscribe();
     }
   }
 
   /** Queues an agent in the background, unless an earlier attempt of the call did. */
-  async #begin(call: ChildCall): Promise<AgentReply> {
+  async #begin(call: ChildCall, asked: InvocationRequest): Promise<AgentReply> {
     const { context, usage } = this.#parent;
-    const asked = this.#toRequest(call);
     const { llmCallsAtMost = 0, tokensAtMost = Infinity, timeAtMostMs: _time, ...overrides } = asked.overrides;
     if (llmCallsAtMost < 1 || tokensAtMost < 1)
       throw new Error(`Too little of what the invocation may use is left for the agent \`${call.agent.name}\`.`);
@@ -182,26 +192,39 @@ export class InvocationChildren implements Children {
     publishStops(notifications, [{ ...key, invocationId }]);
   }
 
-  #toRequest({
-    agent,
-    request,
-    callId,
-    operationId,
-    state,
-    llmCallsAtMost,
-    tokensAtMost,
-    share,
-  }: ChildCall): InvocationRequest {
-    const { request: of, lease, endTime, usage } = this.#parent;
-    const toolCalls = toToolCallsAtMost(this.#parent) - usage.used.toolCalls;
+  /** Divides what is left, so that all children together can use no more, whenever they begin. */
+  #lend({ llmCallsLeft, tokensLeft, share }: ChildCall): Loan {
+    const toolCallsLeft = toToolCallsAtMost(this.#parent) - this.#parent.usage.used.toolCalls;
+    const lend = (name: keyof Loan, left: number) => {
+      if (left === Infinity) return left;
+      const part = Math.max(0, Math.min(Math.floor(left / share), left - this.lent[name]));
+      this.lent[name] += part;
+      return part;
+    };
+    return {
+      llmCalls: lend('llmCalls', llmCallsLeft),
+      tokens: lend('tokens', tokensLeft),
+      toolCalls: lend('toolCalls', toolCallsLeft),
+    };
+  }
+
+  /** Ends what `#lend` has lent, once. */
+  #takeBack(loan: Loan): void {
+    for (const name of ['llmCalls', 'tokens', 'toolCalls'] as const) {
+      if (loan[name] !== Infinity) this.lent[name] -= loan[name];
+      loan[name] = 0;
+    }
+  }
+
+  #toRequest({ agent, request, callId, operationId, state }: ChildCall, depth: number, loan: Loan): InvocationRequest {
+    const { request: of, lease, endTime } = this.#parent;
+    const { llmCalls, tokens, toolCalls } = loan;
     const { traceparent } = currentContext();
-    const depth = (of.child?.depth ?? 0) + 1;
-    if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
     const { key, invocationId } = lease;
     const overrides = {
       ...of.overrides,
-      llmCallsAtMost,
-      ...(tokensAtMost < Infinity && { tokensAtMost: Math.max(0, tokensAtMost) }),
+      llmCallsAtMost: llmCalls,
+      ...(tokens < Infinity && { tokensAtMost: tokens }),
       timeAtMostMs: Math.max(1, Math.ceil(endTime - performance.now())),
     };
     const temporary = onlyTemporary(state);
@@ -222,11 +245,11 @@ export class InvocationChildren implements Children {
         rootSessionId: of.child?.rootSessionId ?? key.sessionId,
         depth,
         agent: agent.name,
-        toolCallsAtMost: Math.max(0, Math.floor(toolCalls / share)),
+        toolCallsAtMost: toolCalls,
       },
       lent: {
         ...toChildAgent(this.#prepared, agent),
-        maxLlmCalls: llmCallsAtMost,
+        maxLlmCalls: llmCalls,
         maxTokens: overrides.tokensAtMost,
         close: async () => undefined,
       },

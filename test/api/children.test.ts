@@ -423,6 +423,28 @@ test('what is left of the model calls is divided among those that begin together
   ]);
 });
 
+test('what is left to a child is divided among those that it begins, and all together use no more than there is', async () => {
+  const { run, rows, text } = await begin();
+  const asked = 'helper deep spin + deep spin';
+  await run(`${asked} & ${asked}`, await startOther({ maxLlmCalls: 20 }));
+  const limit = 'Max number of llm calls limit of `9` exceeded';
+  expect((await text()).at(-1)).toBe(`said ${limit}, ${limit}`);
+  expect((await rows()).map(({ llm_calls }) => llm_calls)).toEqual([20, 9, 9, 4, 4, 4, 4]);
+});
+
+test.each([8, 9])('children of agents that run in parallel use together no more than there is: %s', async (most) => {
+  const { run, rows } = await begin();
+  const subAgents = ['one', 'two'].map((name, place) => ({
+    ...toAgent(name, [toAgent(AGENTS[place] ?? '', [])]),
+    asTool: false,
+  }));
+  await run('helper spin + deep spin', await startOther({ kind: 'parallel', subAgents, maxLlmCalls: most }));
+  const [all = 0, ...each] = (await rows()).map(({ llm_calls }) => llm_calls);
+  expect(all).toBeLessThanOrEqual(most);
+  for (const part of each) expect(part).toBeLessThanOrEqual(3);
+  expect(each).toHaveLength(2);
+});
+
 test('a call that takes too long ends its agent, also one that another process runs', async () => {
   const { run, statuses, text } = await begin();
   held = { entered: Promise.withResolvers(), released: Promise.withResolvers() };

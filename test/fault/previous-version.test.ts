@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { cpSync, globSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
@@ -47,9 +47,12 @@ test.skipIf(previous === undefined)('the version before this one passes its stor
   withTree(async (tree) => {
     rmSync(join(tree, 'migrations'), { recursive: true });
     cpSync(join(root, 'migrations'), join(tree, 'migrations'), { recursive: true });
-    const excluded = ABOUT_SCHEMA.flatMap((name) => ['--exclude', `test/store/${name}.test.ts`]);
+    // Named one by one, because a project of the configuration does not take `--exclude`.
+    const files = globSync('test/store/*.test.ts', { cwd: tree }).filter(
+      (file) => !ABOUT_SCHEMA.includes(basename(file, '.test.ts')),
+    );
     const vitest = join(root, 'node_modules/vitest/vitest.mjs');
-    const args = [vitest, 'run', 'test/store', ...excluded, '--reporter=json', '--outputFile=report.json'];
+    const args = [vitest, 'run', ...files, '--reporter=json', '--outputFile=report.json'];
     const env = { ...process.env, VITEST: undefined, VITEST_POOL_ID: undefined, VITEST_WORKER_ID: undefined };
     const ended = await run(process.execPath, args, { cwd: tree, env, maxBuffer: 1e8 }).then(
       () => 'passed',

@@ -26,7 +26,7 @@ const MAX_STEP_CHARACTERS = 1_048_576;
 interface Passing {
   marks: HookMarks | undefined;
   fit: Fit;
-  /** Number of calls of agents among those of the step. */
+  /** Number of calls of agents that may begin at this moment: those of the step, on each branch that runs in parallel. */
   share: number;
 }
 
@@ -301,7 +301,7 @@ export async function callTools(
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
   const question = decisions.size === 0 ? askInLoop(invocation, turn, calls) : undefined;
-  const share = calls.filter((call) => isChild(invocation, findTool(turn, call))).length;
+  const share = (turn.width ?? 1) * calls.filter((call) => isChild(invocation, findTool(turn, call))).length;
   let running = calls.length;
   let waitsForChild = false;
   const answers = await Promise.all(

@@ -53,12 +53,12 @@ export interface InvocationState {
 
 /**
  * Runs an agent as a tool. The ids of the tool calls that it makes derive from `operationId`.
- * @param share - for an agent that is the tool itself: the number of such calls that begin at this moment
+ * @param share - for an agent that is the tool itself: the number of such calls that may begin at this moment
  * @throws {Error} if the agent fails, or would have to pause for a person within this invocation
  * @throws {ChildWaitsError} if it waits in a session of its own
  */
 export type CallAgent = (
-  call: Omit<ChildCall, 'state' | 'llmCallsAtMost' | 'tokensAtMost' | 'share'>,
+  call: Omit<ChildCall, 'state' | 'llmCallsLeft' | 'tokensLeft' | 'share'>,
   parentCall: ParentCall,
   share: number | undefined,
 ) => Promise<AgentReply>;
@@ -68,6 +68,8 @@ export interface AgentTurn {
   root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
+  /** Number of branches that run in parallel, this one included. Default: 1. */
+  width?: number;
   /** Aborted with the invocation or, below a `parallel` agent, when another of its branches fails. */
   signal: AbortSignal;
 }

@@ -136,11 +136,13 @@ async function* callModel(
   const { signal } = turn;
   const { maxLlmCalls, maxTokens } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
-  if (countCallsLeft(invocation) <= 0) {
+  // Beside agents that run in parallel, each has its part alone.
+  const lent = turn.width === undefined ? undefined : invocation.input.children?.lent;
+  if (countCallsLeft(invocation) <= (lent?.llmCalls ?? 0)) {
     const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
     return withError(newEvent(invocation, turn, {}), new AgentError('llm_calls_limit', text));
   }
-  if (countTokensLeft(invocation) <= 0) {
+  if (countTokensLeft(invocation) <= (lent?.tokens ?? 0)) {
     const text = `The \`${maxTokens}\` tokens that the caller left to this invocation are used up`;
     return withError(newEvent(invocation, turn, {}), new AgentError('budget_exceeded', text));
   }

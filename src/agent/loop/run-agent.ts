@@ -84,9 +84,8 @@ export async function callAgent(
   if (share !== undefined && !wasBegunWithin && children?.has(agent)) {
     const inBackground = call.inBackground && children.mayOutlive;
     const parts = inBackground ? share + 1 : share;
-    const llmCallsAtMost = Math.floor(countCallsLeft(parent) / parts);
-    const tokensAtMost = Math.floor(countTokensLeft(parent) / parts);
-    return children.call({ ...call, inBackground, state: parent.state, llmCallsAtMost, tokensAtMost, share: parts });
+    const left = { llmCallsLeft: countCallsLeft(parent), tokensLeft: countTokensLeft(parent) };
+    return children.call({ ...call, ...left, inBackground, state: parent.state, share: parts });
   }
   const prompt: Event = {
     id: operationId,
@@ -266,7 +265,8 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
   const branches = chosen.map((agent) => {
     const branch = [turn.branch, turn.agent.name, agent.name].filter(Boolean).join('.');
     const own = confirmed.filter(({ agentName }) => pathTo(agent, agentName).length > 0);
-    return runNode(invocation, { root: turn.root, agent, branch, signal }, own);
+    const width = (turn.width ?? 1) * chosen.length;
+    return runNode(invocation, { root: turn.root, agent, branch, width, signal }, own);
   });
   const waiting = new Map(branches.map((steps, index) => [index, advance(steps, index)]));
   let last: Outcome = { event: undefined, paused: false };

@@ -80,9 +80,9 @@ export interface ChildCall {
   operationId: string;
   /** State of the parent, with `temp:` keys, with which the child session begins. */
   state: JsonObject;
-  /** Model calls and tokens that are left to the parent, divided among the children that it starts at this moment. */
-  llmCallsAtMost: number;
-  tokensAtMost: number;
+  /** Model calls and tokens that the parent may still use, those of children included that have not ended. */
+  llmCallsLeft: number;
+  tokensLeft: number;
   /** Number of parts into which what is left is divided: a part of each child, and one that stays with the parent. */
   share: number;
   /** True: the call does not wait for the agent, whose result comes as a message of so many characters at most. */
@@ -92,6 +92,8 @@ export interface ChildCall {
 }
 
 export interface Children {
+  /** Model calls and tokens that children may still use which have not ended. */
+  readonly lent: { readonly llmCalls: number; readonly tokens: number };
   /** True if any process finds this agent by its name, so that it may run in a session of its own. */
   has(agent: AgentNode): boolean;
   /** False where each call waits for its agent, because the session ends with the turn. */
