@@ -5,6 +5,7 @@ import {
   getFunctionCalls,
   getFunctionResponses,
   getParts,
+  type JsonObject,
   transcriptionSchema,
 } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
@@ -178,6 +179,10 @@ export const RESULT = 'agent-runtime/result';
 /** True for a message that the running invocation took: unlike a prompt, it begins no turn. */
 export const isSteer = ({ author, customMetadata }: Event): boolean =>
   author === 'user' && customMetadata?.[STEER] === true;
+
+/** Whose result a message is that an agent in the background has sent; `undefined` for any other event. */
+export const getResult = ({ author, customMetadata }: Event): (JsonObject & { agent: string }) | undefined =>
+  author === 'user' ? (customMetadata?.[RESULT] as (JsonObject & { agent: string }) | undefined) : undefined;
 
 /** What an event, or a tool with its function response, does beside saying something. */
 export type EventActions = z.infer<typeof eventActionsSchema>;

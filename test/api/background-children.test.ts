@@ -116,7 +116,7 @@ const subAgents = [
   toAgent('middle', { asTool: true, instruction: 'Go between.', subAgents: [toAgent('deep', { background: true })] }),
 ];
 const agents = (more: Partial<AgentDefinition> = {}) => hostAgent(model, tools, { subAgents, ...more });
-const app = staged(() => startApp({ TASKS_PUBLIC: '' }, { agents: agents(), sweepIntervalMs: 50 }));
+const app = staged(() => startApp({ DOORS: 'ai-sdk' }, { agents: agents(), sweepIntervalMs: 50 }));
 const sql = stagedSql(app);
 
 interface Row {
@@ -197,6 +197,8 @@ test('the call answers at once; its result begins the next turn, with its state 
   expect(state).toEqual({ colour: 'red', noted: 'yes' });
   expect((await app.get(`${path}/${sessionId}/artifacts`)).body).toEqual(['note.txt']);
   expect((await app.get(`${path}?parentSessionId=${sessionId}`)).body).toMatchObject([{ id: child?.session_id }]);
+  const chat = await app.get(`/ai-sdk/harness_agent/chat/${sessionId}/messages?version=6&userId=${userId}`);
+  expect(chat.body).toMatchObject([{}, {}, { role: 'user', metadata: { result } }, {}]);
   // The two turns are invocations of the user, the agent is none; what it used counts in the first.
   const usage = await app.get(`/apps/harness_agent/users/${userId}/usage`);
   expect(usage.body).toMatchObject({ items: [{ invocations: 2, llmCalls: 5 }] });

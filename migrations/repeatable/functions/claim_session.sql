@@ -19,7 +19,7 @@
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
 --      insert; a new session has no invocations, so steps 1 and 3 look for none. A session that the request names as a child's
 --      ("child" in it: see sessions.parent_session_id) begins with the state of its parent; an invocation has at most 100 of
---      them (create_child). A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
+--      them (create_child, count_child). A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
 --      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
 --      40001, the caller retries, and step 3 then refuses.
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
@@ -167,6 +167,7 @@ begin
     select c.last, c.changed, c.state into v_last, v_changed, v_state
     from create_child(p_app, p_user, p_session, p_token, p_request -> 'child', p_first_text, p_delta, total_size(v_sizes),
                       cardinality(v_sizes), p_limits) c;
+    if v_last is not null then perform count_child(p_app, p_user, p_request -> 'child'); end if;
   elsif p_creates and not v_is_forgotten and (p_is_new or not exists (
     select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session)) then
     insert into sessions as s
@@ -296,7 +297,7 @@ comment on function renew_claim is 'Renews the lease of a claim that succeeded a
 --   3. A message that steers wakes an invocation that sleeps (wake_by_message).
 --
 -- Locks: sessions if the message steers, invocations, user_storage, tasks. Errors: AR417; AR403: it is a child session,
--- or those of create_child; 23505 on invocations_idempotency_key: another invocation uses the key.
+-- or those of count_child; 23505 on invocations_idempotency_key: another invocation uses the key.
 -- queued_since: the time by which the queue is ordered, Unix seconds as text; null if the invocation was not queued.
 create or replace function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
@@ -306,10 +307,11 @@ language plpgsql as $$
 declare
   v_since timestamptz;
   v_parent text;
+  v_is_new boolean;
 begin
   -- 1
   if p_request ? 'child' then
-    perform create_child(p_app, p_user, p_session, null, p_request -> 'child', '', '{}', 0, 0, null);
+    v_is_new := (create_child(p_app, p_user, p_session, null, p_request -> 'child', '', '{}', 0, 0, null)).last is not null;
   elsif p_request ? 'steer' then
     -- Even if it is marked, because a step of the run may be taking the mark away.
     update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_session
@@ -341,6 +343,7 @@ begin
   where i.status = 'queued' and i.lease_token = excluded.lease_token
   returning i.create_time into v_since;
   queued_since := extract(epoch from v_since)::text;
+  if v_is_new then perform count_child(p_app, p_user, p_request -> 'child'); end if;
   -- 3
   if p_request ? 'steer' then perform wake_by_message(p_app, p_user, p_session); end if;
 end $$;

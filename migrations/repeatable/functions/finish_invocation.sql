@@ -2,7 +2,7 @@
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
 --      written. No size limit applies, because the end must be stored. Before a child session lock those above it
---      (lock_family): the end of the child is told to one above (end_child), which may just end, pause or be cancelled.
+--      (lock_family), and behind it their invocations (lock_parents): the end of the child is told to one above (end_child), which may just end, pause or be cancelled.
 --   2. End the invocation's row, and add the tape to it: what a replay needs besides the events (with_tape). The row gets
 --      a new lease token, so that a process that was declared dead does not mistake this end for its own. Set count_time,
 --      because stamp_end would count the invocation here, before the locks of step 4. Write the events' tool calls into
@@ -42,6 +42,7 @@ declare
   v_failed_calls constant integer := failed_calls(p_events);
   v_agent text := nullif(p_events -> -1 ->> 'author', 'user');
   v_row record;
+  v_parent text;
   v_waits_for_child constant boolean := coalesce(p_tasks @> '[{"kind": "child"}]', false);
 begin
   -- 1
@@ -54,8 +55,9 @@ begin
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
-  returning s.last_sequence, s.update_time, s.is_steered into last, v_changed, v_is_steered;
+  returning s.last_sequence, s.update_time, s.is_steered, s.parent_session_id into last, v_changed, v_is_steered, v_parent;
   if not found then return; end if;
+  if v_parent is not null then perform lock_parents(p_app, p_user, p_session); end if;
   -- 2
   if p_events = '[]' then
     v_agent := (

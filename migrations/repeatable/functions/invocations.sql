@@ -52,33 +52,37 @@ begin
 end $$;
 comment on function stamp_end is 'Trigger function: an invocation ends or pauses; counts it once, and stores when the try of a cronjob''s run ended.';
 
--- lock_family: locks the sessions above a child session, then their invocations, both from the root on: the order of
--- deletions, and of cancellations, which reach an invocation before those below it. Called before a statement that may
--- end an invocation of the session (end_child).
+-- lock_family: locks the sessions above a child session from the root on, and that session last: the order of deletions.
+-- lock_parents: then locks the invocations above, also from the root on: the order of cancellations, which reach an
+-- invocation before those below it. In between the caller counts what it stores (user_storage). Both come before a
+-- statement that may end an invocation of the session (end_child). They lock nothing for a session of the user.
 create or replace function lock_family(p_app text, p_user text, p_session text) returns void language plpgsql as $$
 declare
-  v_session text := p_session;
-  v_invocation text;
-  v_sessions text[] := '{}';
-  v_invocations text[] := '{}';
+  v_parent text;
 begin
-  loop
-    select s.parent_session_id, s.parent_invocation_id into v_session, v_invocation from sessions s
-    where s.app_name = p_app and s.user_id = p_user and s.id = v_session;
-    exit when v_session is null;
-    v_sessions := v_session || v_sessions;
-    v_invocations := v_invocation || v_invocations;
-  end loop;
-  for v_place in 1 .. cardinality(v_sessions) loop
-    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = v_sessions[v_place] for no key update;
-  end loop;
-  for v_place in 1 .. cardinality(v_sessions) loop
-    perform from invocations i
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = v_sessions[v_place] and i.id = v_invocations[v_place]
-    for no key update;
-  end loop;
+  select s.parent_session_id into v_parent from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
+  if v_parent is null then return; end if;
+  perform lock_family(p_app, p_user, v_parent);
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = v_parent for no key update;
+  perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
 end $$;
-comment on function lock_family is 'Locks the sessions above a child session, and their invocations.';
+comment on function lock_family is 'Locks the sessions above a child session, and that session.';
+
+create or replace function lock_parents(p_app text, p_user text, p_session text) returns void language plpgsql as $$
+declare
+  v_session text;
+  v_invocation text;
+begin
+  select s.parent_session_id, s.parent_invocation_id into v_session, v_invocation from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
+  if v_session is null then return; end if;
+  perform lock_parents(p_app, p_user, v_session);
+  perform from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = v_session and i.id = v_invocation
+  for no key update;
+end $$;
+comment on function lock_parents is 'Locks the invocations above a child session.';
 
 -- Adds to what an invocation has lent to its agents in the background, of its limits, in its stored request; no number
 -- falls below 0. p_loan: {"llmCalls", "toolCalls", "tokens"}. Null for an invocation that has ended.
@@ -90,11 +94,11 @@ create or replace function add_loan(p_request jsonb, p_loan jsonb, p_sign intege
 $$;
 comment on function add_loan is 'Adds to what an invocation has lent to its agents in the background.';
 
--- create_child: inserts the session of an agent that an invocation calls, unless it is there, and counts it in that
--- invocation. It begins with the state of its parent.
+-- create_child: inserts the session of an agent that an invocation calls, unless it is there. It begins with the state of
+-- its parent. count_child counts a new one in the invocation, behind what is stored of it.
 -- p_child: "child" of the stored request (request.ts). With "loan", which the parent then has no more, the agent works in
 -- the background. p_delta, p_bytes, p_events: changes of the state, size and number of the first events.
--- Locks: sessions, invocations. Errors: AR403: the parent ends, or has called 100 agents.
+-- Locks: sessions, user_storage; invocations. Errors of count_child: AR403: the parent ends, or has called 100 agents.
 create or replace function create_child(
   p_app text, p_user text, p_session text, p_token uuid, p_child jsonb, p_first_text text, p_delta jsonb, p_bytes bigint,
   p_events integer, p_limits jsonb, out last integer, out changed timestamptz, out state jsonb)
@@ -111,7 +115,11 @@ begin
      p_child ->> 'invocationId', p_child ->> 'callId', p_child ->> 'rootSessionId', (p_child ->> 'depth')::smallint)
   on conflict (app_name, user_id, id) do nothing
   returning s.last_sequence, s.update_time, s.state into last, changed, state;
-  if last is null then return; end if;
+end $$;
+comment on function create_child is 'Inserts the session of an agent that an invocation calls, unless it is there.';
+
+create or replace function count_child(p_app text, p_user text, p_child jsonb) returns void language plpgsql as $$
+begin
   update invocations i set
     children = i.children + 1,
     request = case when p_child ? 'loan' then add_loan(i.request, p_child -> 'loan', 1) else i.request end
@@ -121,7 +129,7 @@ begin
     raise exception 'The invocation has called 100 agents, or is about to end, and may call no more.' using errcode = 'AR403';
   end if;
 end $$;
-comment on function create_child is 'Inserts the session of an agent that an invocation calls, unless it is there.';
+comment on function count_child is 'Counts the agent in the invocation that calls it.';
 
 -- end_child: the invocation of a child session has ended. Called once per invocation.
 --
@@ -134,7 +142,7 @@ comment on function create_child is 'Inserts the session of an agent that an inv
 --      that it has not taken. None if one above was cancelled.
 --
 -- p_request: the stored request of the invocation before its end.
--- Locks: those of lock_family, which the caller has locked before unless the child was stopped with its parent.
+-- Locks: those of lock_family and lock_parents, which the caller has locked before unless the child was stopped with its parent.
 create or replace function end_child(ended anyelement, p_request jsonb) returns void language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
@@ -297,7 +305,7 @@ comment on function stop_invocation is 'Asks an invocation to stop; one that nob
 
 -- request_stop: asks an invocation to stop for a client, and with it the agents that it waits for. A cancellation
 -- (p_as) reaches those in the background too, also if the invocation has ended.
--- Locks: those of lock_family and the session, if it has agents or is one; then invocations.
+-- Locks: those of lock_family and lock_parents, and the session, if it has agents or is one; then invocations.
 -- status: the status then; null if there is no such invocation. stopped: agents that outlived an invocation which
 -- has ended, and are stopped.
 create or replace function request_stop(
@@ -315,6 +323,7 @@ begin
   if v_children > 0 or v_parent is not null then
     perform lock_family(p_app, p_user, p_session);
     perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
+    perform lock_parents(p_app, p_user, p_session);
   end if;
   status := stop_invocation(p_app, p_user, p_session, p_id, p_as, p_why);
   if v_children > 0 and p_as = 'cancelled' and status not in ('queued', 'running', 'paused') then

@@ -4,6 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import type { Remember } from '../../conversation/apps/hosted-agent.ts';
 import { spendWith } from '../../conversation/budgets/reserve-call.ts';
+import { getResult } from '../../core/event.ts';
 import { listInvocationEvents } from '../../conversation/sessions/event-store.ts';
 import { addToMemory } from './memory-store.ts';
 
@@ -25,9 +26,11 @@ export async function rememberInvocation(
   signal: AbortSignal,
 ): Promise<void> {
   const events = await listInvocationEvents(db, key, invocationId);
-  const texts = events.flatMap(({ id, author, content }) => {
+  const texts = events.flatMap((event) => {
+    const { id, author, content } = event;
     const text = getAnswerText(content);
-    return id && author && text ? [{ id, author, text }] : [];
+    // What an agent in the background reports is not what the user said.
+    return id && author && text && !getResult(event) ? [{ id, author, text }] : [];
   });
   const ids = (await choose(db, remember, key, texts, signal)).map(({ id }) => id);
   for (let last: number | null | undefined = 0; last != null; ) last = await addToMemory(db, key, last, embeds, ids);

@@ -6,13 +6,15 @@ import {
   getParts,
   type Part,
 } from '../../../core/content.ts';
-import { type Event, withoutRewound } from '../../../core/event.ts';
+import { type Event, getResult, withoutRewound } from '../../../core/event.ts';
 import { isProvisional } from '../open-calls.ts';
 import { joinTexts } from '../text-cutter.ts';
 
 export interface Message {
   id: string;
   role: 'user' | 'assistant' | 'reasoning' | 'tool';
+  /** Of a message that an agent in the background has sent: that agent. */
+  name?: string;
   content?: string | object[];
   toolCalls?: { id: string; type: 'function'; function: { name: string; arguments: string } }[];
   toolCallId?: string;
@@ -51,7 +53,9 @@ export function toNewest(messages: Message[]): { newest: Message[]; omitted: num
 }
 
 /** User messages that an AG-UI client sent are restored as the client sent them. */
-function toUserMessages({ id: eventId, content }: Event): Message[] {
+function toUserMessages(event: Event): Message[] {
+  const { id: eventId, content } = event;
+  const name = getResult(event)?.agent;
   const byId = Map.groupBy(getParts(content), ({ partMetadata: notes }) => {
     const messageId = notes?.[NOTE];
     return typeof messageId === 'string' ? messageId : (eventId ?? '');
@@ -67,7 +71,12 @@ function toUserMessages({ id: eventId, content }: Event): Message[] {
     if (!only || id === NO_MESSAGE) return answers;
     return [
       ...answers,
-      { id, role: 'user', content: others.length === 0 && only.text !== undefined ? only.text : contentParts },
+      {
+        id,
+        role: 'user',
+        ...(name !== undefined && { name }),
+        content: others.length === 0 && only.text !== undefined ? only.text : contentParts,
+      },
     ];
   });
 }

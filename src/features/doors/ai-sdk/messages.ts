@@ -1,6 +1,6 @@
 import { getParts, type JsonObject, type Part } from '../../../core/content.ts';
 import { TooLargeError } from '../../../core/errors.ts';
-import { type Event, isSteer, withoutRewound } from '../../../core/event.ts';
+import { type Event, getResult, isSteer, withoutRewound } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { type FollowedEvent, listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -17,6 +17,8 @@ interface UiMessage {
   id: string;
   role: 'user' | 'assistant';
   parts: JsonObject[];
+  /** Of a message that an agent in the background has sent: whose result it is. */
+  metadata?: { result: JsonObject };
 }
 
 /**
@@ -52,8 +54,10 @@ function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMess
     const userParts = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
     const steers = isSteer(event);
     const turnId = invocationId ?? '';
+    const result = getResult(event);
+    const metadata = result && { metadata: { result } };
     if (userParts.length > 0)
-      messages.push({ id: steers ? `${id}.message` : (id ?? ''), role: 'user', parts: userParts });
+      messages.push({ id: steers ? `${id}.message` : (id ?? ''), role: 'user', parts: userParts, ...metadata });
     // What answers a message that steered has the id of the invocation that its request began, as in its stream.
     if (steers) {
       begun.set(turnId, id ?? '');
