@@ -65,7 +65,7 @@ begin
     select p.oid from pg_proc p
     where p.pronamespace = (select oid from pg_namespace where nspname = current_schema())
       and p.proname in ('append_deltas', 'append_events', 'change_task', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
-                        'keep_calls', 'keep_signal', 'renew_reservation', 'reserve_budget', 'spend_budget', 'wake_task')
+                        'keep_calls', 'keep_signal', 'renew_reservation', 'request_stop', 'reserve_budget', 'spend_budget', 'wake_task')
       and not exists (select from pg_catalog.pg_dist_object o
                       where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
   loop
