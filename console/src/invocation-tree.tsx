@@ -5,7 +5,7 @@ import { Button } from 'react-aria-components';
 import { type ErrorAdvice, ERROR_CODES } from '../../src/core/error-codes.ts';
 import { api, ask, askWhole, type Event, fetchBytes, inPath, type SessionName } from './api.ts';
 import { useViewer } from './context.tsx';
-import { ChildLink } from './children.tsx';
+import { CalledAgents, ChildLink } from './children.tsx';
 import { partsOf } from './events.ts';
 import { COST_UNIT, formatBytes, formatCost, formatCount, formatSeconds } from './format.ts';
 import { costOf, type Invocation, pricesQuery } from './invocation-list.tsx';
@@ -163,6 +163,7 @@ export function InvocationTree({ name, invocation }: { name: SessionName; invoca
       ) : (
         <Steps name={name} invocation={invocation} tree={tree} hasTrace={spans.length > 0} />
       )}
+      <CalledAgents name={name} invocation={invocation} />
       <Runs spans={spans} />
       {hasMore && (
         <div className="actions">

@@ -52,6 +52,9 @@ const SCRIPTS: Record<string, Part[][]> = {
   Hostile: [[callPart('evil')], [{ text: `${HOSTILE.html}\n\n${HOSTILE.rtl}\n\n${HOSTILE.long}` }]],
   Move: [[callPart('move')], [{ text: 'Moved.' }]],
   Count: [[callPart('stock')], [{ text: 'Counted.' }]],
+  Delegate: [[callPart('researcher', { request: 'Research it.' })], [{ text: 'Delegated.' }]],
+  Research: [[callPart('clerk', { request: 'Book it.' })], [{ text: 'Researched.' }]],
+  Book: [[callPart('refund')], [{ text: 'Booked.' }]],
 };
 
 const model: Model = {
@@ -76,6 +79,17 @@ const model: Model = {
   },
 };
 
+const part = { description: '', skills: [], mcpServers: [] };
+const clerk = { ...part, name: 'clerk', instruction: 'Book.', tools: ['refund'], asTool: true };
+const researcher = {
+  ...part,
+  name: 'researcher',
+  instruction: 'Research.',
+  tools: [],
+  asTool: true,
+  subAgents: [clerk],
+};
+
 const start = () =>
   startApp(
     { TOOLS: 'sleep_for' },
@@ -83,9 +97,7 @@ const start = () =>
       agents: hostAgent(model, TOOLS, {
         instruction: 'Answer.{city?}',
         tools: ['stock', 'charge', 'refund', 'evil', 'move', 'sleep_for'],
-        subAgents: [
-          { name: 'writer', description: 'Writes.', instruction: 'Write.', tools: [], skills: [], mcpServers: [] },
-        ],
+        subAgents: [{ ...part, name: 'writer', description: 'Writes.', instruction: 'Write.', tools: [] }, researcher],
       }),
     },
   );
@@ -164,6 +176,28 @@ describe.skipIf(!browserPath)('an invocation in the console', () => {
       await shown.getByText('two of brass').waitFor();
       await shown.getByText('As it is stored').click();
       expect(await browser.look('invocation-tree')).toEqual([]);
+    }));
+
+  test('the agents that it called are a tree: whether they go on, what they used, and what they ask', async () =>
+    withConsole(async (app, browser, page) => {
+      await ask(app, 's1', 'Delegate it.');
+      await open(app, page, 's1');
+      const called = page.getByRole('region', { name: 'Agents that it called' });
+      const below = called.locator('li li');
+      await below.getByRole('link', { name: 'clerk' }).waitFor();
+      await below.getByText('paused', { exact: true }).waitFor();
+      await below.getByText('1 model call, 1,000 in, 40 out').waitFor();
+      expect(await called.getByText('Open task: confirmation').count()).toBe(1);
+      expect(await browser.look('invocation-children')).toEqual([]);
+      await called.getByText('Open task: confirmation').click();
+      await page.waitForURL(/\/tasks\//);
+      const id = new URL(page.url()).pathname.split('/').at(-1);
+      expect((await app.send('PATCH', `/tasks/${id}`, { action: 'answer' })).status).toBe(200);
+      await page.goBack();
+      await below.getByText('succeeded', { exact: true }).waitFor();
+      await called.getByText('4 model calls, 4,000 in, 160 out').waitFor();
+      await below.getByRole('link', { name: 'clerk' }).click();
+      await page.getByRole('region', { name: 'Answer', exact: true }).getByText('Booked.').waitFor();
     }));
 
   test('a call whose prompt breaks with the one before it has a label, and says where and why', async () =>
