@@ -281,12 +281,16 @@ async function runQueued(
   const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
   const { requestContext, began } = read;
   const request = { ...read.request, key, invocationId, createSession: false, inBackground: true };
-  const isRevoked = requestContext.keyId !== undefined && !(await context.isValidKey(requestContext.keyId));
-  const refusal = isRevoked ? REVOKED : read.refusal;
+  const { keyId } = requestContext;
+  const keys = await context.listInvokers(key).catch((error: unknown): string[] => {
+    if (keyId !== undefined) throw error;
+    return [];
+  });
+  const refusal = keyId === undefined || keys.includes(keyId) ? read.refusal : REVOKED;
   return runWith(requestContext, () =>
     queued.hasBegun
       ? recover(context, request, queued, { began, refusal, onUsed })
-      : begin(context, request, queued, { waitSeconds, isRun, steers: read.steers, refusal, onUsed }),
+      : begin(context, request, queued, { waitSeconds, isRun, steers: read.steers, keys, refusal, onUsed }),
   );
 }
 
@@ -298,9 +302,17 @@ async function begin(
     waitSeconds,
     isRun,
     steers: steered,
+    keys,
     refusal,
     onUsed,
-  }: { waitSeconds: number; isRun: boolean; steers: boolean; refusal: string | undefined; onUsed: () => void },
+  }: {
+    waitSeconds: number;
+    isRun: boolean;
+    steers: boolean;
+    keys: readonly string[];
+    refusal: string | undefined;
+    onUsed: () => void;
+  },
 ): Promise<boolean> {
   const { token: readToken, stopAs } = queued;
   if (stopAs) return endQueued(context, request, queued, { code: stopAs, message: stoppedMessage(stopAs) });
@@ -313,6 +325,7 @@ async function begin(
   const lease = {
     ...newLease(context, request),
     readToken,
+    keys,
     ...(isRun && { places: context.limits.runsPerUser }),
     // An agent is no invocation of a budget. Its calls of models are.
     ...(request.child && { isFree: true as const }),

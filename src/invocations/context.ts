@@ -7,6 +7,7 @@ import type { Notifications } from '../platform/db/notifications.ts';
 import type { TracedInvocation } from '../observability/traces/invocation-trace.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import type { LeaseTimes } from './lock-store.ts';
+import type { ListInvokers } from '../platform/http/access/key-ring.ts';
 import type { Log } from '../platform/log.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Slots } from '../platform/http/limits/caller-limits.ts';
@@ -64,8 +65,8 @@ export interface InvocationContext {
   memory?: UserMemory | undefined;
   /** Encrypts credentials in stored requests. */
   secrets: Secrets;
-  /** Returns false for an API key that is revoked, expired or unknown. */
-  isValidKey: (id: string) => Promise<boolean>;
+  /** Lists the API keys that may begin or steer a session's invocations now: not revoked, not expired, of its user. */
+  listInvokers: ListInvokers;
   /** Agents by application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;

@@ -34,6 +34,8 @@ export interface InvocationOutcome {
   calls?: readonly CallRecord[] | undefined;
   /** Calls that stay open as tasks while the invocation is paused. */
   waits?: readonly OpenWait[] | undefined;
+  /** API keys whose waiting messages wake the invocation if it only sleeps. Default: none. */
+  keys?: readonly string[] | undefined;
   /** Receives the number of calls whose state became `unknown`. */
   metrics?: Metrics | undefined;
   tape?: Tape | undefined;
@@ -71,7 +73,7 @@ export async function finishInvocation(
   if (remembers && isOnCluster) await rememberAfterEnd(db, lease.key, lease.invocationId);
   const prompts = listNewPrompts(db, lease.key, tape);
   const stored = await callFunction<Finished>(db, 'finish_invocation', {
-    ...toEventParameters(db, lease.key, events),
+    ...toEventParameters(db, lease.key, events, undefined, { keys: outcome.keys ?? [] }),
     p_invocation: lease.invocationId,
     p_token: lease.token,
     p_new_token: outcome.revokesToken === true ? randomUUID() : null,

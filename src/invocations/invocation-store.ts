@@ -125,6 +125,18 @@ export async function findCurrent(db: Database, key: SessionKey, isAny = false):
   return row?.id;
 }
 
+/** Id of the last message that an invocation took; `undefined` if it took none. */
+export async function findLastTaken(db: Database, key: SessionKey, invocationId: string): Promise<string | undefined> {
+  const [row] = await db
+    .select({ id: invocations.id })
+    .from(invocations)
+    .where(and(isSession(key, invocations), eq(invocations.steeredInvocationId, invocationId)))
+    // The order in which they were taken.
+    .orderBy(sql`${invocations.endTime} desc, ${invocations.createTime} desc, ${invocations.id} desc`)
+    .limit(1);
+  return row?.id;
+}
+
 export interface KeyedInvocation {
   key: SessionKey;
   invocationId: string;

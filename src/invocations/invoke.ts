@@ -204,6 +204,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
     const before = recovery ? takeScript(running, history, recovery.sequence) : history.events;
     const conversation = [...before, ...running.userEvents];
+    // The claim of an invocation that a message woke has taken what waited.
+    if (!recovery) noteMessages(running, listLastMessages(before, invocationId));
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
     const questionIds = listAnsweredQuestions(conversation);
     const listAnswers = () => listTaskAnswers(context.database.db, key, questionIds);
@@ -317,19 +319,33 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   }
   await persistTemporary(context.database.db, lease, event);
   const calls = running.ledger.take([event.id]);
-  const takesMessages = inbox?.isOpenBehind(event) === true;
+  const takesMessages = inbox?.isOpenBehind(event) === true ? { keys: await listKeys(running) } : undefined;
   const append = (hasDeltas: boolean) =>
     appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls, takesMessages });
   const stored = await (running.deltas?.replace(event.id, append) ?? append(false));
   if (stored.limited !== undefined) lease.hasBudgets = stored.limited;
   abortIfOverLimit(running, stored.over);
   const taken = stored.events.slice(1);
-  if (taken.length > 0) context.metrics?.count('agent_runtime_steers_total', { outcome: 'taken' }, taken.length);
   const messages = taken.map(({ text }) => parseExactJson(text) as NewEvent);
+  noteMessages(running, messages);
   notifyListener(listener, stored.events, [event], running.deltas?.last);
   notifyListener(running.request.onPrompt, taken, messages);
   context.notifications.publish(sessionTopic(lease.key));
   return messages;
+}
+
+/** API keys whose waiting messages the run may take. While the file of keys cannot be read, none: they wait. */
+const listKeys = ({ context, lease }: RunningInvocation) => context.listInvokers(lease.key).catch(() => []);
+
+/** The messages behind which the invocation has made no step. */
+const listLastMessages = (events: readonly Event[], invocationId: string) =>
+  events
+    .slice(events.findLastIndex((event) => !isSteer(event)) + 1)
+    .filter((event) => event.invocationId === invocationId) as NewEvent[];
+
+function noteMessages({ context, observers }: RunningInvocation, messages: readonly NewEvent[]): void {
+  if (messages.length > 0) context.metrics?.count('agent_runtime_steers_total', { outcome: 'taken' }, messages.length);
+  for (const message of messages) for (const observer of observers) observer.event?.(message);
 }
 
 /** The result of an invocation before it is stored, with the last events. */
@@ -388,6 +404,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     // A process that died may have left deltas, which are deleted here too.
     hasDeltas: running.deltas !== undefined || request.recovery !== undefined,
     remembers: remembers && !error && !paused,
+    keys: paused && running.inbox ? await listKeys(running) : undefined,
     onAwaited: () => context.notifications.publish(QUEUE_TOPIC),
     onEnded: (invocation) => (end.invocation = invocation),
     ...running.ledger.end(events),

@@ -3,9 +3,9 @@ import { type OverBudget, OverBudgetError } from '../conversation/budgets/budget
 import type { IdempotentRequest } from '../conversation/idempotency/idempotency.ts';
 import {
   type CallAnswer,
-  MESSAGES,
   type StoredEvent,
   toEventParameters,
+  toMessageLimits,
   toStoredEvents,
 } from '../conversation/sessions/append-store.ts';
 import { type SessionHistory, toHistory } from '../conversation/sessions/history.ts';
@@ -54,6 +54,8 @@ export interface Lease {
   hasBudgets?: boolean;
   /** The session's history, if the claim created the session; it saves a read. */
   history?: SessionHistory;
+  /** API keys whose waiting messages the claim takes, if a message woke the invocation. Default: none. */
+  keys?: readonly string[];
   /** The claim of a cronjob's run fails if so many runs of the user go on. */
   places?: number;
   /** True if the claim returns the first events, for a follower in this process. */
@@ -100,7 +102,7 @@ export async function claimSession(
   };
   const call = callFunction<Claimed>(db, 'claim_session', {
     ...toLeaseParameters(lease),
-    ...toEventParameters(db, lease.key, events, undefined, MESSAGES),
+    ...toEventParameters(db, lease.key, events, undefined, toMessageLimits(lease.keys)),
     p_is_queued: isQueued,
     p_creates: createSession !== false,
     p_is_new: createSession === 'new',

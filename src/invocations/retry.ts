@@ -127,6 +127,12 @@ export const mayBeginLater = (error: unknown): boolean =>
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
+interface AnswerOptions {
+  signal?: AbortSignal | undefined;
+  onFollowed?: ((invocationId: string) => void) | undefined;
+  steers?: boolean;
+}
+
 /**
  * Runs `work`, which invokes and returns the result. If the idempotency key was used before, or another process resumes
  * the invocation, waits for the result of that invocation instead, as long as for a busy session. For a message that steers
@@ -134,6 +140,7 @@ export const abandonedError = () =>
  * @param toAnswer - builds the result of an invocation that has none of its own. `after`: sequence of the message that it
  *   took, whose answer stands behind that
  * @param options.onFollowed - called with the invocation that answers a message that steers
+ * @param options.steers - true: the request may wait for the answer to a message, and is counted (`admitSteering`)
  * @throws {BusyError} (`rejected`) if the invocation still runs after the wait
  */
 export async function answerOnce(
@@ -142,8 +149,14 @@ export async function answerOnce(
   request: IdempotentRequest | undefined,
   work: () => Promise<string>,
   toAnswer: (end: InvocationEnd, invocation: KeyedInvocation, after?: number) => Promise<string> | string,
-  { signal, onFollowed }: { signal?: AbortSignal | undefined; onFollowed?: (invocationId: string) => void } = {},
+  { signal, onFollowed, steers = false }: AnswerOptions = {},
 ): Promise<string> {
+  if (steers) {
+    const options = { signal, onFollowed };
+    return context.admission.admitSteering(user.userId, () =>
+      answerOnce(context, user, request, work, toAnswer, options),
+    );
+  }
   const follow = async (ref: Ref) => {
     const { invocation, after } = await awaitAnswer(context, ref, request !== undefined, signal);
     onFollowed?.(invocation.invocationId);

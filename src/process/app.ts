@@ -76,6 +76,10 @@ export const COMPONENTS: Components = {
 /** The name of `harness_agent` in AgentKit's command line; an alias unless an application has this name. */
 const ALIAS = 'harness';
 
+/** Alias of an application → its name. */
+export const toAppAliases = (agents: Pick<FeatureContext['agents'], 'has'>): ReadonlyMap<string, string> =>
+  new Map(agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]);
+
 /** @throws {Error} if operations contradict each other */
 export function createApp(context: FeatureContext): Express {
   const { config, log } = context;
@@ -89,7 +93,7 @@ export function createApp(context: FeatureContext): Express {
     operations: served(known),
     unserved: [...known.flatMap(toUnserved), ...pages.flatMap(({ unserved }) => unserved ?? [])],
     context,
-    appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),
+    appAliases: toAppAliases(context.agents),
     apps: context.agents,
     components: COMPONENTS,
     auth: withReport(auth, log),

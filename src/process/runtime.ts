@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
-import { createApp } from './app.ts';
+import { createApp, toAppAliases } from './app.ts';
 import type { Config } from './config.ts';
 import { type Context, FEATURES, type FeatureContext, toFeatureContext } from './context.ts';
 import { type HostedSources, hostAgents, openAccess } from './host-agents.ts';
@@ -18,7 +18,7 @@ import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/caller-limits.ts';
 import { isWebSocketUpgrade, createSockets } from '../platform/http/operation/sockets.ts';
-import { createKeyCheck } from '../platform/http/access/key-ring.ts';
+import { createInvokerList } from '../platform/http/access/key-ring.ts';
 import { DeltaBatches } from '../invocations/delta-batches.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { renewPlaces } from '../invocations/queue-store.ts';
@@ -244,7 +244,7 @@ async function toContext(
     contentStore: await openContentStore(config),
     agents,
     tools: await openTools(config, source.access, log, agents),
-    isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
+    listInvokers: createInvokerList(config.RUNTIME_API_KEYS_FILE, toAppAliases(agents)),
     newId: randomUUID,
     now: () => Date.now() / 1000,
     replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),

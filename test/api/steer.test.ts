@@ -1,52 +1,24 @@
 import { Client } from 'pg';
 import { afterEach, describe, expect, test } from 'vitest';
-import type { Content, Part } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { toEvalInvocations } from '../../src/features/evals/cases/turns.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { hostAgent } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
-import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { type AskedGate, newAskedGate } from '../support/asked-gate.ts';
+import { callPart } from '../support/scripted-model.ts';
 
 /** Messages that a running invocation takes between two of its steps. */
 
 const user = '/apps/harness_agent/users/u/sessions';
 const steer = { 'x-double-texting': 'steer' };
 
-/** A model whose calls wait for the test. It says what it was asked. */
-function newGate() {
-  const asked: string[][] = [];
-  const open: ((parts: Part[]) => void)[] = [];
-  const toText = ({ parts }: Content) =>
-    (parts ?? []).map(({ text, functionCall, functionResponse }) => {
-      if (functionResponse) return `=${functionResponse.name}`;
-      return text ?? `${functionCall?.name}()`;
-    });
-  const model = scriptedModel([
-    ({ contents, signal }) => {
-      asked.push(contents.flatMap(toText));
-      return new Promise<Part[]>((resolve, reject) => {
-        open.push(resolve);
-        signal.addEventListener('abort', () => reject(signal.reason as Error));
-      });
-    },
-  ]);
-  return {
-    model,
-    asked,
-    async entered(n: number) {
-      await expect.poll(() => asked.length).toBe(n);
-    },
-    answer: (...parts: Part[]) => open.shift()?.(parts),
-  };
-}
-
-let gate: ReturnType<typeof newGate>;
+let gate: AskedGate;
 let app: TestApp;
 const replicas: Runtime[] = [];
 const agents = () => hostAgent(gate.model, [], { tools: ['calculator', 'sleep_for', 'ask_person'] });
 async function start(environment: Record<string, string> = {}) {
-  gate = newGate();
+  gate = newAskedGate();
   app = await startApp(environment, { agents: agents(), sweepIntervalMs: 50 });
   await app.post(user, { sessionId: 's' });
 }
@@ -131,7 +103,7 @@ describe('a message for a running invocation', () => {
       ['user', taker],
     ]);
     expect(new Set(all.slice(0, 2).map(({ id }) => id))).toEqual(new Set(stored.slice(3, 5).map(({ id }) => id)));
-    expect(await sql('select sum(invocations)::int as counted from budget_uses')).toEqual([{ counted: 1 }]);
+    expect(await sql('select sum(invocations)::int as counted from budget_uses')).toEqual([{ counted: 3 }]);
     expect(await sql('select is_steered from sessions')).toEqual([{ is_steered: false }]);
     const { items } = (await app.get('/apps/harness_agent/invocations?userId=u')).body as { items: Row[] };
     expect(items.map(({ steeredInto }) => steeredInto)).toEqual([taker, taker, undefined]);
@@ -253,88 +225,6 @@ describe('a message for a running invocation', () => {
     gate.answer({ text: 'done' });
     await first;
   });
-});
-
-describe('through a door', () => {
-  const a2aMessage = { messageId: 'm', contextId: 's', role: 'ROLE_USER', parts: [{ text: 'two' }] };
-  const revision = '2026-07-28';
-  const meta = {
-    'io.modelcontextprotocol/protocolVersion': revision,
-    'io.modelcontextprotocol/clientCapabilities': { elicitation: {} },
-  };
-  const doors: [name: string, path: string, body: object, headers: Record<string, string>][] = [
-    [
-      'a2a',
-      '/a2a/harness_agent',
-      { jsonrpc: '2.0', id: 1, method: 'SendStreamingMessage', params: { message: a2aMessage } },
-      { 'a2a-version': '1.0' },
-    ],
-    [
-      'mcp',
-      '/mcp',
-      {
-        jsonrpc: '2.0',
-        id: 1,
-        method: 'tools/call',
-        params: { name: 'harness_agent', arguments: { prompt: 'two', session: 's' }, _meta: meta },
-      },
-      {
-        accept: 'application/json, text/event-stream',
-        'mcp-protocol-version': revision,
-        'mcp-method': 'tools/call',
-        'mcp-name': 'harness_agent',
-      },
-    ],
-    [
-      'ag-ui',
-      '/ag-ui/harness_agent',
-      {
-        threadId: 's',
-        runId: 'r',
-        messages: [{ id: 'm', role: 'user', content: 'two' }],
-        tools: [],
-        context: [],
-        state: {},
-      },
-      {},
-    ],
-    [
-      'openai',
-      '/v1/responses',
-      {
-        model: 'harness_agent',
-        conversation: `conv_${Buffer.from('harness_agent\nu\ns').toString('base64url')}`,
-        input: 'two',
-      },
-      {},
-    ],
-    [
-      'ai-sdk',
-      '/ai-sdk/harness_agent/chat',
-      { id: 's', messages: [{ id: 'm', role: 'user', parts: [{ type: 'text', text: 'two' }] }] },
-      {},
-    ],
-  ];
-
-  test.each(doors)(
-    '%s: the message is taken, and its client gets the answer behind it',
-    async (name, path, body, more) => {
-      await start({ DOORS: name });
-      const first = run('one');
-      await gate.entered(1);
-      const second = app.post(`${path}?user_id=u`, body, { ...steer, ...more });
-      await until('queued', 1);
-      gate.answer({ text: 'before' }, sum);
-      await gate.entered(2);
-      expect(gate.asked[1]?.at(-1)).toBe('two');
-      gate.answer({ text: 'behind' });
-      await first;
-      const { text } = await second;
-      // AG-UI shows what came while the run waited, too, as a snapshot of the thread.
-      expect([text.includes('before'), text.includes('behind')]).toEqual([name === 'ag-ui', true]);
-      expect((await list()).filter(({ steeredInto }) => steeredInto)).toHaveLength(1);
-    },
-  );
 });
 
 describe('a run that took a message', () => {

@@ -403,7 +403,7 @@ describe('take over', () => {
       isLost = true;
       const step = textEvent('step', { invocationId: run.invocationId });
       const counts = { invocationId: run.invocationId, llmCalls: 1, toolCalls: 0, promptTokens: 0, outputTokens: 0 };
-      await appendEvents(db, run.key, [step], { leaseToken: run.token, counts, takesMessages: true });
+      await appendEvents(db, run.key, [step], { leaseToken: run.token, counts, takesMessages: { keys: [] } });
       await finishInvocation(db, run, [], { status: 'succeeded' });
       throw Object.assign(new Error('The connection was lost.'), { code: '08006' });
     };

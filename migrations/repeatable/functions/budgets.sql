@@ -70,10 +70,31 @@ comment on function budgets_for is 'Returns the budgets that apply to a user, wi
 -- has a budget, otherwise of the user.
 create or replace function lock_budgets(p_app text, p_user text) returns void language plpgsql as $$
 begin
-  perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || case when exists (
-    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032));
+  perform pg_advisory_xact_lock(budgets_lock(p_app, p_user));
 end $$;
 comment on function lock_budgets is 'Serialises charges to a user''s budgets until the transaction ends.';
+
+create or replace function budgets_lock(p_app text, p_user text) returns bigint language plpgsql stable as $$
+begin
+  return hashtextextended(p_app || E'\x01' || case when exists (
+    select from budgets b where b.app_name = p_app and b.applies_to = 'app') then '' else p_user end, 7240032);
+end $$;
+comment on function budgets_lock is 'The advisory lock of a user''s budgets.';
+
+-- invocations_left: how many more invocations the budgets of a user allow, for a statement that has locked a session and
+-- so must not wait for the lock of the budgets, which a claim takes before its session. 0 while another transaction has
+-- it: the caller tries again later. Null without a limit.
+create or replace function invocations_left(p_app text, p_user text) returns bigint language plpgsql as $$
+begin
+  if not exists (select from budgets b where b.app_name = p_app and b.user_id in ('', p_user)) then return null; end if;
+  if exists (select from budgets b where b.app_name = p_app and b.max_invocations is not null)
+     and not pg_try_advisory_xact_lock(budgets_lock(p_app, p_user)) then
+    return 0;
+  end if;
+  if over_budget(p_app, p_user) is not null then return 0; end if;
+  return (select min(b.max_invocations - b.invocations) from budgets_for(p_app, p_user) b);
+end $$;
+comment on function invocations_left is 'How many more invocations the budgets of a user allow; null without a limit.';
 
 -- reserve_budget: reserves the maximum use of a model call in the user's budgets before the call starts. The
 -- reservation ends when the actual use is charged (count_use), or if it was not renewed for p_duration_ms

@@ -6,12 +6,14 @@
 -- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
 -- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
 -- gives the event another id. So each message is an event of the run or begins a turn of its own, and never both, because
--- its row has one status. A message that is too large for the session waits, too, as does one whose changes of the state
--- (of an agent in the background) are; at its own turn it is refused.
+-- its row has one status. A message waits, too, that its own turn would refuse: it is too large for the session, or its
+-- changes of the state (of an agent in the background) are; its key is not valid any more (waiting_messages); a budget has
+-- no invocation left for it (invocations_left). A message that is taken counts as an invocation of the budgets, so that
+-- steering is no way around them; the result of an agent in the background does not.
 --
--- p_limits: {"messages": maximum number, "sessionBytes", "stateBytes", "stateKeys"}. p_last, p_changed: the session's last sequence, and the time of
--- the change.
--- Locks: invocations without waiting, user_storage.
+-- p_limits: {"messages": maximum number, "keys": see waiting_messages, "sessionBytes", "stateBytes", "stateKeys"}. p_last,
+-- p_changed: the session's last sequence, and the time of the change.
+-- Locks: invocations and the budgets without waiting, user_storage, budget_uses.
 -- last, lines: as in append_events; lines is null without messages.
 create or replace function take_messages(
   p_app text, p_user text, p_session text, p_invocation text, p_limits jsonb, p_last integer, p_changed timestamptz,
@@ -20,11 +22,14 @@ language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
   v_room bigint := (p_limits ->> 'sessionBytes')::bigint;
+  v_places constant bigint := coalesce(invocations_left(p_app, p_user), 9223372036854775807);
+  v_counted integer := 0;
   v_is_left boolean := false;
   v_before jsonb;
   v_state jsonb;
   v_delta jsonb;
   v_id text;
+  v_is_result boolean;
   v_event jsonb;
   v_events jsonb := '[]';
   v_sizes integer[] := '{}';
@@ -33,13 +38,10 @@ begin
   last := p_last;
   select v_room - s.event_bytes, s.state, s.state into v_room, v_before, v_state from sessions s
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
-  for v_id in
-    select w.id from invocations w
-    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.start_time is null and w.webhook_url is null and w.request ? 'steer'
-    order by w.create_time, w.id
+  for v_id, v_is_result in
+    select m.id, m.is_result from waiting_messages(p_app, p_user, p_session, p_limits -> 'keys') m
   loop
-    v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer;
+    v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer or not v_is_result and v_counted >= v_places;
     exit when v_is_left;
     continue when exists (
       select from events e
@@ -71,6 +73,7 @@ begin
     v_room := v_room - v_size;
     v_events := v_events || v_event;
     v_sizes := v_sizes || v_size;
+    v_counted := v_counted + (not v_is_result)::integer;
     update invocations i set
       status = 'succeeded', steered_invocation_id = p_invocation, end_time = greatest(v_now, i.create_time),
       count_time = v_now, request = null
@@ -83,9 +86,25 @@ begin
   returning s.last_sequence into last;
   if v_sizes <> '{}' then
     lines := store_events(p_app, p_user, p_session, v_events, v_sizes, '{}', true, p_limits, last, p_changed, true);
+    if v_counted > 0 then perform count_use(p_app, p_user, v_counted, null); end if;
   end if;
 end $$;
 comment on function take_messages is 'Stores the messages that wait for a session''s run as events of the run.';
+
+-- waiting_messages: the messages that a session's run may take, in the order of the queue. p_keys: ids of the API keys
+-- that may invoke the agent for the session's user now; the message of another one waits for its own turn. Results of
+-- agents in the background are of no caller.
+create or replace function waiting_messages(p_app text, p_user text, p_session text, p_keys jsonb)
+returns table (id text, is_result boolean) language plpgsql stable as $$
+begin
+  return query
+    select w.id, w.request ? 'result' from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.start_time is null and w.webhook_url is null and w.request ? 'steer'
+      and (not w.request ? 'keyId' or w.request ? 'result' or p_keys ? (w.request ->> 'keyId'))
+    order by w.create_time, w.id;
+end $$;
+comment on function waiting_messages is 'The messages that a session''s run may take.';
 
 -- The paused invocation of a session that only sleeps or waits for signals, the one that paused last; null for none.
 create or replace function sleeping_run(p_app text, p_user text, p_session text) returns text language plpgsql stable as $$
@@ -104,8 +123,8 @@ begin
 end $$;
 comment on function sleeping_run is 'The paused invocation of a session that only sleeps or waits for signals.';
 
--- wake_by_message: if a message that steers waits for the session and an invocation of it sleeps, ends its sleep and
--- queues it. It is older than the message, so it comes before, and its claim takes the message.
+-- wake_by_message: if an invocation of the session sleeps, ends its sleep and queues it, because a message waits for it.
+-- It is older than the message, so it comes before, and its claim takes the message.
 -- Locks: tasks, then invocations without waiting. If another process has locked the invocation, its task is due at once.
 create or replace function wake_by_message(p_app text, p_user text, p_session text) returns void language plpgsql as $$
 declare
@@ -113,12 +132,6 @@ declare
   v_run text;
   v_task text;
 begin
-  if not exists (
-    select from invocations w
-    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.start_time is null and w.request ? 'steer') then
-    return;
-  end if;
   v_run := sleeping_run(p_app, p_user, p_session);
   if v_run is null then return; end if;
   for v_task in

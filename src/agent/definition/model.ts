@@ -16,7 +16,7 @@ export interface ToolDeclaration {
   parameters: JsonObject;
 }
 
-const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
+export const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const;
 
 const samplingShape = {
   /** Randomness of the answers, from 0 to 2. */

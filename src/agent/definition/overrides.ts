@@ -3,7 +3,7 @@ import { jsonObject } from '../../core/content.ts';
 import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
 import { textFormat } from '../../core/text-format.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
-import { type Sampling, samplingSchema } from './model.ts';
+import { EFFORTS, type Sampling, samplingSchema } from './model.ts';
 import { fromWritten, withoutAbsent } from './snake-case.ts';
 
 /** Limits of a request's overrides: number of tools and of skills, and length of a name with the blanks around it. */
@@ -97,6 +97,10 @@ export const harnessOverridesSchema = looseObject(
     max_tokens: limit.nullish().describe('Maximum number of tokens of one answer of the model.'),
     presence_penalty: number('Penalty for tokens that stand in the text already; providers take about -2 to 2.'),
     frequency_penalty: number('Penalty that grows with each repetition of a token; providers take about -2 to 2.'),
+    seed: optional(z.int(), 'Makes answers repeatable as far as the provider can.'),
+    stop: optional(z.array(z.string().max(MAX_NAME_LENGTH)).max(16), 'Texts at which the model stops.'),
+    reasoning_effort: z.enum(EFFORTS).nullish().describe('How long the model thinks before it answers.'),
+    prompt_caching: z.boolean().nullish().describe('Whether the provider caches the instruction and the history.'),
   },
 );
 

@@ -136,14 +136,27 @@ function toContext(
   };
 }
 
-/** The hooks may change the request. If one returns an answer, the model is not called. */
+/**
+ * The hooks may change the request, but not its model, which budgets, the context window and fallbacks go by. If one
+ * returns an answer, the model is not called. @throws {AgentError} `hook_failed`
+ */
 export const beforeModel = (
   invocation: InvocationState,
   turn: AgentTurn,
   request: ModelRequest,
   marks: HookMarks,
-): Promise<ModelAnswer | undefined> =>
-  runHooks(invocation, turn, 'beforeModel', marks, (hooks, context) => hooks.beforeModel?.(request, context));
+): Promise<ModelAnswer | undefined> => {
+  const { modelName } = request;
+  return runHooks(invocation, turn, 'beforeModel', marks, async (hooks, context) => {
+    const answer = await hooks.beforeModel?.(request, context);
+    if (request.modelName !== modelName)
+      throw new Error(
+        `a hook cannot change \`modelName\` from ${modelName} to ${request.modelName}: set the model of the agent, or ` +
+          'override it in the request',
+      );
+    return answer;
+  });
+};
 
 /** Members that are missing in a hook's answer, such as the token counts, are taken from the model's answer. */
 export async function afterModel(

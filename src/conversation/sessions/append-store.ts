@@ -63,8 +63,8 @@ export interface AppendOptions {
   /** True: streamed text of these events was stored before and must be deleted. */
   hasDeltas?: boolean;
   calls?: readonly CallRecord[] | undefined;
-  /** True: the messages that wait for the running invocation are stored behind the events. */
-  takesMessages?: boolean;
+  /** The messages that wait for the running invocation are stored behind the events: those of these API keys. */
+  takesMessages?: { keys: readonly string[] } | undefined;
 }
 
 export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
@@ -110,8 +110,8 @@ export function listCallAnswers(
   );
 }
 
-/** Waiting messages that one step takes at most; the next step takes more. */
-export const MESSAGES = { messages: 100 };
+/** Waiting messages that one step takes at most; the next step takes more. @param keys - whose messages it may take */
+export const toMessageLimits = (keys: readonly string[] = []) => ({ messages: 100, keys });
 
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
@@ -129,11 +129,11 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models, counts, hasDeltas = false, calls, takesMessages = false }: AppendOptions = {},
+  { leaseToken, versions, models, counts, hasDeltas = false, calls, takesMessages }: AppendOptions = {},
 ): Promise<Appended> {
   type Row = StoredLines & { version: string; over: OverBudget | null; limited: boolean | null };
   const call = callFunction<Row>(db, 'append_events', {
-    ...toEventParameters(db, key, events, undefined, takesMessages ? MESSAGES : {}),
+    ...toEventParameters(db, key, events, undefined, takesMessages && toMessageLimits(takesMessages.keys)),
     // False for events in requests, because only tool calls that an agent of this runtime made can be confirmed.
     p_from_runtime: leaseToken !== undefined,
     p_lease: leaseToken,
@@ -170,7 +170,7 @@ export function toEventParameters(
   { appName, userId, sessionId }: SessionKey,
   events: NewEvent[],
   toState?: (delta: JsonObject) => JsonObject,
-  moreLimits: Record<string, number> = {},
+  moreLimits: Record<string, unknown> = {},
 ): Record<string, unknown> {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;

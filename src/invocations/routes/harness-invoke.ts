@@ -17,6 +17,7 @@ import {
 } from '../wire-request.ts';
 import { invoke } from '../invoke.ts';
 import { answerOnce } from '../retry.ts';
+import { steers } from '../session-lock.ts';
 
 /** An invocation that was stopped while it was queued has the same result as one that was stopped later. */
 function toStoppedEnd(error: unknown): InvocationEnd {
@@ -82,7 +83,11 @@ export const harnessInvoke = operation({
     };
     const answer = async () => toText(await invoke(context, run).catch(toStoppedEnd));
     const onFollowed = (id: string) => void response.setHeader('x-invocation-id', id);
-    const text = await answerOnce(context, key, options.idempotency, answer, toText, { signal, onFollowed });
+    const text = await answerOnce(context, key, options.idempotency, answer, toText, {
+      signal,
+      onFollowed,
+      steers: steers(context, run),
+    });
     return { kind: 'json', text };
   },
 });

@@ -13,7 +13,7 @@ import {
 import type { ModelRequest } from '../../agent/definition/model.ts';
 import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
 import { getFunctionCalls, getFunctionResponses, type JsonObject } from '../../core/content.ts';
-import type { Event } from '../../core/event.ts';
+import { type Event, isSteer } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { currentContext } from '../../platform/context.ts';
 import {
@@ -107,6 +107,10 @@ export class InvocationTrace implements InvocationObserver {
   }
 
   event(event: Event): void {
+    if (isSteer(event)) {
+      const content = this.#keepsContent ? { [ATTRIBUTE.message]: boundedJson(event.content ?? {}) } : {};
+      this.#root.addEvent(MESSAGE_TAKEN, { [ATTRIBUTE.eventId]: event.id ?? '', ...content }, this.#now());
+    }
     for (const { id } of getFunctionResponses(event.content)) {
       const call = this.#answeredCalls.get(id ?? '');
       if (!call) continue;
@@ -143,6 +147,8 @@ export class InvocationTrace implements InvocationObserver {
 }
 
 const ROOT_SPAN = 'invocation';
+/** Event of the root span: the run took a message of the user, which has the id of the invocation that began with it. */
+const MESSAGE_TAKEN = 'agent_runtime.message_taken';
 
 /** Trace context of a root span that is started now; `undefined` if it is not sampled. The span itself is dropped. */
 export function planTrace(tracer: Tracer): string | undefined {

@@ -84,6 +84,7 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.llmResponse]: answerContent,
   [ATTRIBUTE.toolArgs]: (json) => ({ 'gen_ai.tool.call.arguments': json }),
   [ATTRIBUTE.toolResponse]: (json) => ({ 'gen_ai.tool.call.result': json }),
+  [ATTRIBUTE.message]: (json) => ({ 'gen_ai.input.messages': JSON.stringify([toMessage(parseObject(json))]) }),
 };
 
 /**
@@ -91,19 +92,31 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
  */
 function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
-  const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};
-  for (const [name, value] of Object.entries(span.attributes)) {
+  const attributes: Attributes = {
+    ...(isChat && { [ATTRIBUTE.operation]: 'chat' }),
+    ...toGenAiAttributes(span.attributes, keepsContent),
+  };
+  return {
+    ...toPlain(span),
+    attributes,
+    events: span.events.map((event) => ({
+      ...event,
+      attributes: toGenAiAttributes(event.attributes ?? {}, keepsContent),
+    })),
+    name: isChat ? `chat ${String(attributes['gen_ai.request.model'])}` : span.name,
+    kind: isChat ? SpanKind.CLIENT : SpanKind.INTERNAL,
+  };
+}
+
+function toGenAiAttributes(own: Attributes, keepsContent: boolean): Attributes {
+  const attributes: Attributes = {};
+  for (const [name, value] of Object.entries(own)) {
     const content = CONTENT[name];
     if (LEFT_OUT.has(name) || (content && !keepsContent)) continue;
     if (content) Object.assign(attributes, content(String(value)));
     else attributes[RENAMED[name] ?? name] = value;
   }
-  return {
-    ...toPlain(span),
-    attributes,
-    name: isChat ? `chat ${String(attributes['gen_ai.request.model'])}` : span.name,
-    kind: isChat ? SpanKind.CLIENT : SpanKind.INTERNAL,
-  };
+  return attributes;
 }
 
 /** Copies a span's members explicitly, because its class has getters, which a spread does not copy. */

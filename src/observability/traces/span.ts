@@ -87,6 +87,7 @@ export const ATTRIBUTE = {
   stack: 'exception.stacktrace',
   promptBreak: 'agent_runtime.prompt_break',
   linkReason: 'agent_runtime.link.reason',
+  message: 'agent_runtime.message',
 } as const;
 
 /** Maximum length of span names and ids, in characters, because models invent tool names and call ids. */

@@ -8,6 +8,7 @@ import { eventStream, exampleAnswer, exampleEvent } from '../../../conversation/
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { invoke } from '../../../invocations/invoke.ts';
 import { answerOnce } from '../../../invocations/retry.ts';
+import { steers } from '../../../invocations/session-lock.ts';
 import {
   BUSY_ERRORS,
   disconnectSignal,
@@ -70,7 +71,7 @@ const runAgent = operation({
       },
       async (_end, found, after) =>
         toArray(await listEventTexts(context.database.db, found.key, found.invocationId, 'agent', after)),
-      { signal, onFollowed: (id) => void response.setHeader('x-invocation-id', id) },
+      { signal, steers: steers(context, run), onFollowed: (id) => void response.setHeader('x-invocation-id', id) },
     );
     return { kind: 'json', text };
   },
@@ -111,7 +112,8 @@ const runAgentSse = operation({
     const place = headers['last-event-id'];
     const from = place === undefined ? undefined : parsePosition(place);
     const options = { withIds: query.eventIds, from, split: body.functionCallEventId == null };
-    await streamInvocation(context, { ...run, streaming: body.streaming === true }, response, options);
+    const stream = () => streamInvocation(context, { ...run, streaming: body.streaming === true }, response, options);
+    await (steers(context, run) ? context.admission.admitSteering(key.userId, stream) : stream());
     return { kind: 'sent' };
   },
 });

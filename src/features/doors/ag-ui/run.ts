@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import { toClientTools } from '../../../agent/definition/client-tools.ts';
 import { getParts, type JsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
-import type { Event } from '../../../core/event.ts';
+import { type Event, isSteer } from '../../../core/event.ts';
 import { toPointer } from '../../../core/json-difference.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history.ts';
@@ -115,15 +115,23 @@ async function* toFrames(context: InvocationContext, source: Run, signal: AbortS
     if (end || step.kind === 'end') break;
     const before = step.kind === 'event' ? step.sequence - 1 : step.after;
     if (step.kind === 'void') yield* writer.close();
-    // Sends a new snapshot if text was retracted, or if other runs added messages while this run was queued.
-    if (step.kind === 'void' || (isFirst && before > after && mayRead)) {
+    const message = step.kind === 'event' && step.event.author === 'user' ? step : undefined;
+    // The client of a message that steers has it already; the run that took it shows it to those who follow that.
+    const isNew = message !== undefined && isSteer(message.event) && message.event.id !== invocationId;
+    const isBehindOthers = isFirst && before > after && mayRead;
+    const hasFiles = isNew && mayRead && !toEventMessages(message.event).every(isText);
+    // Sends a new snapshot if text was retracted, if other runs added messages while this run was queued, or for a
+    // message with files, which no other frame can show. A client drops the messages that a snapshot has not.
+    if (step.kind === 'void' || isBehindOthers || hasFiles) {
       const now = await findHistory(context, key);
-      const events = now?.events.slice(0, before) ?? [];
+      const events = now?.events.slice(0, message?.sequence ?? before) ?? [];
       yield* toMessagesSnapshot(mayRead ? events : events.slice(after).filter(isOwn));
-      if (step.kind !== 'void') yield { type: 'STATE_SNAPSHOT', snapshot: now?.state ?? {} };
+      if (isBehindOthers && step.kind !== 'void') yield { type: 'STATE_SNAPSHOT', snapshot: now?.state ?? {} };
+    } else if (message && (isRestored || isNew)) {
+      for (const each of toEventMessages(message.event)) yield* toMessageFrames(each);
     }
     if (step.kind === 'text') yield* writer.addText(step);
-    if (step.kind === 'event') yield* writer.addEvent(step.event, isRestored);
+    if (step.kind === 'event') yield* writer.addEvent(step.event);
     isFirst = false;
   }
   if (!end) return;
@@ -181,17 +189,17 @@ class Writer {
     yield { type: `${kind}_CONTENT`, messageId: id, delta };
   }
 
-  *addEvent(event: Event, withUser: boolean): Generator<Frame> {
+  *addEvent(event: Event): Generator<Frame> {
     const { id = '', author, content } = event;
     const isOwn = author !== 'user';
-    const messages = toEventMessages(event);
+    const messages = isOwn ? toEventMessages(event) : [];
     if (isOwn) {
       if (this.#text?.eventId === id) yield* this.#endText();
       if (getParts(content).length > 0 && !messages.some(({ role }) => role === 'tool'))
         yield* this.#enter(author ?? '', id ?? '');
       this.#count(event);
     }
-    if (isOwn || withUser) for (const message of messages) yield* toMessageFrames(message);
+    for (const message of messages) yield* toMessageFrames(message);
     yield* toChanges(event);
     if (event.output != null) yield { type: 'CUSTOM', name: 'output', value: event.output };
     if (isOwn && !messages.some(({ toolCalls }) => toolCalls)) yield* this.#leave();
@@ -242,6 +250,9 @@ class Writer {
     add('reasoningTokens', usage.thoughtsTokenCount);
   }
 }
+
+/** True for a message of a user that text frames can show. */
+const isText = ({ content }: Message) => typeof content === 'string';
 
 /** Yields a message's AG-UI events, without an agent's text, which has already been streamed. */
 function* toMessageFrames({ id: messageId, role, content, toolCalls = [], toolCallId }: Message): Generator<Frame> {

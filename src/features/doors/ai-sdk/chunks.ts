@@ -1,13 +1,14 @@
 import { isConfirmed } from '../../../agent/loop/confirmation.ts';
 import { CONFIRMATION_CALL } from '../../../core/names.ts';
 import {
+  type Content,
   type FunctionResponse,
   getFunctionResponses,
   getParts,
   type JsonObject,
   type Part,
 } from '../../../core/content.ts';
-import type { Event } from '../../../core/event.ts';
+import { type Event, isSteer } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
@@ -80,6 +81,13 @@ export class ChunkWriter {
     yield* this.#endText();
     const { id, author, content, actions, finishReason } = event;
     if (author === 'user') {
+      // The protocol has no chunk for what a user says.
+      if (isSteer(event))
+        yield {
+          type: 'data-message',
+          id: toMessageId(id),
+          data: { id: toMessageId(id), role: 'user', parts: toUserParts(content) },
+        };
       for (const answer of getFunctionResponses(content)) yield* this.#takeAnswer(answer);
       return;
     }
@@ -177,6 +185,18 @@ export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;
   return url ? { type: 'file', mediaType, url } : undefined;
 }
+
+/** Id of a message that steered: the id of its event is that of the answer behind it. */
+export const toMessageId = (eventId: string | null | undefined): string => `${eventId ?? ''}.message`;
+
+/** The parts of a user's message. */
+export const toUserParts = (content: Content | null | undefined): JsonObject[] =>
+  getParts(content).flatMap((part): JsonObject[] => {
+    if (part.text) return [{ type: 'text', text: part.text }];
+    const file = toFile(part);
+    const filename = (part.inlineData ?? part.fileData)?.displayName;
+    return file ? [{ ...file, ...(filename ? { filename } : {}) }] : [];
+  });
 
 /** A `data-` chunk for content without a chunk type in the AI SDK; `undefined` if the part contains only text. */
 function toData(part: Part, id: string): UiChunk | undefined {

@@ -1,11 +1,11 @@
-import { getParts, type JsonObject, type Part } from '../../../core/content.ts';
+import type { JsonObject } from '../../../core/content.ts';
 import { TooLargeError } from '../../../core/errors.ts';
 import { type Event, getResult, isSteer, withoutRewound } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { type FollowedEvent, listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { readWhole } from '../turn.ts';
-import { type AiVersion, ChunkWriter, toFile, type UiChunk } from './chunks.ts';
+import { type AiVersion, ChunkWriter, toMessageId, toUserParts, type UiChunk } from './chunks.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum number of events per read. A read returns fewer if it reaches its byte limit. */
@@ -51,13 +51,13 @@ function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMess
   const begun = new Map<string, string>();
   for (const event of withoutRewound(followedEvents.map(({ text }) => parseExactJson(text) as Event))) {
     const { id, invocationId, author, content } = event;
-    const userParts = author === 'user' ? getParts(content).flatMap(toUserPart) : [];
+    const userParts = author === 'user' ? toUserParts(content) : [];
     const steers = isSteer(event);
     const turnId = invocationId ?? '';
     const result = getResult(event);
     const metadata = result && { metadata: { result } };
     if (userParts.length > 0)
-      messages.push({ id: steers ? `${id}.message` : (id ?? ''), role: 'user', parts: userParts, ...metadata });
+      messages.push({ id: steers ? toMessageId(id) : (id ?? ''), role: 'user', parts: userParts, ...metadata });
     // What answers a message that steered has the id of the invocation that its request began, as in its stream.
     if (steers) {
       begun.set(turnId, id ?? '');
@@ -73,13 +73,6 @@ function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMess
       for (const chunk of answer?.writer.take(step) ?? []) addChunk(answer?.parts ?? [], chunk);
   }
   return messages;
-}
-
-function toUserPart(part: Part): JsonObject[] {
-  if (part.text) return [{ type: 'text', text: part.text }];
-  const file = toFile(part);
-  const filename = (part.inlineData ?? part.fileData)?.displayName;
-  return file ? [{ ...file, ...(filename ? { filename } : {}) }] : [];
 }
 
 /** Adds the content of a chunk to the parts of a message, as the AI SDK's client does. */

@@ -1,8 +1,9 @@
 import type { Response } from 'express';
 import { NotFoundError } from '../../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import { requestCancel } from '../../../invocations/cancel.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { findCurrent, findInvocationText } from '../../../invocations/invocation-store.ts';
+import { findCurrent, findInvocationText, findLastTaken } from '../../../invocations/invocation-store.ts';
 import { sendEvents } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { Part, readTurn } from '../turn.ts';
@@ -23,7 +24,8 @@ export function parseRunId({ appName, userId }: Omit<SessionKey, 'sessionId'>, i
 }
 
 /**
- * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat.
+ * Finds a run by its id, or the active run of a chat; with `isAny` the newest run of a chat. If the run took messages, it
+ * is the part of it that answers the last one.
  * @throws {NotFoundError} if a run id names no run
  */
 export async function findRun(
@@ -37,7 +39,16 @@ export async function findRun(
     throw new NotFoundError(sessionNotFound(key.sessionId));
   }
   const invocationId = await findCurrent(database.db, key, isAny);
-  return invocationId === undefined ? undefined : { key, invocationId };
+  if (invocationId === undefined) return undefined;
+  // The messages show what answers a message that steered as its own answer: what was said before is there already.
+  return { key, invocationId: (await findLastTaken(database.db, key, invocationId)) ?? invocationId };
+}
+
+/** Stops a run; of a message that steered, what took it. @returns false where nothing ran */
+export async function stopRun(context: InvocationContext, { key, invocationId }: InvocationRef): Promise<boolean> {
+  const invocation = await context.feeds.readInvocation(key, invocationId);
+  if (!invocation) return false;
+  return (await requestCancel(context, key, invocation.steeredInto ?? invocationId)) !== undefined;
 }
 
 /**
@@ -110,6 +121,8 @@ class RunReader {
     for await (const step of readTurn(this.#context, turn, signal)) {
       if (step.kind === 'event') this.#after = step.sequence;
       const isShown = this.#part.take(step) !== 'before';
+      // The client has the message whose answer it reads.
+      if (step.kind === 'event' && step.event.id === this.#run.invocationId) continue;
       for (const chunk of this.#writer.take(step)) {
         if (isShown) yield chunk;
         this.#isOver ||= isShown && chunk.type === 'finish';

@@ -2,7 +2,6 @@ import { z } from 'zod';
 import { sessionNotFound } from '../../../core/session.ts';
 import { NEXT_CURSOR_HEADER } from '../../../platform/http/operation/cursor.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
-import { requestCancel } from '../../../invocations/cancel.ts';
 import { BUSY_ERRORS, invocationHeaders } from '../../../invocations/wire-request.ts';
 import { loadOnce, type Operation, operation } from '../../../platform/http/operation/operation.ts';
 import { afterSequence, appPath, appSessionPath, INT32_MAX } from '../../../platform/http/operation/parameters.ts';
@@ -121,9 +120,9 @@ const stopChat = operation({
   },
   errors: { 404: 'No such run.' },
   handler: async (context: InvocationContext, { path, ...call }) => {
-    const { findRun } = await loadChat();
+    const { findRun, stopRun } = await loadChat();
     const run = await findRun(context, toDoorKey(path, call));
-    const stopped = run !== undefined && (await requestCancel(context, run.key, run.invocationId)) !== undefined;
+    const stopped = run !== undefined && (await stopRun(context, run));
     return { kind: 'value', value: { stopped } };
   },
 });

@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { z } from 'zod';
 import { ConfigError, UnavailableError } from '../../../core/errors.ts';
 import { FULL_KEY, type Principal, SCOPES, type Scope } from '../operation/principal.ts';
@@ -75,30 +75,53 @@ export function createKeyRing({ plain: keys, file }: KeyOptions): FindHolder {
     if (performance.now() - current.triedAt > REREAD_MS) await refresh();
     const held = match(plain, key);
     if (held) return held;
-    if (isStale()) throw new UnavailableError('The file of keys cannot be read for now.');
+    if (isStale()) throw unusable();
     return match(current.known, key);
   };
 }
+
+const unusable = () => new UnavailableError('The file of keys cannot be read for now.');
 
 /** @throws {UnavailableError} while the file is unusable */
 export async function listKeys(file: string | undefined): Promise<KeyEntry[]> {
   try {
     return file === undefined ? [] : parseFile(file, await readFile(file, 'utf8'));
   } catch {
-    throw new UnavailableError('The file of keys cannot be read for now.');
+    throw unusable();
   }
 }
 
 /**
- * Checks whether the key with an id is in the file and has not expired. The file is read each time, because the check
- * guards work that continues after its request.
+ * Returns the ids of the keys in the file that may invoke an application's agent for a user now.
+ * @throws {UnavailableError} while the file is unusable
  */
-export const createKeyCheck =
-  (file: string | undefined) =>
-  async (id: string): Promise<boolean> => {
-    const entry = (await listKeys(file)).find((each) => each.id === id);
-    return entry !== undefined && (entry.expires === undefined || Date.now() < Date.parse(entry.expires));
+export type ListInvokers = (of: { appName: string; userId: string }) => Promise<string[]>;
+
+/**
+ * The file is looked at each time, because the list guards work that goes on after its request; it is read when it has
+ * changed.
+ */
+export function createInvokerList(file: string | undefined, appAliases: ReadonlyMap<string, string>): ListInvokers {
+  let last: { version: string; keys: KeyEntry[] } | undefined;
+  const findVersion = async (path: string) => {
+    const { ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true }).catch((): never => {
+      throw unusable();
+    });
+    return [ino, size, mtimeNs, ctimeNs].join(' ');
   };
+  return async ({ appName, userId }) => {
+    if (file === undefined) return [];
+    // Before the read: a change in between is read again.
+    const version = await findVersion(file);
+    if (last?.version !== version) last = { version, keys: await listKeys(file) };
+    return last.keys.flatMap(({ id, scopes, users, apps, expires }) => {
+      const isOfApp = apps?.some((name) => (appAliases.get(name) ?? name) === appName) ?? true;
+      const isOfUser = users?.includes(userId) ?? true;
+      const isExpired = expires !== undefined && Date.now() >= Date.parse(expires);
+      return isOfApp && isOfUser && !isExpired && scopes.includes('invoke') ? [id] : [];
+    });
+  };
+}
 
 /**
  * Polls the key file while a listener waits for a key's revocation: the removal or change of its entry.

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { guardrail } from '../../../../src/agent/definition/guardrail.ts';
 import type { Hooks } from '../../../../src/agent/definition/hooks.ts';
+import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { toOutputSchema } from '../../../../src/agent/definition/output-schema.ts';
 import { Script } from '../../../../src/agent/loop/script.ts';
 import { type Content, getFunctionResponses } from '../../../../src/core/content.ts';
@@ -69,6 +70,14 @@ describe('each hook may look, change, or answer instead', () => {
   test('beforeAgent answers, and the agent does not run', async () => {
     const { model, end } = await run([text('no')], [{ name: 'h', beforeAgent: () => said('closed') }]);
     expect([model.requests.length, end.output]).toEqual([0, 'closed']);
+  });
+
+  test('beforeModel cannot change the model, which budgets and fallbacks go by', async () => {
+    const other = (request: ModelRequest) => void (request.modelName = 'other');
+    const { model, end } = await run([text('no')], [{ name: 'h', beforeModel: other }]);
+    expect([model.requests.length, end.error?.code]).toEqual([0, 'hook_failed']);
+    expect(end.lastEvent?.customMetadata).toBeUndefined();
+    expect(String(end.error?.cause)).toContain('cannot change `modelName` from');
   });
 
   test('afterAgent adds an event; state that hooks write is stored with theirs', async () => {

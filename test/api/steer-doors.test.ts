@@ -1,0 +1,264 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Event } from '../../src/core/event.ts';
+import { hostAgent } from '../support/agents.ts';
+import { newClient } from '../support/ag-ui.ts';
+import { type Answer, startApp, type TestApp } from '../support/app.ts';
+import { type AskedGate, newAskedGate } from '../support/asked-gate.ts';
+import { callPart } from '../support/scripted-model.ts';
+
+/** Messages that steer, through every door: each is in the run or begins its own turn, once, and its answer says so. */
+
+const steer = { 'x-double-texting': 'steer' };
+const sum = callPart('calculator', { expression: '1' });
+
+let gate: AskedGate;
+let app: TestApp;
+beforeAll(async () => {
+  gate = newAskedGate();
+  const agents = hostAgent(gate.model, [], { tools: ['calculator'] });
+  app = await startApp({ DOORS: 'a2a,ag-ui,ai-sdk,mcp,openai' }, { agents, sweepIntervalMs: 50 });
+});
+afterAll(() => app.close());
+
+const pathOf = (session: string) => `/apps/harness_agent/users/u/sessions/${session}`;
+const content = (text: string) => ({ role: 'user', parts: [{ text }] });
+const run = (session: string, text: string, headers = {}, path = '/run') =>
+  app.post(path, { appName: 'harness_agent', userId: 'u', sessionId: session, newMessage: content(text) }, headers);
+const mcp = '2026-07-28';
+const meta = {
+  'io.modelcontextprotocol/protocolVersion': mcp,
+  'io.modelcontextprotocol/clientCapabilities': { elicitation: {} },
+};
+const rpc = (method: string, params: object) => ({ jsonrpc: '2.0', id: 1, method, params });
+const conversation = (session: string) => `conv_${Buffer.from(`harness_agent\nu\n${session}`).toString('base64url')}`;
+
+/** How a message comes in. `says`: the answer names the invocation that answered, not the one that its request began. */
+const doors: {
+  name: string;
+  says?: true;
+  send: (session: string, text: string, headers: object) => Promise<Answer>;
+}[] = [
+  { name: 'POST /run', says: true, send: run },
+  { name: 'POST /run_sse', send: (session, text, headers) => run(session, text, headers, '/run_sse') },
+  {
+    name: 'POST /harness/invoke',
+    says: true,
+    send: (session, prompt, headers) =>
+      app.post(
+        '/harness/invoke',
+        { prompt, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: session } },
+        { ...headers },
+      ),
+  },
+  {
+    name: 'POST …/invocations',
+    send: (session, text, headers) =>
+      app.post(`${pathOf(session)}/invocations`, { newMessage: content(text) }, { ...headers }),
+  },
+  ...(['SendMessage', 'SendStreamingMessage'] as const).map((method) => ({
+    name: `A2A ${method}`,
+    send: (session: string, text: string, headers: object) => {
+      const message = { messageId: randomUUID(), contextId: session, role: 'ROLE_USER', parts: [{ text }] };
+      return app.post('/a2a/harness_agent?user_id=u', rpc(method, { message }), { 'a2a-version': '1.0', ...headers });
+    },
+  })),
+  {
+    name: 'MCP',
+    send: (session, prompt, headers) =>
+      app.post(
+        '/mcp?user_id=u',
+        rpc('tools/call', { name: 'harness_agent', arguments: { prompt, session }, _meta: meta }),
+        {
+          accept: 'application/json, text/event-stream',
+          'mcp-protocol-version': mcp,
+          'mcp-method': 'tools/call',
+          'mcp-name': 'harness_agent',
+          ...headers,
+        },
+      ),
+  },
+  {
+    name: 'AG-UI',
+    send: (session, text, headers) => {
+      const messages = [{ id: randomUUID(), role: 'user', content: text }];
+      const input = { threadId: session, runId: randomUUID(), messages, tools: [], context: [], state: {} };
+      return app.post('/ag-ui/harness_agent?user_id=u', input, { ...headers });
+    },
+  },
+  ...[false, true].map((stream) => ({
+    name: `OpenAI responses${stream ? ', as a stream' : ''}`,
+    send: (session: string, input: string, headers: object) => {
+      const body = { model: 'harness_agent', conversation: conversation(session), input, stream };
+      return app.post('/v1/responses?user_id=u', body, { ...headers });
+    },
+  })),
+  {
+    name: 'AI SDK',
+    send: (session, text, headers) => {
+      const messages = [{ id: randomUUID(), role: 'user', parts: [{ type: 'text', text }] }];
+      return app.post('/ai-sdk/harness_agent/chat?user_id=u', { id: session, messages }, { ...headers });
+    },
+  },
+];
+
+interface Row {
+  id: string;
+  status: string;
+  steeredInto?: string;
+}
+const list = async (session: string) => (await app.get(`${pathOf(session)}/invocations`)).body as Row[];
+const countOf = async (session: string, status: string) =>
+  (await list(session)).filter((row) => row.status === status).length;
+const events = async (session: string) => ((await app.get(pathOf(session))).body as { events: Event[] }).events;
+
+async function open(): Promise<string> {
+  const session = `s-${randomUUID()}`;
+  await app.post('/apps/harness_agent/users/u/sessions', { sessionId: session });
+  return session;
+}
+
+/** Once in the session, in this invocation, and its request says what became of it. */
+async function expectOnce(session: string, answer: Answer, says: boolean): Promise<Row> {
+  await expect.poll(() => countOf(session, 'succeeded')).toBe(2);
+  const rows = await list(session);
+  const own = rows.find(({ id }) => id !== rows.at(-1)?.id);
+  const said = (await events(session)).filter((event) => event.content?.parts?.[0]?.text === 'two');
+  expect(said).toHaveLength(1);
+  expect(said[0]?.invocationId).toBe(own?.steeredInto ?? own?.id);
+  const named = answer.headers.get('x-invocation-id');
+  if (named !== null) expect(named).toBe(says ? (own?.steeredInto ?? own?.id) : own?.id);
+  return own as Row;
+}
+
+test.each(doors)(
+  '$name: the message is taken, and its client gets the answer behind it',
+  async ({ send, says = false }) => {
+    const session = await open();
+    const before = gate.asked.length;
+    const first = run(session, 'one');
+    await gate.entered(before + 1);
+    const second = send(session, 'two', steer);
+    await expect.poll(() => countOf(session, 'queued')).toBe(1);
+    gate.answer({ text: 'before' }, sum);
+    await gate.entered(before + 2);
+    expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator', 'two']);
+    gate.answer({ text: 'behind' });
+    await first;
+    const answer = await second;
+    expect(answer.status).toBe(200);
+    const own = await expectOnce(session, answer, says);
+    expect(own.steeredInto).toBeDefined();
+    if (!answer.text.includes('"queued"')) expect(answer.text).toContain('behind');
+    expect(gate.asked).toHaveLength(before + 2);
+  },
+);
+
+test.each(doors)('$name: the run ends first, and the message begins its own turn', async ({ send, says = false }) => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = run(session, 'one');
+  await gate.entered(before + 1);
+  const second = send(session, 'two', steer);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'over' });
+  await gate.entered(before + 2);
+  expect(gate.asked.at(-1)).toEqual(['one', 'over', 'two']);
+  gate.answer({ text: 'its own' });
+  await first;
+  const answer = await second;
+  expect(answer.status).toBe(200);
+  expect((await expectOnce(session, answer, says)).steeredInto).toBeUndefined();
+  if (!answer.text.includes('"queued"')) expect(answer.text).toContain('its own');
+});
+
+test('AG-UI: the client of the run sees a message that it took, with its id; one with a file, too', async () => {
+  const session = await open();
+  const before = gate.asked.length;
+  const client = newClient(`${app.url}/ag-ui/harness_agent?user_id=u`, session);
+  const first = client.say('one');
+  await gate.entered(before + 1);
+  const sendAgUi = (id: string, message: unknown) => {
+    const messages = [{ id, role: 'user', content: message }];
+    const input = { threadId: session, runId: id, messages, tools: [], context: [], state: {} };
+    return app.post('/ag-ui/harness_agent?user_id=u', input, steer);
+  };
+  const text = sendAgUi('m-text', 'two');
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'a' }, sum);
+  await gate.entered(before + 2);
+  await expect.poll(() => client.messages.some(({ id }) => id === 'm-text')).toBe(true);
+  const image = { type: 'image', source: { type: 'data', value: 'iVBORw0KGgo=', mimeType: 'image/png' } };
+  const file = sendAgUi('m-file', [{ type: 'text', text: 'three' }, image]);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'b' }, sum);
+  await gate.entered(before + 3);
+  gate.answer({ text: 'c' });
+  await Promise.all([first, text, file]);
+  await client.settled();
+  const shown = client.messages.filter(({ role }) => role !== 'tool').map(({ id, content: said }) => [id, said]);
+  expect(shown.map(([, said]) => said)).toEqual([
+    'one',
+    'a',
+    'two',
+    'b',
+    [{ type: 'text', text: 'three' }, image],
+    'c',
+  ]);
+  expect([shown[2]?.[0], shown[4]?.[0]]).toEqual(['m-text', 'm-file']);
+});
+
+test('AG-UI: the client of a message that waits for its own turn keeps it', async () => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = run(session, 'one');
+  await gate.entered(before + 1);
+  const client = newClient(`${app.url}/ag-ui/harness_agent?user_id=u`, session);
+  const second = client.say('two');
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'over' });
+  await gate.entered(before + 2);
+  gate.answer({ text: 'its own' });
+  await Promise.all([first, second]);
+  await client.settled();
+  expect(client.messages.map(({ content: said }) => said)).toEqual(['one', 'over', 'two', 'its own']);
+});
+
+test('AI SDK: the run shows a message that it took; a page that is loaded then resumes behind it, and stops the run', async () => {
+  const session = await open();
+  const before = gate.asked.length;
+  const chat = `/ai-sdk/harness_agent/chat/${session}`;
+  const send = (text: string, headers = {}) => {
+    const messages = [{ id: randomUUID(), role: 'user', parts: [{ type: 'text', text }] }];
+    return app.post('/ai-sdk/harness_agent/chat?user_id=u', { id: session, messages }, headers);
+  };
+  const first = send('one');
+  await gate.entered(before + 1);
+  const second = send('two', steer);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'before' }, sum);
+  await gate.entered(before + 2);
+  const chunksOf = ({ text }: Answer) =>
+    text.split('\n').flatMap((line) => {
+      const data = line.slice('data: '.length);
+      return line.startsWith('data: {') ? [JSON.parse(data) as Record<string, unknown>] : [];
+    });
+  const taken = (await list(session)).find(({ steeredInto }) => steeredInto);
+  const messages = (await app.get(`${chat}/messages?user_id=u`)).body as { id: string; role: string }[];
+  expect(messages.at(-1)).toMatchObject({ role: 'user', id: `${taken?.id}.message` });
+  const resumed = app.get(`${chat}/stream?user_id=u`);
+  gate.answer({ text: 'between' }, sum);
+  await gate.entered(before + 3);
+  const loaded = (await app.get(`${chat}/messages?user_id=u`)).body as { id: string; role: string }[];
+  expect((await app.post(`${chat}/stop?user_id=u`)).body).toEqual({ stopped: true });
+  const [one, two, page] = (await Promise.all([first, second, resumed])).map(chunksOf);
+  const start = { type: 'start', messageId: taken?.id };
+  expect([two?.[0], page?.[0]]).toEqual([start, start]);
+  expect(loaded.at(-1)?.id).toBe(taken?.id);
+  expect(page).toEqual(two);
+  const texts = page?.filter(({ type }) => type === 'text-delta').map(({ delta }) => delta);
+  expect(texts).toEqual(['between']);
+  const data = { id: `${taken?.id}.message`, role: 'user', parts: [{ type: 'text', text: 'two' }] };
+  expect(one?.filter(({ type }) => type === 'data-message')).toEqual([{ type: 'data-message', id: data.id, data }]);
+  expect(two?.filter(({ type }) => type === 'data-message')).toEqual([]);
+});

@@ -1,0 +1,42 @@
+import { expect } from 'vitest';
+import type { Model } from '../../src/agent/definition/model.ts';
+import type { Content, Part } from '../../src/core/content.ts';
+import { scriptedModel } from './scripted-model.ts';
+
+/** A model whose calls wait for the test. It says what it was asked. */
+export interface AskedGate {
+  model: Model;
+  /** The texts of each request; calls as `name()`, their responses as `=name`. */
+  asked: string[][];
+  /** Settles when so many requests have come. */
+  entered(n: number): Promise<void>;
+  /** Answers the oldest request that waits. */
+  answer(...parts: Part[]): void;
+}
+
+export function newAskedGate(): AskedGate {
+  const asked: string[][] = [];
+  const open: ((parts: Part[]) => void)[] = [];
+  const toText = ({ parts }: Content) =>
+    (parts ?? []).map(({ text, functionCall, functionResponse }) => {
+      if (functionResponse) return `=${functionResponse.name}`;
+      return text ?? `${functionCall?.name}()`;
+    });
+  const model = scriptedModel([
+    ({ contents, signal }) => {
+      asked.push(contents.flatMap(toText));
+      return new Promise<Part[]>((resolve, reject) => {
+        open.push(resolve);
+        signal.addEventListener('abort', () => reject(signal.reason as Error));
+      });
+    },
+  ]);
+  return {
+    model,
+    asked,
+    async entered(n: number) {
+      await expect.poll(() => asked.length).toBe(n);
+    },
+    answer: (...parts: Part[]) => open.shift()?.(parts),
+  };
+}
