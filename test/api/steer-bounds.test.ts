@@ -260,7 +260,9 @@ describe('a message', () => {
       return rows[0]?.n;
     };
     return {
-      isBlocked: (n: number) => expect.poll(blocked).toBe(n),
+      isBlocked: async (n: number) => {
+        await expect.poll(blocked).toBe(n);
+      },
       release: async () => {
         await pool.query(`select pg_advisory_unlock(hashtext('${name}'))`);
         await sql.query(`drop trigger ${name} on ${table}`);
@@ -269,8 +271,14 @@ describe('a message', () => {
     };
   };
 
-  /** Comes at the same moment as a statement of the run; one of the two has locked the session and is held. */
-  const meets = async (user: string, isFirst: boolean, step: 'step' | 'end') => {
+  /** One of the two has locked the session and is held; the other one comes behind it. */
+  test.each([
+    ['is stored before the run ends: it begins its own turn', true, 'end'],
+    ['comes behind the end of the run: it begins its own turn', false, 'end'],
+    ['is stored before a step: that takes it', true, 'step'],
+    ['comes behind a step: the next one takes it', false, 'step'],
+  ] as const)('that comes at the same moment, and %s', async (_what, isFirst, step) => {
+    const user = `${step}-${isFirst}`;
     const session = await open(user);
     const first = session.run('one');
     await session.entered(1);
@@ -312,13 +320,5 @@ describe('a message', () => {
     const rows = await session.list();
     expect(rows.map(({ status }) => status)).toEqual(['succeeded', 'succeeded']);
     expect(rows.map(({ steeredInto }) => steeredInto)).toEqual([step === 'end' ? undefined : rows[1]?.id, undefined]);
-  };
-
-  test('that is stored before the run ends, at the same moment, begins its own turn', () =>
-    meets('before-end', true, 'end'));
-  test('that comes behind the end of the run, at the same moment, begins its own turn', () =>
-    meets('behind-end', false, 'end'));
-  test('that is stored before a step, at the same moment, is taken by it', () => meets('before-step', true, 'step'));
-  test('that comes behind a step, at the same moment, is taken by the next one', () =>
-    meets('behind-step', false, 'step'));
+  });
 });

@@ -180,7 +180,7 @@ const FINISH_REASONS = new Map(
 );
 
 /** A message part with a file has the same properties. */
-export function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
+function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
   const mediaType = (inlineData ?? fileData)?.mimeType ?? 'application/octet-stream';
   const url = inlineData?.data ? `data:${mediaType};base64,${inlineData.data}` : fileData?.fileUri;
   return url ? { type: 'file', mediaType, url } : undefined;
