@@ -28,18 +28,43 @@ function runTool({ name, arguments: args }) {
   return { title: document.title };
 }
 
-/** Holds a thread: its messages, what runs, what waits for a person. */
+/**
+ * Steers what runs with a message. A request with tools of the page cannot steer. Settles when the message is answered,
+ * by what ran or by a run of its own.
+ */
+function steer(message) {
+  const headers = { 'x-double-texting': 'steer' };
+  // An agent has one run at a time, so this is another one of the thread.
+  return new HttpAgent({ url, threadId, headers, initialMessages: [message] }).runAgent();
+}
+
+/** Holds a thread: its messages, what runs, what waits for a person, and messages that no run has taken yet. */
 function useThread() {
   const agent = useRef();
-  const [view, setView] = useState({ messages: [], isRunning: false, interrupts: [] });
-  const show = (more) => setView((before) => ({ ...before, messages: [...agent.current.messages], ...more }));
+  const steers = useRef([]);
+  const [view, setView] = useState({ messages: [], steers: [], isRunning: false, interrupts: [] });
+  const show = (more) => {
+    // The stream shows the message when a run takes it.
+    const shown = new Set(agent.current.messages.map(({ id }) => id));
+    steers.current = steers.current.filter(({ id }) => !shown.has(id));
+    setView((before) => ({ ...before, messages: [...agent.current.messages], steers: steers.current, ...more }));
+  };
   const run = async (start) => {
     show({ isRunning: true, error: undefined, interrupts: [] });
     const subscriber = {
       onMessagesChanged: () => show({}),
       onRunErrorEvent: ({ event }) => show({ error: event.message }),
     };
-    await start(subscriber).catch((error) => error.status === 404 || show({ error: error.message }));
+    const tell = (error) => error.status === 404 || show({ error: error.message });
+    await start(subscriber).catch(tell);
+    show({});
+    // One that came too late for the run has begun its own.
+    while (steers.current.length > 0) {
+      const [{ id }] = steers.current;
+      await agent.current.connectAgent({}, subscriber).catch(tell);
+      show({});
+      steers.current = steers.current.filter((each) => each.id !== id);
+    }
     show({ isRunning: false, interrupts: agent.current.pendingInterrupts ?? [] });
   };
   const go = (parameters = {}) =>
@@ -71,6 +96,15 @@ function useThread() {
       go({
         resume: view.interrupts.map(({ id }) => ({ interruptId: id, status: 'resolved', payload: { approved } })),
       }),
+    steer: (content) => {
+      const message = { id: crypto.randomUUID(), role: 'user', content };
+      steers.current = [...steers.current, message];
+      show({});
+      steer(message).catch((error) => {
+        steers.current = steers.current.filter((each) => each !== message);
+        show({ error: error.message });
+      });
+    },
     stop: () => agent.current.abortRun(),
   };
 }
@@ -99,11 +133,12 @@ function Message({ message: { role, content, toolCalls } }) {
 
 function App() {
   const [text, setText] = useState('');
-  const { messages, isRunning, interrupts, error, say, decide, stop } = useThread();
+  const { messages, steers, isRunning, interrupts, error, say, steer, decide, stop } = useThread();
   const send = (event) => {
     event.preventDefault();
     if (text.trim() === '') return;
-    void say(text);
+    if (isRunning) steer(text);
+    else void say(text);
     setText('');
   };
   return (
@@ -113,6 +148,12 @@ function App() {
       </h1>
       {messages.map((message) => (
         <Message key={message.id} message={message} />
+      ))}
+      {steers.map((message) => (
+        <div key={message.id} className="steer">
+          <Message message={message} />
+          <div className="status">is read before the next step</div>
+        </div>
       ))}
       {interrupts.map(({ id, message }) => (
         <div key={id} className="tool">
@@ -127,12 +168,11 @@ function App() {
       {error && <div className="error">{error}</div>}
       <form onSubmit={send}>
         <input placeholder="Say something" value={text} onChange={(event) => setText(event.target.value)} />
-        {isRunning ? (
+        <button type="submit">{isRunning ? 'Steer' : 'Send'}</button>
+        {isRunning && (
           <button type="button" onClick={stop}>
             Leave
           </button>
-        ) : (
-          <button type="submit">Send</button>
         )}
       </form>
     </main>

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, renameSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Pool } from 'pg';
@@ -77,8 +77,12 @@ describe('a message of a key', () => {
   const made = names.map((id) => createKey({ id, scopes }));
   const [stays, ...gone] = made;
   const sent = (key: { key: string } | undefined) => ({ authorization: `Bearer ${key?.key}` });
-  const write = (entries: (object | string)[]) =>
-    writeFileSync(file, entries.map((entry) => (typeof entry === 'string' ? entry : JSON.stringify(entry))).join('\n'));
+  // As a whole: a service that reads half of it would refuse the keys that are missing.
+  const write = (entries: (object | string)[]) => {
+    const lines = entries.map((entry) => (typeof entry === 'string' ? entry : JSON.stringify(entry)));
+    writeFileSync(`${file}.new`, lines.join('\n'));
+    renameSync(`${file}.new`, file);
+  };
   const change = (place: number, more: object): object => ({
     ...(JSON.parse(gone[place]?.entry ?? '') as object),
     ...more,

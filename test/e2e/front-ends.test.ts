@@ -174,6 +174,43 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     expect([late?.steeredInto, taken?.steeredInto]).toEqual([undefined, run?.id]);
   });
 
+  test('AG-UI: a message steers what runs, or begins the next turn', async () => {
+    const steer = async (text: string) => {
+      await page.getByPlaceholder('Say something').fill(text);
+      await page.getByRole('button', { name: 'Steer' }).click();
+      await page.getByText('is read before the next step').waitFor();
+    };
+    const shown = () => page.locator('.message').allInnerTexts();
+    await page.goto(`${origin}/agent?thread=agui-steered`);
+    await ready();
+    await send('Find a hotel.');
+    (await model.called(1)).end([callPart('look', { city: 'Rome' }, 'l1')]);
+    await page.getByText('look {"city":"Rome"}').waitFor();
+    await steer('With a pool.');
+    await browser.screenshot('agui-steers');
+    found({ hotels: 3 });
+    const call = await model.called(2);
+    await call.say('Two have a pool.');
+    const first = ['Find a hotel.', 'look {"city":"Rome"}', 'With a pool.', 'Two have a pool.'];
+    await expect.poll(shown).toEqual(first);
+    call.end();
+    await ready();
+    await send('Book one.');
+    const booking = await model.called(3);
+    await booking.say('Booked.');
+    await steer('And a table.');
+    booking.end();
+    const table = await model.called(4);
+    await table.say('A table, too.');
+    table.end();
+    await ready();
+    const whole = [...first, 'Book one.', 'Booked.', 'And a table.', 'A table, too.'];
+    await expect.poll(shown).toEqual(whole);
+    await page.reload();
+    await expect.poll(shown).toEqual(whole);
+    await browser.screenshot('agui-steered');
+  });
+
   test('the AI SDK: Stop ends the invocation', async () => {
     await page.goto(`${origin}/?chat=stopped`);
     await send('Speak for ever.');

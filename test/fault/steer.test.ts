@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import type { Event } from '../../src/core/event.ts';
 import { listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
-import { type Message, promptFor, type ScriptedCall } from './support/model-server.ts';
+import { promptFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
+import { SteeredModel } from './support/steered-model.ts';
 import { MINUTE } from '../support/patience.ts';
 
 /**
@@ -18,29 +18,11 @@ const PER_SESSION = 50;
 const SESSIONS = MESSAGES / PER_SESSION;
 /** Sessions in which messages come at the same time. */
 const AT_ONCE = 6;
-const CALLS = 3;
 const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [200, 2_000];
 const REST_WITHIN_MS = either(5, 60) * MINUTE;
 
-const textOf = ({ content }: Message) =>
-  typeof content === 'string' ? content : (content ?? []).map(({ text = '' }) => text).join(' ');
-const idsIn = (text: string) => Array.from(text.matchAll(/#id=(\S+)/g), ([, id = '']) => id);
-
-/** What the model was asked: the messages, then how many results and answers came before. */
-const asked = new Set<string>();
-const toRequest = (ids: string[], results: number, answers: number) => JSON.stringify([ids, results, answers]);
-
-/** Each turn calls a tool some times, then answers. */
-function script(messages: Message[]): string | ScriptedCall[] {
-  const isAnswer = ({ role, tool_calls }: Message) => role === 'assistant' && !tool_calls?.length;
-  const isResult = ({ role }: Message) => role === 'tool';
-  const ids = messages.filter(({ role }) => role === 'user').flatMap((message) => idsIn(textOf(message)));
-  asked.add(toRequest(ids, messages.filter(isResult).length, messages.filter(isAnswer).length));
-  const done = messages.slice(messages.findLastIndex(isAnswer) + 1).filter(isResult).length;
-  return done < CALLS ? [{ name: 'calculator', arguments: { expression: '1' } }] : 'Done.';
-}
-
-const here = stage(script);
+const steered = new SteeredModel();
+const here = stage(steered.script);
 
 test('each message is in one event, before the first request that could have it, however often processes are killed', async () => {
   const draw = random('steers');
@@ -93,46 +75,11 @@ test('each message is in one event, before the first request that could have it,
   await killing;
   await Promise.all([victim.kill(), victims.close(), survivor.kill()]);
 
-  const { rows } = await here.sql.query<{ session: string; invocation: string; payload: Event }>(
-    `select session_id as session, invocation_id as invocation, payload from events order by session_id, sequence`,
-  );
-  const invocations = await here.sql.query<{ id: string; key: string; status: string; taker: string | null }>(
-    `select id, idempotency_key as key, status, steered_invocation_id as taker from invocations`,
-  );
-  const violations: string[] = [];
-  const places = new Map<string, string[]>();
-  for (const session of names) {
-    const ids: string[] = [];
-    let [results, answers] = [0, 0];
-    for (const { invocation, payload } of rows.filter((row) => row.session === session)) {
-      const parts = payload.content?.parts ?? [];
-      const own = parts.flatMap(({ text }) => idsIn(text ?? ''));
-      if (payload.author === 'user') {
-        ids.push(...own);
-        for (const id of own) places.set(id, [...(places.get(id) ?? []), invocation]);
-      } else if (parts.some(({ functionResponse }) => functionResponse)) results += 1;
-      else {
-        if (!asked.has(toRequest(ids, results, answers)))
-          violations.push(`${session}: no request with ${ids.length} messages made event ${payload.id}`);
-        if (!parts.some(({ functionCall }) => functionCall)) answers += 1;
-      }
-    }
-    for (const request of asked) {
-      const [given] = JSON.parse(request) as [string[]];
-      if (given[0]?.startsWith(`${session}.`) && given.some((id, place) => id !== ids[place]))
-        violations.push(`${session}: the model was asked with ${given.join(' ')}`);
-    }
-  }
-  for (const { id, key, status, taker } of invocations.rows) {
-    const [place, ...more] = places.get(key) ?? [];
-    if (status !== 'succeeded') violations.push(`${key}: ${status}`);
-    if (place !== (taker ?? id) || more.length > 0) violations.push(`${key}: in ${places.get(key)?.join(' ')}`);
-  }
-  const taken = invocations.rows.filter(({ taker }) => taker !== null).length;
+  const keys = names.flatMap((session) => Array.from({ length: PER_SESSION }, (_, n) => `${session}.${n}`));
+  const { violations, taken } = await steered.check(here.sql, names, keys);
   const told = `${MESSAGES} messages, ${kills} kills, ${taken} taken by a run, ${violations.length} violations`;
   report('steers', told);
   expect(violations).toEqual([]);
-  expect(invocations.rows).toHaveLength(MESSAGES);
   expect(taken).toBeGreaterThan(0);
   expect(here.model.badHistories).toEqual([]);
 });
