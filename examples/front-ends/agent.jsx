@@ -32,7 +32,7 @@ function runTool({ name, arguments: args }) {
  * Steers what runs with a message. A request with tools of the page cannot steer. Settles when the message is answered,
  * by what ran or by a run of its own.
  */
-function steer(message) {
+function sendSteering(message) {
   const headers = { 'x-double-texting': 'steer' };
   // An agent has one run at a time, so this is another one of the thread.
   return new HttpAgent({ url, threadId, headers, initialMessages: [message] }).runAgent();
@@ -100,7 +100,7 @@ function useThread() {
       const message = { id: crypto.randomUUID(), role: 'user', content };
       steers.current = [...steers.current, message];
       show({});
-      steer(message).catch((error) => {
+      sendSteering(message).catch((error) => {
         steers.current = steers.current.filter((each) => each !== message);
         show({ error: error.message });
       });

@@ -8,7 +8,7 @@ import {
   type JsonObject,
   type Part,
 } from '../../../core/content.ts';
-import { type Event, isSteer } from '../../../core/event.ts';
+import { type Event, getResult, isSteer } from '../../../core/event.ts';
 import type { Invocation } from '../../../invocations/invocation.ts';
 import { isProvisional } from '../open-calls.ts';
 import type { TurnStep } from '../turn.ts';
@@ -86,7 +86,7 @@ export class ChunkWriter {
         yield {
           type: 'data-message',
           id: toMessageId(id),
-          data: { id: toMessageId(id), role: 'user', parts: toUserParts(content) },
+          data: { id: toMessageId(id), role: 'user', parts: toUserParts(content), ...toMetadata(event) },
         };
       for (const answer of getFunctionResponses(content)) yield* this.#takeAnswer(answer);
       return;
@@ -188,6 +188,12 @@ function toFile({ inlineData, fileData }: Part): UiChunk | undefined {
 
 /** Id of a message that steered: the id of its event is that of the answer behind it. */
 export const toMessageId = (eventId: string | null | undefined): string => `${eventId ?? ''}.message`;
+
+/** The `metadata` of a message that has the result of an agent in the background. */
+export function toMetadata(event: Event): { metadata?: { result: JsonObject } } {
+  const result = getResult(event);
+  return result ? { metadata: { result } } : {};
+}
 
 /** The parts of a user's message. */
 export const toUserParts = (content: Content | null | undefined): JsonObject[] =>

@@ -1,11 +1,11 @@
 import type { JsonObject } from '../../../core/content.ts';
 import { TooLargeError } from '../../../core/errors.ts';
-import { type Event, getResult, isSteer, withoutRewound } from '../../../core/event.ts';
+import { type Event, isSteer, withoutRewound } from '../../../core/event.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import { type FollowedEvent, listEventsAfter } from '../../../conversation/sessions/event-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { readWhole } from '../turn.ts';
-import { type AiVersion, ChunkWriter, toMessageId, toUserParts, type UiChunk } from './chunks.ts';
+import { type AiVersion, ChunkWriter, toMessageId, toMetadata, toUserParts, type UiChunk } from './chunks.ts';
 import { parseExactJson } from '../../../core/exact-json.ts';
 
 /** Maximum number of events per read. A read returns fewer if it reaches its byte limit. */
@@ -54,10 +54,13 @@ function toMessages(followedEvents: FollowedEvent[], version: AiVersion): UiMess
     const userParts = author === 'user' ? toUserParts(content) : [];
     const steers = isSteer(event);
     const turnId = invocationId ?? '';
-    const result = getResult(event);
-    const metadata = result && { metadata: { result } };
     if (userParts.length > 0)
-      messages.push({ id: steers ? toMessageId(id) : (id ?? ''), role: 'user', parts: userParts, ...metadata });
+      messages.push({
+        id: steers ? toMessageId(id) : (id ?? ''),
+        role: 'user',
+        parts: userParts,
+        ...toMetadata(event),
+      });
     // What answers a message that steered has the id of the invocation that its request began, as in its stream.
     if (steers) {
       begun.set(turnId, id ?? '');
