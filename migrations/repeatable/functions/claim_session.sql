@@ -6,7 +6,8 @@
 --      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
 --      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
 --   2. If the invocation is queued (p_is_queued), lock its session against deletion, because a deletion locks the session
---      before its invocations. Then lock its row, so that a cancellation comes either before or after the claim. If the
+--      before its invocations; for an invocation that has called agents lock it whole, because the end of one of them locks
+--      both in this order (lock_family). Then lock its row, so that a cancellation comes either before or after the claim. If the
 --      row stores the request, take the row by compare-and-set on the lease token that the polling worker read (p_read).
 --      So the first worker wins, and a worker that read an older token cannot store the prompt twice.
 --      A cronjob's run begins only while no other one of the cronjob goes on, and fewer than p_places of its user. If its
@@ -116,7 +117,14 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for key share;
+    if exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation and i.children > 0)
+    then
+      perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for no key update;
+    else
+      perform from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session for key share;
+    end if;
     select i.create_time, i.start_time is not null, i.start_time is null and i.end_time is not null, i.not_before is not null,
            i.cronjob_id
     into v_queued_since, v_goes_on, v_was_woken, v_is_new_run, v_cronjob from invocations i
