@@ -179,6 +179,9 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
       await page.getByPlaceholder('Say something').fill(text);
       await page.getByRole('button', { name: 'Steer' }).click();
       await page.getByText('is read before the next step').waitFor();
+      const path = '/apps/harness_agent/users/user/sessions/agui-steered/invocations';
+      const list = async () => (await app.get(path)).body as { status: string }[];
+      await expect.poll(async () => (await list()).some(({ status }) => status === 'queued')).toBe(true);
     };
     const shown = () => page.locator('.message').allInnerTexts();
     await page.goto(`${origin}/agent?thread=agui-steered`);
@@ -191,10 +194,10 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     found({ hotels: 3 });
     const call = await model.called(2);
     await call.say('Two have a pool.');
-    const first = ['Find a hotel.', 'look {"city":"Rome"}', 'With a pool.', 'Two have a pool.'];
-    await expect.poll(shown).toEqual(first);
     call.end();
     await ready();
+    const first = ['Find a hotel.', 'look {"city":"Rome"}', 'With a pool.', 'Two have a pool.'];
+    await expect.poll(shown).toEqual(first);
     await send('Book one.');
     const booking = await model.called(3);
     await booking.say('Booked.');
