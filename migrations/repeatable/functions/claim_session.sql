@@ -223,7 +223,7 @@ begin
                                   '{began,toolCalls}', i.tool_calls::text::jsonb)
                         -- Calls are limited by run, tokens by invocation.
                         || case when i.request ? 'loans'
-                                then jsonb_build_object('loans', (i.request -> 'loans') || '{"llmCalls": 0, "toolCalls": 0}')
+                                then jsonb_set('{}', '{loans}', (i.request -> 'loans') || '{"llmCalls": 0, "toolCalls": 0}')
                                 else '{}' end end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';

@@ -73,7 +73,7 @@ begin
                                   (1000 * (v_seconds::numeric - (i.request #>> '{began,at}')::numeric))::text::jsonb)
                    when p_status = 'paused' then i.request
                    -- What it has lent counts for its parent.
-                   when i.request ? 'child' and i.request ? 'loans' then jsonb_build_object('loans', i.request -> 'loans') end,
+                   when i.request ? 'child' and i.request ? 'loans' then jsonb_set('{}', '{loans}', i.request -> 'loans') end,
     attempt = i.attempt - v_waits_for_child::integer,
     waits_for_tasks = case when p_status = 'paused' then p_tasks is not null end,
     error_code = p_error_code, error_message = p_error_message, agent = coalesce(v_agent, i.agent),

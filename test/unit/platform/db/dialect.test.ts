@@ -275,12 +275,14 @@ test('what runs on another node names no table of the coordinator and notifies n
     'end_run: cronjobs',
     'leave_out_deleted_run: cronjobs',
     'leave_out_deleted_run: skipped_runs',
-    // Not refused while the transaction is of one node, and heard by nobody: who looks after tasks looks again by time.
+    // Not refused while the transaction is of one node, and heard by nobody: who looks after tasks, queues and stops looks again by time.
     'open_tasks: pg_notify',
+    'pass_results: pg_notify',
     'queue_run: cronjobs',
     'queue_run: skipped_runs',
     'queue_run: pg_notify',
     'skip_runs: skipped_runs',
+    'stop_children: pg_notify',
     'wake_runs: pg_notify',
   ]);
   // Without what the cluster has in their place, the ends of invocations are refused.
