@@ -17,6 +17,9 @@ export const MAX_IDENTIFIER_BYTES = 512;
  */
 export const STORE_MARK = '\uE000';
 
+/** How deep child sessions are nested at most. */
+export const MAX_CHILD_DEPTH = 5;
+
 /** Control characters and line separators, which terminals and editors do not show. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 /** `.` or `..` as a segment of a URL, percent-encoded or not, because `fetch` and proxies resolve such a segment. */

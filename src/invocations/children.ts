@@ -16,12 +16,12 @@ import {
   throwRefusal,
 } from '../core/errors.ts';
 import { isResultArtifact, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
-import { isEvalSession, onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
+import { isEvalSession, MAX_CHILD_DEPTH, onlyTemporary, type SessionKey, splitDelta } from '../core/session.ts';
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { publishStops } from './cancel.ts';
 import { toToolCallsAtMost } from './fence.ts';
-import { type EndedChild, findChild, requestStop } from './invocation-store.ts';
+import { type EndedChild, findBegunChild, findChild, requestStop } from './invocation-store.ts';
 import { isActive } from './invocation.ts';
 import type { runClaimed } from './invoke.ts';
 import type { InvocationLedger } from './invocation-ledger.ts';
@@ -45,8 +45,6 @@ import type { TapeRecorder } from './tape.ts';
  * lent to it, and its end adds its result to the queue of the parent's session, as a message that steers (`tell_result`).
  */
 
-/** How deep children are nested at most. */
-const MAX_DEPTH = 5;
 /** Milliseconds between looks at a child that another process runs: the database's notifications may be lost. */
 const POLL_MS = 1_000;
 
@@ -98,10 +96,18 @@ export class InvocationChildren implements Children {
   async #call(call: ChildCall): Promise<AgentReply> {
     const { context, request } = this.#parent;
     const depth = (request.child?.depth ?? 0) + 1;
-    if (depth > MAX_DEPTH) throw new Error(`Agents that are used as tools are nested ${MAX_DEPTH} deep at most.`);
+    if (depth > MAX_CHILD_DEPTH)
+      throw new Error(`Agents that are used as tools are nested ${MAX_CHILD_DEPTH} deep at most.`);
     const loan = this.#lend(call);
     const asked = this.#toRequest(call, depth, loan);
-    if (call.inBackground) return this.#begin(call, asked).finally(() => this.#takeBack(loan));
+    // An earlier attempt may have called it, as the application was then.
+    const { key: childKey, invocationId: childId } = asked;
+    const begun = request.recovery && (await this.#store(() => findBegunChild(context.database.db, childKey, childId)));
+    if (begun?.inBackground ?? call.inBackground) {
+      if (!begun) return this.#begin(call, asked).finally(() => this.#takeBack(loan));
+      this.#takeBack(loan);
+      return toStarted(childKey);
+    }
     const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: asked };
     let keeps = false;
     const { key, invocationId } = child.request;
@@ -173,7 +179,7 @@ export class InvocationChildren implements Children {
     // After a lost answer it may have been queued, and begun since.
     if (kind === 'queued' || tries > 1) usage.lend(loan);
     context.notifications.publish(QUEUE_TOPIC);
-    return { text: '', value: { started: queued.key.sessionId, note: STARTED }, actions: {} };
+    return toStarted(queued.key);
   }
 
   /** Aborted with the parent, or if only the call ends, by an error that the child ends with. */
@@ -323,6 +329,12 @@ export class InvocationChildren implements Children {
     }
   }
 }
+
+const toStarted = ({ sessionId }: SessionKey): AgentReply => ({
+  text: '',
+  value: { started: sessionId, note: STARTED },
+  actions: {},
+});
 
 /** An agent of an application as the agent of an invocation, with the limits of that invocation. */
 export function toChildAgent(

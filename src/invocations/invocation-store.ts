@@ -8,9 +8,9 @@ import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { newestFirst } from '../platform/db/sql.ts';
 import { callFunction } from '../platform/db/statement.ts';
-import { invocations } from '../platform/db/schema/schema.ts';
+import { invocations, tasks } from '../platform/db/schema/schema.ts';
 import type { InvocationCounts } from '../conversation/sessions/append-store.ts';
-import { isSession } from '../conversation/sessions/session-row.ts';
+import { isChildOf, isSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 import { parseExactJson } from '../core/exact-json.ts';
@@ -239,6 +239,24 @@ export async function findChild(db: Database, key: SessionKey, invocationId: str
     .from(invocations)
     .where(isInvocation({ key, invocationId }));
   return row;
+}
+
+/**
+ * An agent that an earlier attempt of a call began, if one did. `inBackground` is null where that is not known any more,
+ * because it has ended: its parent has a task for it only if it waits.
+ */
+export async function findBegunChild(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+): Promise<{ inBackground: boolean | null } | undefined> {
+  const { request } = invocations;
+  const { rows } = await db.execute<{ inBackground: boolean | null }>(sql`
+    select case when ${request} ? 'child' then ${request} -> 'child' ? 'loan'
+                when exists (select 1 from ${tasks} where ${tasks.kind} = 'child' and ${isChildOf(tasks, invocations)})
+                then false end as "inBackground"
+    from ${invocations} where ${isInvocation({ key, invocationId })}`);
+  return rows[0];
 }
 
 /** Column values of a stop request. Paused invocations, and queued ones that no process has begun, end at once. */

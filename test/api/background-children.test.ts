@@ -143,8 +143,8 @@ async function begin(prefix = 's') {
   const path = `${USERS}/${userId}/sessions`;
   await app.post(path, { sessionId, state: { colour: 'red' } });
   const message = (text: string) => ({ role: 'user', parts: [{ text }] });
-  const run = (text: string, on: Pick<typeof app, 'post'> = app, headers = {}) =>
-    on.post('/run', { appName: 'harness_agent', userId, sessionId, newMessage: message(text) }, headers);
+  const run = (text: string, on: Pick<typeof app, 'post'> = app, headers = {}, more = {}) =>
+    on.post('/run', { appName: 'harness_agent', userId, sessionId, newMessage: message(text), ...more }, headers);
   const start = async (text: string) =>
     (await app.post(`${path}/${sessionId}/invocations`, { newMessage: message(text) })).body as { id: string };
   const rows = async () =>
@@ -491,6 +491,47 @@ test('a parent that goes on in another process starts none twice', async () => {
   await lost;
   await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
   expect((await said()).at(-1)).toBe(`started, got held lost, ${ENDED}look`);
+});
+
+test('one that got the last call of a model is not refused when its parent goes on in another process', async () => {
+  const { userId, run, statuses, said } = await begin();
+  const here = gate('last call');
+  const harness = { max_llm_calls: 3 };
+  const lost = run('helper look & hold last call', app, {}, { harness });
+  await here.entered;
+  await expect.poll(async () => (await statuses()).at(-1)).toBe('1 succeeded');
+  await sql.query(
+    `update invocations set lease_expire_time = now() - interval '1 second' where user_id = $1 and status = 'running'`,
+    [userId],
+  );
+  here.open();
+  await lost;
+  await expect.poll(statuses).toEqual(['0 succeeded', '0 succeeded', '1 succeeded']);
+  expect((await said()).at(-1)).toBe(`started, got held last call, ${ENDED}look`);
+});
+
+test('a session that is there already is not that of a call: the call fails, and nothing runs there', async () => {
+  const { userId, path, run, said, rows } = await begin();
+  const here = gate('taken');
+  const answered = run('hold taken & ask');
+  await here.entered;
+  const [root] = await rows();
+  await app.post(path, { sessionId: 'taken' });
+  const child = {
+    sessionId: root?.session_id,
+    invocationId: root?.id,
+    callId: 'c',
+    rootSessionId: root?.session_id,
+    depth: 1,
+  };
+  const call = sql.query(
+    `select * from enqueue_invocation('harness_agent', $1, 'taken', 'e-taken', gen_random_uuid(), 1, null, null, null, $2, 1, null)`,
+    [userId, JSON.stringify({ version: 1, child })],
+  );
+  await expect(call).rejects.toThrow('There is a session taken already, which is not that of this call.');
+  here.open();
+  await answered;
+  expect(await said('taken')).toEqual([]);
 });
 
 test('of many that end at once each is told once', async () => {

@@ -97,7 +97,7 @@ const [helper] = AGENTS.reduceRight<AgentDefinition[]>((below, name) => [toAgent
 const agents = (more: Partial<AgentDefinition> = {}) =>
   hostAgent(model, tools, { subAgents: helper ? [helper] : [], ...more });
 
-const app = staged(() => startApp({ DEV_UI: 'true' }, { agents: agents(), sweepIntervalMs: 50 }));
+const app = staged(() => startApp({ CRONJOBS: 'true', DEV_UI: 'true' }, { agents: agents(), sweepIntervalMs: 50 }));
 const sql = stagedSql(app);
 
 /** Another process, in which the agent is a bit different. */
@@ -322,8 +322,16 @@ test('clients do not write in a child session, and delete it with that of its pa
     app.post(`${path}/${childId}/events`, { author: 'user', content: newMessage }),
     app.send('PATCH', `${path}/${childId}`, { stateDelta: { a: 1 } }),
     app.send('DELETE', `${path}/${childId}`),
+    app.post('/harness/cronjobs', {
+      ownerId: userId,
+      name: 'It writes there.',
+      prompt: 'Hello.',
+      schedule: { type: 'daily', time: '08:00' },
+      sessionPolicy: 'fixed',
+      sessionId: childId,
+    }),
   ]);
-  expect(refusals.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403]);
+  expect(refusals.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403, 403]);
   expect((await app.send('DELETE', `${path}/${sessionId}`)).status).toBeLessThan(300);
   for (const table of ['sessions', 'invocations', 'events', 'tasks', 'tool_calls']) {
     const { rowCount } = await sql.query(`select from ${table} where user_id = $1`, [userId]);
@@ -369,6 +377,37 @@ test('an export is imported with its tree', async () => {
       )
     ).rows;
   expect(await tree(other)).toEqual(await tree(userId));
+});
+
+test('an import takes an export line by line, and no session that is above itself, or not below its parent', async () => {
+  const { userId, run } = await begin();
+  await run('helper deep note');
+  const { text } = await app.get(`/apps/harness_agent/users/${userId}/export`);
+  const lines = text.split('\n').filter((line) => line.startsWith('{"table":"sessions"'));
+  expect(lines).toHaveLength(3);
+  const bring = (other: string, ...rows: string[]) =>
+    app.post(`/apps/harness_agent/users/${userId}-${other}/import`, rows.join('\n'), {
+      'content-type': 'application/x-ndjson',
+    });
+  for (const line of lines) expect((await bring('lines', line)).body).toEqual({ imported: 1, present: 0 });
+  const row = (id: string, parent: string, depth: number) =>
+    JSON.stringify({
+      table: 'sessions',
+      row: {
+        app_name: 'a',
+        user_id: 'u',
+        id,
+        parent_session_id: parent,
+        parent_invocation_id: 'e-1',
+        parent_call_id: 'c',
+        root_session_id: parent,
+        depth,
+      },
+    });
+  expect((await bring('itself', row('a', 'a', 1))).status).toBe(400);
+  expect((await bring('each', row('a', 'b', 1), row('b', 'a', 2))).status).toBe(400);
+  expect((await bring('lines', row('far', JSON.parse(lines[0] ?? '').row.id, 3))).status).toBe(400);
+  expect((await bring('lines', row('deep', JSON.parse(lines[2] ?? '').row.id, 6))).status).toBe(400);
 });
 
 test('an invocation calls 100 agents, and no more', async () => {

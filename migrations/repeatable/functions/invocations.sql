@@ -115,6 +115,12 @@ begin
      p_child ->> 'invocationId', p_child ->> 'callId', p_child ->> 'rootSessionId', (p_child ->> 'depth')::smallint)
   on conflict (app_name, user_id, id) do nothing
   returning s.last_sequence, s.update_time, s.state into last, changed, state;
+  if last is null and not exists (
+    select from sessions s
+    where s.app_name = p_app and s.user_id = p_user and s.id = p_session
+      and s.parent_session_id = p_child ->> 'sessionId' and s.parent_invocation_id = p_child ->> 'invocationId') then
+    raise exception 'There is a session % already, which is not that of this call.', p_session using errcode = 'AR403';
+  end if;
 end $$;
 comment on function create_child is 'Inserts the session of an agent that an invocation calls, unless it is there.';
 

@@ -1,5 +1,6 @@
 import { and, eq, isNotNull, type Placeholder, type SQL, sql, type SQLWrapper } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
+import { ForbiddenError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
@@ -86,6 +87,14 @@ export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPg
 /** True for a session in which an agent works that another one called like a tool. */
 export const isChildSession = async (db: Database, key: SessionKey): Promise<boolean> =>
   (await db.$count(sessions, and(isSession(key, sessions), isNotNull(sessions.parentSessionId)))) > 0;
+
+/** @throws {ForbiddenError} if the session is a child session, which its agent alone writes */
+export async function refuseChildSession(db: Database, key: SessionKey): Promise<void> {
+  if (await isChildSession(db, key))
+    throw new ForbiddenError(
+      `Session ${key.sessionId} is that of an agent that another one called, which alone writes there.`,
+    );
+}
 
 /** SQL condition: a row is of a child session, and `isMeant` holds for the session of the user above it. */
 export const isBelow = (

@@ -1,7 +1,9 @@
-import { type SQL, eq, sql } from 'drizzle-orm';
+import { type SQL, and, eq, ne, or, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import { z } from 'zod';
 import { jsonObject } from '../../core/content.ts';
 import { eventSchema } from '../../core/event.ts';
-import { identifierSchema } from '../../core/session.ts';
+import { identifierSchema, MAX_CHILD_DEPTH } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { appStates, eventDeltas, events, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import { names } from '../../platform/db/sql.ts';
@@ -16,6 +18,7 @@ export const userTables: readonly UserTable[] = [
   {
     table: sessions,
     cascades: true,
+    exportedParts: Array.from({ length: MAX_CHILD_DEPTH + 1 }, (_, depth) => sql`${sessions.depth} = ${depth}`),
     imported: {
       id: identifierSchema,
       state: jsonObject,
@@ -24,6 +27,7 @@ export const userTables: readonly UserTable[] = [
       parent_session_id: identifierSchema.nullable(),
       parent_invocation_id: identifierSchema.nullable(),
       root_session_id: identifierSchema.nullable(),
+      depth: z.int().min(0).max(MAX_CHILD_DEPTH),
     },
     setByRuntime: {
       last_sequence: '0',
@@ -77,6 +81,30 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
     })
     .where(eq(appStates.appName, appName));
   return keys;
+}
+
+/** True if each child session of a user is one below its parent. So none is above itself, and the tree is not too deep. */
+export async function hasTrees(tx: Database, { appName, userId }: User): Promise<boolean> {
+  const parent = alias(sessions, 'parent');
+  const [wrong] = await tx
+    .select({ id: sessions.id })
+    .from(sessions)
+    .innerJoin(
+      parent,
+      and(eq(parent.appName, appName), eq(parent.userId, userId), eq(parent.id, sessions.parentSessionId)),
+    )
+    .where(
+      and(
+        eq(sessions.appName, appName),
+        eq(sessions.userId, userId),
+        or(
+          ne(sessions.depth, sql`${parent.depth} + 1`),
+          ne(sessions.rootSessionId, sql`coalesce(${parent.rootSessionId}, ${parent.id})`),
+        ),
+      ),
+    )
+    .limit(1);
+  return wrong === undefined;
 }
 
 /** Recomputes sessions' last sequence and size after an import of events, so that appends continue after them. */

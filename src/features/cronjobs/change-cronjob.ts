@@ -1,4 +1,5 @@
 import { ConflictError } from '../../core/errors.ts';
+import { refuseChildSession } from '../../conversation/sessions/session-row.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
@@ -85,6 +86,7 @@ export function toNewCronjob(
 /**
  * Changes a cronjob whose row the caller has locked. If the schedule changes, waiting runs are skipped.
  * @throws {ConflictError} for an old revision
+ * @throws {ForbiddenError} if its session is that of an agent that another one called
  */
 export async function changeCronjob(
   tx: Database,
@@ -106,6 +108,9 @@ export async function changeCronjob(
     ...(await newTimes(tx, cronjob, body, limits)),
     revision: cronjob.revision + 1,
   };
+  const { appName, userId } = cronjob;
+  const { sessionId } = changes;
+  if (sessionId != null) await refuseChildSession(tx, { appName, userId, sessionId });
   if (body.schedule) await skipRuns(tx, cronjob, 'The schedule was changed.');
   await updateCronjob(tx, cronjob, changes);
   await requeueRuns(tx, cronjob);

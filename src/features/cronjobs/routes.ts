@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { ConflictError } from '../../core/errors.ts';
+import { refuseChildSession } from '../../conversation/sessions/session-row.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { requireScope } from '../../platform/http/access/authorize.ts';
@@ -118,7 +119,10 @@ export const cronjobOperations = [
       const newCronjob = await context.database.transaction(async (tx) => {
         const key = { id: context.newId(), userId, now: await findTime(tx) };
         const settings = await withWebhook(tx, context, { appName, userId }, body);
-        return insertCronjob(tx, toNewCronjob(settings, key, context.config), context.config.CRONJOBS_MAX_PER_USER);
+        const cronjob = toNewCronjob(settings, key, context.config);
+        const { sessionId } = cronjob;
+        if (sessionId != null) await refuseChildSession(tx, { appName, userId, sessionId });
+        return insertCronjob(tx, cronjob, context.config.CRONJOBS_MAX_PER_USER);
       });
       return toCronjobWire({ cronjob: newCronjob, latestRun: null });
     },

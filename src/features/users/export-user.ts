@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { loadArtifact } from '../../conversation/artifacts/artifacts.ts';
 import type { ContentStore } from '../../conversation/artifacts/artifact.ts';
@@ -8,7 +9,7 @@ import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { UNREAD_TIME } from '../../invocations/invocation-store.ts';
-import { countEvents } from '../../conversation/sessions/user-data-store.ts';
+import { countEvents, hasTrees } from '../../conversation/sessions/user-data-store.ts';
 import {
   type ExportedRow,
   type ImportedContent,
@@ -46,15 +47,17 @@ export async function* exportUser(context: ExportContext, user: User): AsyncGene
   yield `${JSON.stringify({ kind: EXPORT_KIND, version: VERSION, ...user })}\n`;
   let lines = 0;
   for (const table of listExported(context.userTables)) {
-    for (let after: ExportedRow['place'] | undefined, isMore = true; isMore; ) {
-      const rows = await listRows(database.reads, user, table, after);
-      for (const row of rows) {
-        const bytes = table.name === 'artifact_versions' ? await toContentMember(context, user, row) : '';
-        yield `{"table":"${table.name}","row":${row.text}${bytes}}\n`;
+    for (const part of table.exportedParts ?? [sql`true`]) {
+      for (let after: ExportedRow['place'] | undefined, isMore = true; isMore; ) {
+        const rows = await listRows(database.reads, user, table, part, after);
+        for (const row of rows) {
+          const bytes = table.name === 'artifact_versions' ? await toContentMember(context, user, row) : '';
+          yield `{"table":"${table.name}","row":${row.text}${bytes}}\n`;
+        }
+        lines += rows.length;
+        after = rows.at(-1)?.place;
+        isMore = after !== undefined && after.length > 0;
       }
-      lines += rows.length;
-      after = rows.at(-1)?.place;
-      isMore = after !== undefined && after.length > 0;
     }
   }
   yield `${JSON.stringify({ kind: 'end', lines })}\n`;
@@ -136,6 +139,8 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
     imported += inserted;
     if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
     // Recounts the events of the sessions, because the rows of sessions are imported before their events.
+    if (table.name === 'sessions' && !(await hasTrees(tx, user)))
+      throw new InvalidError(`Lines ${first} to ${last} have a child session that is not below its parent.`);
     if (table.name === 'events') await countEvents(tx, user, [...new Set(sessions)]);
   }
   return { imported, unused };

@@ -56,11 +56,12 @@ export interface ExportedRow {
   place: (string | number)[];
 }
 
-/** A user's rows in the order of the primary key, without the column `content`, which may be large. */
+/** A user's rows of which `part` is true, in the order of the primary key, without the column `content`, which may be large. */
 export async function listRows(
   db: Database,
   user: User,
   table: PlacedTable,
+  part: SQL,
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
   // Columns of the primary key without its first two, application and user.
@@ -80,7 +81,7 @@ export async function listRows(
     with page as materialized (
       select json_build_object(${list(members)})::text as text, json_build_array(${list(key)})::text as place,
              row_number() over (${order}) as n
-      from ${table.table} where ${belongsTo(user, table)} ${isNext} ${order} limit ${PAGE_ROWS}),
+      from ${table.table} where ${belongsTo(user, table)} and ${part} ${isNext} ${order} limit ${PAGE_ROWS}),
     sized as (select page.*, sum(octet_length(text)) over (order by n) as bytes from page)
     select text, place from sized where n = 1 or bytes <= ${PAGE_BYTES} order by n`);
   // The position stays as it is stored, because the next page is compared with it.

@@ -1,3 +1,4 @@
+import type { SQL } from 'drizzle-orm';
 import type { PgTable } from 'drizzle-orm/pg-core';
 import type { z } from 'zod';
 import type { SessionKey } from '../../core/session.ts';
@@ -86,6 +87,8 @@ export interface UserTable {
    * service. Default: after the tables that it references.
    */
   exported?: 'last' | 'no';
+  /** Conditions that divide the rows: those of the first stand first in an export, because others refer to them. */
+  exportedParts?: readonly SQL[];
   /** True: the operator's. It is not exported, and only the system may delete its rows. */
   isOperators?: true;
   /** True: deletions cascade to other tables, so a statement deletes fewer rows. */
