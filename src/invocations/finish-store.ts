@@ -53,7 +53,10 @@ export interface InvocationOutcome {
 
 /** What only the invocation's row knows of its end. */
 type EndedRow = Required<Pick<Invocation, 'createTime' | 'startTime' | 'endTime' | keyof InvocationCounts>> &
-  Pick<Invocation, 'failedToolCalls' | 'workSeconds'>;
+  Pick<Invocation, 'failedToolCalls' | 'workSeconds'> & {
+    /** Of one that was to pause, but was asked to stop before. */
+    status?: InvocationStatus;
+  };
 
 /**
  * Ends an invocation in one SQL statement: stores the last events, the status and the result, and releases the session.

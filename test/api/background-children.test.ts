@@ -334,6 +334,23 @@ test('nothing is left of it when its session is deleted', async () => {
 });
 
 describe('a cancellation', () => {
+  test('that comes as it pauses ends it, and its agents', async () => {
+    const { start, rows, statuses } = await begin();
+    const here = gate('pauses');
+    await start('helper ask & hold pauses & ask');
+    await here.entered;
+    await expect.poll(statuses).toEqual(['0 running', '1 paused']);
+    // The process is not told of it before it pauses.
+    const [root] = await rows();
+    await sql.query(`update invocations set status = status, stop_requested_as = 'cancelled' where id = $1`, [
+      root?.id,
+    ]);
+    here.open();
+    await expect.poll(statuses).toEqual(['0 cancelled', '1 cancelled']);
+    const open = await sql.query(`select from tasks where session_id = $1 and state = 'open'`, [root?.session_id]);
+    expect(open.rowCount).toBe(0);
+  });
+
   test('of an invocation that runs ends all, and nothing is told', async () => {
     const { start, rows, statuses, cancel } = await begin();
     const [here, below] = [gate('root runs'), gate('child runs')];

@@ -14,7 +14,8 @@
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
 --      count the invocation if it was not counted before.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation. If
---      messages wait that it may take (waiting_messages) and it only sleeps, wake it (wake_by_message).
+--      messages wait that it may take (waiting_messages) and it only sleeps, wake it (wake_by_message). If a stop was requested that its process has not
+--      read, end it, as a stop that comes a moment later does.
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
@@ -23,7 +24,8 @@
 -- of open_tasks.
 --
 -- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
--- 7. ended: the times (Unix seconds) and counts of the invocation's row, for followers in the finishing process.
+-- 7. ended: the times (Unix seconds) and counts of the invocation's row, and the status if that is another one, for
+-- followers in the finishing process.
 create or replace function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
@@ -86,7 +88,7 @@ begin
     and i.lease_token = p_token
   returning i.create_time, i.start_time, i.end_time, i.llm_calls, i.tool_calls, i.prompt_tokens, i.output_tokens,
             i.failed_calls, i.work_ms,
-            case when i.count_time = v_now then 1 else 0 end as invocations
+            case when i.count_time = v_now then 1 else 0 end as invocations, i.stop_requested_as
   into v_row;
   ended := json_strip_nulls(json_build_object(
     'createTime', extract(epoch from v_row.create_time), 'startTime', extract(epoch from v_row.start_time),
@@ -120,6 +122,10 @@ begin
     if v_is_steered and exists (select from waiting_messages(p_app, p_user, p_session, p_limits -> 'keys')) then
       perform wake_by_message(p_app, p_user, p_session);
     end if;
+  end if;
+  if p_status = 'paused' and v_row.stop_requested_as is not null then
+    perform stop_invocation(p_app, p_user, p_session, p_invocation, v_row.stop_requested_as, format('The invocation was %s.', v_row.stop_requested_as));
+    ended := ended::jsonb || jsonb_build_object('status', v_row.stop_requested_as);
   end if;
   -- 6
   if p_remembers then
