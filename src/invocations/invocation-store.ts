@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, getTableColumns, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import type { Loan } from '../agent/loop/run.ts';
 import { toErrorCode } from '../core/error-codes.ts';
@@ -251,9 +251,12 @@ export async function findBegunChild(
   invocationId: string,
 ): Promise<{ inBackground: boolean | null } | undefined> {
   const { request } = invocations;
+  // With the user by value, because a distributed database asks one node then.
+  const call = { ...getTableColumns(tasks), appName: sql`${key.appName}`, userId: sql`${key.userId}` };
+  const isTask = and(eq(tasks.appName, key.appName), eq(tasks.userId, key.userId), eq(tasks.kind, 'child'));
   const { rows } = await db.execute<{ inBackground: boolean | null }>(sql`
     select case when ${request} ? 'child' then ${request} -> 'child' ? 'loan'
-                when exists (select 1 from ${tasks} where ${tasks.kind} = 'child' and ${isChildOf(tasks, invocations)})
+                when exists (select 1 from ${tasks} where ${isTask} and ${isChildOf(call, invocations)})
                 then false end as "inBackground"
     from ${invocations} where ${isInvocation({ key, invocationId })}`);
   return rows[0];

@@ -527,6 +527,30 @@ test('one that got the last call of a model is not refused when its parent goes 
   expect((await said()).at(-1)).toBe(`started, got held last call, ${ENDED}look`);
 });
 
+test('one that was waited for is waited for, although its application says now that it works in the background', async () => {
+  const host = async (more: Partial<AgentDefinition>) => {
+    const hosted = hostAgent(model, tools, { name: 'changing', subAgents: [toAgent('helper', more)] });
+    const other = await startOn(app.databaseUrl, { TASKS_PUBLIC: '' }, { agents: hosted, sweepIntervalMs: 50 });
+    onTestFinished(() => other.close());
+    return { ...client(other.url), close: () => other.close() };
+  };
+  const before = await host({ asTool: true });
+  const path = '/apps/changing/users/u/sessions';
+  await before.post(path, { sessionId: 's' });
+  const newMessage = { role: 'user', parts: [{ text: 'helper ask' }] };
+  await before.post('/run', { appName: 'changing', userId: 'u', sessionId: 's', newMessage });
+  const list = await before.get('/tasks?appName=changing&ownerId=u');
+  await before.close();
+  const after = await host({ background: true });
+  const { items } = list.body as { items: { id: string }[] };
+  expect((await after.send('PATCH', `/tasks/${items[0]?.id ?? ''}`, { action: 'answer' })).status).toBe(200);
+  const said = async () =>
+    ((await after.get(`${path}/s`)).body as { events: StoredEvent[] }).events.flatMap(({ author, content }) =>
+      author === 'user' ? [] : (content?.parts.flatMap(({ text }) => text ?? []) ?? []),
+    );
+  await expect.poll(said).toEqual(['got got done']);
+});
+
 test('a session that is there already is not that of a call: the call fails, and nothing runs there', async () => {
   const { userId, path, run, said, rows } = await begin();
   const here = gate('taken');
