@@ -119,10 +119,10 @@ export const cronjobOperations = [
       const newCronjob = await context.database.transaction(async (tx) => {
         const key = { id: context.newId(), userId, now: await findTime(tx) };
         const settings = await withWebhook(tx, context, { appName, userId }, body);
-        const cronjob = toNewCronjob(settings, key, context.config);
-        const { sessionId } = cronjob;
+        const made = toNewCronjob(settings, key, context.config);
+        const { sessionId } = made;
         if (sessionId != null) await refuseChildSession(tx, { appName, userId, sessionId });
-        return insertCronjob(tx, cronjob, context.config.CRONJOBS_MAX_PER_USER);
+        return insertCronjob(tx, made, context.config.CRONJOBS_MAX_PER_USER);
       });
       return toCronjobWire({ cronjob: newCronjob, latestRun: null });
     },
