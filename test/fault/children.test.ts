@@ -21,7 +21,7 @@ const TREES = either(12, 1_000);
 /** Trees that are cancelled, and as many whose user is erased; nobody answers what they ask. */
 const ENDED_TREES = either(4, 100);
 /** Trees that run at the same time. */
-const AT_ONCE = 6;
+const AT_ONCE = either(6, 40);
 const ENDED_WITHIN_MS = either(6, 120) * MINUTE;
 const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [500, 4_000];
 /** Two calls of the root, with one each below; the lowest act, ask and answer. */
