@@ -20,10 +20,9 @@ import { isEvalSession, MAX_CHILD_DEPTH, onlyTemporary, type SessionKey, splitDe
 import { currentContext, runWith } from '../platform/context.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { publishStops } from './cancel.ts';
-import { toToolCallsAtMost } from './fence.ts';
+import { type ClaimedInvocation, type RunClaimed, toToolCallsAtMost } from './fence.ts';
 import { type EndedChild, findBegunChild, findChild, requestStop } from './invocation-store.ts';
 import { isActive } from './invocation.ts';
-import type { runClaimed } from './invoke.ts';
 import type { InvocationLedger } from './invocation-ledger.ts';
 import { claimSession, enqueueInvocation, type Lease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
@@ -49,7 +48,7 @@ import type { TapeRecorder } from './tape.ts';
 const POLL_MS = 1_000;
 
 /** The invocation that calls the agents. */
-interface Parent extends Pick<Parameters<typeof runClaimed>[0], 'context' | 'request' | 'agent' | 'lease'> {
+interface Parent extends Omit<ClaimedInvocation, 'listener'> {
   signal: AbortSignal;
   usage: Usage;
   ledger: InvocationLedger;
@@ -68,11 +67,11 @@ interface Child {
 export class InvocationChildren implements Children {
   readonly #parent: Parent;
   readonly #prepared: PreparedAgent;
-  readonly #run: typeof runClaimed;
+  readonly #run: RunClaimed;
   /** What children may still use which have not ended. */
   readonly lent: Loan = { llmCalls: 0, tokens: 0, toolCalls: 0 };
 
-  constructor(parent: Parent, prepared: PreparedAgent, run: typeof runClaimed) {
+  constructor(parent: Parent, prepared: PreparedAgent, run: RunClaimed) {
     this.#parent = parent;
     this.#prepared = prepared;
     this.#run = run;

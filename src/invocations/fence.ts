@@ -2,6 +2,7 @@ import type { ModelRequest } from '../agent/definition/model.ts';
 import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
 import { spend } from '../conversation/budgets/budget-store.ts';
 import { reserveCall } from '../conversation/budgets/reserve-call.ts';
+import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
 import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -10,7 +11,7 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import type { InvocationContext } from './context.ts';
 import type { HandOver } from './hand-over.ts';
-import type { InvocationRequest } from './request.ts';
+import type { EventListener, InvocationEnd, InvocationRequest } from './request.ts';
 import { stoppedMessage, toolCallsLimitError } from './invocation.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 import { persist, type Usage } from './persist.ts';
@@ -100,6 +101,19 @@ function keepLease(
     },
   };
 }
+
+/** An invocation of which this process holds the lease. */
+export interface ClaimedInvocation {
+  context: InvocationContext;
+  request: InvocationRequest;
+  agent: HostedAgent;
+  lease: Lease;
+  /** Absent if nobody reads the events as they come. */
+  listener?: EventListener | undefined;
+}
+
+/** Runs a claimed invocation to its end or pause. An abort of `outside` stops it. */
+export type RunClaimed = (claimed: ClaimedInvocation, outside: AbortSignal) => Promise<InvocationEnd>;
 
 /** A running invocation, its usage, and the controller that stops its loop at a limit. */
 interface LimitedRun {

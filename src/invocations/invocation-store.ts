@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, getTableColumns, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import type { Loan } from '../agent/loop/run.ts';
 import { toErrorCode } from '../core/error-codes.ts';
@@ -8,12 +8,13 @@ import type { ListPlace } from '../platform/http/operation/cursor.ts';
 import { unescapeJson } from '../platform/json-escape.ts';
 import { newestFirst } from '../platform/db/sql.ts';
 import { callFunction } from '../platform/db/statement.ts';
-import { invocations, tasks } from '../platform/db/schema/schema.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
 import type { InvocationCounts } from '../conversation/sessions/append-store.ts';
-import { isChildOf, isSession } from '../conversation/sessions/session-row.ts';
+import { isBelow, isSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 import { parseExactJson } from '../core/exact-json.ts';
+import { isAwaited } from './waits/task-store.ts';
 
 const i = alias(invocations, 'i');
 
@@ -212,6 +213,12 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
+/** SQL condition: an agent that the session called is at work. Found from the open invocations of the user, which are few. */
+export const hasAgentsAtWork = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
+  select 1 from ${invocations} where ${invocations.appName} = ${appName} and ${invocations.userId} = ${userId}
+    and ${invocations.status} in ('queued', 'running')
+    and ${isBelow(invocations, (root) => sql`${root.sessionId} = ${sessionId}`)})`;
+
 /**
  * The invocation of a child session. `hasBegun` is false if it waits in the queue for its first run or an answer. `loans`
  * is what it has lent to agents in the background and these have not used.
@@ -251,13 +258,9 @@ export async function findBegunChild(
   invocationId: string,
 ): Promise<{ inBackground: boolean | null } | undefined> {
   const { request } = invocations;
-  // With the user by value, because a distributed database asks one node then.
-  const call = { ...getTableColumns(tasks), appName: sql`${key.appName}`, userId: sql`${key.userId}` };
-  const isTask = and(eq(tasks.appName, key.appName), eq(tasks.userId, key.userId), eq(tasks.kind, 'child'));
   const { rows } = await db.execute<{ inBackground: boolean | null }>(sql`
     select case when ${request} ? 'child' then ${request} -> 'child' ? 'loan'
-                when exists (select 1 from ${tasks} where ${isTask} and ${isChildOf(call, invocations)})
-                then false end as "inBackground"
+                when ${isAwaited(key, invocations)} then false end as "inBackground"
     from ${invocations} where ${isInvocation({ key, invocationId })}`);
   return rows[0];
 }

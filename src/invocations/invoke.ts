@@ -40,7 +40,15 @@ import {
 import { InvocationLedger } from './invocation-ledger.ts';
 import { acquireOnce, findAgent, newLease, steers, toClaim, withEarlier } from './session-lock.ts';
 import { DeltaWriter } from './delta-writer.ts';
-import { abortIfOverLimit, countUnstoredEvent, type Fence, fenceIn, reserve } from './fence.ts';
+import {
+  abortIfOverLimit,
+  type ClaimedInvocation,
+  countUnstoredEvent,
+  type Fence,
+  fenceIn,
+  reserve,
+  type RunClaimed,
+} from './fence.ts';
 import { HandOver } from './hand-over.ts';
 import { checkSize, endingEvents, isStopped, toAgentError, turnEnd, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
@@ -85,15 +93,6 @@ export async function invoke(
   });
 }
 
-interface ClaimedInvocation {
-  context: InvocationContext;
-  request: InvocationRequest;
-  agent: HostedAgent;
-  lease: Lease;
-  /** Absent if nobody reads the events as they come. */
-  listener?: EventListener | undefined;
-}
-
 interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'endTime'> {
   /** User events that are not stored yet. The list is emptied when they are stored. */
   userEvents: NewEvent[];
@@ -114,7 +113,7 @@ interface RunningInvocation extends ClaimedInvocation, Pick<Fence, 'signal' | 'e
 }
 
 /** {@link runFenced} with ids in the log. @throws {HandedOverError} for a lost run: clients must not think it failed */
-export const runClaimed: typeof runFenced = (claimed, outside) => {
+export const runClaimed: RunClaimed = (claimed, outside) => {
   const { key, invocationId } = claimed.lease;
   const { appName, userId, sessionId } = key;
   return runWith({ of: { appName, userId }, sessionId, invocationId }, () =>

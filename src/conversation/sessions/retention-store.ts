@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { invocations, sessions } from '../../platform/db/schema/schema.ts';
+import { sessions } from '../../platform/db/schema/schema.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
@@ -31,14 +31,8 @@ const oldSessions = ({ days, count }: SessionRetention, range: SQL, isKept: Keep
         from ${sessions} where not ${sessions.isEval} and ${sessions.parentSessionId} is null and ${range}) ranked
   where ((${days}::int > 0 and ranked.update_time < statement_timestamp() - ${days}::int * interval '1 day')
          or (${count}::int > 0 and ranked.place > ${count}::int))
-    -- Not sessions that run, that another feature needs, or that are under a legal hold; nor those whose agents are at
-    -- work. These are found from the open invocations of the user, which are few.
-    and ranked.lease_token is null and not ${isKept(ranked)} and not ${isOnHold(ranked)}
-    and not exists (
-      select from ${invocations} i
-      join ${sessions} child on child.app_name = i.app_name and child.user_id = i.user_id and child.id = i.session_id
-      where i.app_name = ranked.app_name and i.user_id = ranked.user_id and i.status in ('queued', 'running')
-        and child.root_session_id = ranked.id)`;
+    -- Not sessions that run, that another feature needs, or that are under a legal hold.
+    and ranked.lease_token is null and not ${isKept(ranked)} and not ${isOnHold(ranked)}`;
 
 export async function countOldSessions(
   db: Database,

@@ -1,16 +1,22 @@
+import { type SQL, sql } from 'drizzle-orm';
+import { type SettingValues, whole } from '../../config/setting-schemas.ts';
 import type { ContentStore } from '../../conversation/artifacts/artifact.ts';
 import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/artifact-store.ts';
-import { type SettingValues, whole } from '../../config/setting-schemas.ts';
-import type { Log } from '../../platform/log.ts';
-import type { SessionKey } from '../../core/session.ts';
-import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import {
   countOldSessions,
   deleteOldSessions,
   rangesOfSessions,
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { hasAgentsAtWork } from '../../invocations/invocation-store.ts';
 import { hasYetToWake } from '../../invocations/waits/task-store.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import type { Log } from '../../platform/log.ts';
+
+/** SQL condition: the session will go on by itself, so that it is not old. */
+const goesOn = (session: Record<keyof SessionKey, SQL>): SQL =>
+  sql`(${hasYetToWake(session)} or ${hasAgentsAtWork(session)})`;
 
 /** Limits after which user data are deleted. 0 means no limit. */
 export interface Retention {
@@ -56,7 +62,7 @@ export async function countExpired(
   const counts = { sessions: 0, artifactVersions: 0 };
   if (isOn(sessions))
     for await (const range of rangesOfSessions(db))
-      counts.sessions += await countOldSessions(db, sessions, range, hasYetToWake);
+      counts.sessions += await countOldSessions(db, sessions, range, goesOn);
   if (artifactVersions > 0)
     for await (const range of rangesOfVersions(db))
       counts.artifactVersions += await countOldVersions(db, artifactVersions, range);
@@ -83,7 +89,7 @@ export async function applyRetention(
   if (isOn(sessions))
     for await (const range of rangesOfSessions(db, signal)) {
       const deleteSome = async (tx: Database) => {
-        const keys = await deleteOldSessions(tx, sessions, range, hasYetToWake);
+        const keys = await deleteOldSessions(tx, sessions, range, goesOn);
         if (keys.length > 0) await forgetSessions(tx, keys, { copiesToo: false });
         return keys.length;
       };
