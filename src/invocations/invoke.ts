@@ -3,7 +3,6 @@ import type { PreparedAgent } from '../agent/definition/agent.ts';
 import { findNode } from '../agent/loop/agent-tree.ts';
 import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
-import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
 import {
   AgentError,
@@ -51,7 +50,6 @@ import {
 } from './fence.ts';
 import { HandOver } from './hand-over.ts';
 import { checkSize, endingEvents, isStopped, toAgentError, turnEnd, withDelta } from './invocation.ts';
-import type { Lease } from './lock-store.ts';
 import { findLeasedRow } from './queue-store.ts';
 import { appendOnce, finishOnce, persistTemporary, newUsage, persist, type Usage } from './persist.ts';
 import { TapeRecorder } from './tape.ts';
