@@ -213,11 +213,15 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/** SQL condition: an agent that the session called is at work. Found from the open invocations of the user, which are few. */
-export const hasAgentsAtWork = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
+/**
+ * SQL condition: a run of the session, or of an agent that it called, is queued or at work. Found from the open
+ * invocations of the user, which are few.
+ */
+export const hasOpenWork = ({ appName, userId, sessionId }: Record<keyof SessionKey, SQL>): SQL => sql`exists (
   select 1 from ${invocations} where ${invocations.appName} = ${appName} and ${invocations.userId} = ${userId}
     and ${invocations.status} in ('queued', 'running')
-    and ${isBelow(invocations, (root) => sql`${root.sessionId} = ${sessionId}`)})`;
+    and (${invocations.sessionId} = ${sessionId}
+         or ${isBelow(invocations, (root) => sql`${root.sessionId} = ${sessionId}`)}))`;
 
 /**
  * The invocation of a child session. `hasBegun` is false if it waits in the queue for its first run or an answer. `loans`

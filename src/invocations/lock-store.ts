@@ -241,6 +241,13 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
   return run?.live === true ? { kind: 'live', invocationId: run.invocationId, token } : { kind: 'dead', run, token };
 }
 
+/** True if an invocation was asked to stop. Locks its row, so that a later request finds what the caller stores. */
+export async function isAskedToStop(tx: Database, lease: Lease): Promise<boolean> {
+  const { stopRequestedAs: stopAs } = invocations;
+  const [row] = await tx.select({ stopAs }).from(invocations).where(isInvocation(lease)).for('no key update');
+  return row !== undefined && row.stopAs !== null;
+}
+
 /**
  * Puts a running invocation back in the queue under a new token. Any process may resume it after `pauseMs`.
  * `isHandedOver`: its process handed it over, which does not count as an attempt. `isPaused`: the invocation first

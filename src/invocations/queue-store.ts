@@ -1,4 +1,4 @@
-import { type SQL, and, eq, isNotNull, notExists, or, sql } from 'drizzle-orm';
+import { type SQL, and, eq, isNotNull, isNull, notExists, or, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn, QueryBuilder, unionAll } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
@@ -306,14 +306,15 @@ export async function listUnserved(
 
 /**
  * Pauses an invocation that a budget refuses. Its end time stays null if no process has begun it: so the claim knows
- * that it must still charge it. @returns false if it is no longer queued under the lease's token
+ * that it must still charge it. @returns false if it is no longer queued under the lease's token, or was
+ * asked to stop
  */
 export async function pauseQueued(tx: Database, lease: Lease): Promise<boolean> {
   const isRead = eq(invocations.leaseToken, lease.readToken ?? lease.token);
   const { rowCount } = await tx
     .update(invocations)
     .set({ status: 'paused', waitsForTasks: true })
-    .where(and(isInvocation(lease), isWaiting, isRead));
+    .where(and(isInvocation(lease), isWaiting, isRead, isNull(invocations.stopRequestedAs)));
   return rowCount === 1;
 }
 

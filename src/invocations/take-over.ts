@@ -9,7 +9,15 @@ import { endingEvents, type InvocationError, stoppedMessage, type InvocationStat
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { holdsSession, isSession, lockSession, releaseSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
-import { type DeadRun, findLockHolder, type Lease, type LockHolder, putBack, type LeaseTimes } from './lock-store.ts';
+import {
+  type DeadRun,
+  findLockHolder,
+  isAskedToStop,
+  type Lease,
+  type LeaseTimes,
+  type LockHolder,
+  putBack,
+} from './lock-store.ts';
 import { finishInvocation } from './finish-store.ts';
 import { listKeptResponses } from './invocation-ledger.ts';
 import { openBudgetTask } from './waits/task-store.ts';
@@ -62,7 +70,8 @@ export async function takeOver(
 
 /**
  * Any process may resume the invocation: at once or, with an exhausted budget, after a person has answered the budget's
- * task. Does nothing if another process has taken the invocation over.
+ * task; at once too if it was asked to stop, because nobody ends a paused one. Does nothing if another process has taken
+ * the invocation over.
  */
 export async function leaveRun(
   { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
@@ -71,8 +80,9 @@ export async function leaveRun(
 ): Promise<void> {
   await database.transaction(async (tx) => {
     if (!(await lockSession(tx, lease.key))) return;
-    const isLeft = await putBack(tx, lease, newId(), { isHandedOver: true, isPaused: over !== undefined });
-    if (over && isLeft) await openBudgetTask(tx, lease, over);
+    const awaited = over && !(await isAskedToStop(tx, lease)) ? over : undefined;
+    const isLeft = await putBack(tx, lease, newId(), { isHandedOver: true, isPaused: awaited !== undefined });
+    if (awaited && isLeft) await openBudgetTask(tx, lease, awaited);
   });
   notifications.publish(QUEUE_TOPIC);
 }

@@ -116,7 +116,9 @@ const subAgents = [
   toAgent('middle', { asTool: true, instruction: 'Go between.', subAgents: [toAgent('deep', { background: true })] }),
 ];
 const agents = (more: Partial<AgentDefinition> = {}) => hostAgent(model, tools, { subAgents, ...more });
-const app = staged(() => startApp({ DOORS: 'ai-sdk' }, { agents: agents(), sweepIntervalMs: 50 }));
+const app = staged(() =>
+  startApp({ DOORS: 'ai-sdk,a2a', CRONJOBS: 'true' }, { agents: agents(), sweepIntervalMs: 50 }),
+);
 const sql = stagedSql(app);
 
 interface Row {
@@ -428,6 +430,53 @@ test('what is left is divided among those that begin together and their parent, 
   expect(told.at(-1)?.text).toContain(`in the background, has failed: ${why}`);
 });
 
+test('tokens that are left are divided, and lent, as calls are', async () => {
+  // A call uses 11. The root has 66 after its first one.
+  const message = {
+    messageId: 'm',
+    role: 'user',
+    parts: [{ kind: 'text', text: 'helper spin & helper spin & spin' }],
+    metadata: { 'agent-runtime/tokens': 77 },
+  };
+  const call = { jsonrpc: '2.0', id: 1, method: 'message/send', params: { message } };
+  await app.post('/a2a/harness_agent', call, { 'x-user-id': 'tokens' });
+  const { rows } = await sql.query<{ user_id: string }>(
+    `select user_id from invocations order by create_time desc limit 1`,
+  );
+  const all = async () =>
+    (
+      await sql.query<Row>(
+        `select i.*, s.depth from invocations i join sessions s on s.user_id = i.user_id and s.id = i.session_id
+         where i.user_id = $1 order by s.depth, i.create_time`,
+        [rows[0]?.user_id],
+      )
+    ).rows;
+  await expect
+    .poll(async () => (await all()).filter(({ depth }) => depth === 1).map(({ status }) => status))
+    .toEqual(['failed', 'failed']);
+  await expect.poll(async () => (await all())[0]?.status).toBe('failed');
+  const failed = { llm_calls: 2, error_message: expect.stringContaining('tokens') as unknown };
+  expect((await all()).filter(({ depth }) => depth === 1)).toMatchObject([failed, failed]);
+  expect((await all())[0]).toMatchObject({ llm_calls: 7 });
+});
+
+test('a schedule starts one: the result comes to the session of its run', async () => {
+  const { userId } = await begin();
+  const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
+  const job = { ownerId: userId, name: 'n', prompt: 'helper look', schedule };
+  const { jobId } = (await app.post('/harness/cronjobs', job)).body as { jobId: string };
+  const { runId } = (await app.post(`/harness/cronjobs/${jobId}/run`)).body as { runId: string };
+  const read = async () => (await app.get(`/harness/cronjobs/${jobId}/runs/${runId}`)).body as Record<string, string>;
+  // The run ends when the call has answered.
+  await expect.poll(read).toMatchObject({ status: 'success' });
+  const { sessionId = '' } = await read();
+  const events = async () =>
+    ((await app.get(`${USERS}/${userId}/sessions/${sessionId}`)).body as { events: StoredEvent[] }).events;
+  await expect
+    .poll(async () => (await events()).flatMap(({ content }) => content?.parts.flatMap(({ text }) => text ?? []) ?? []))
+    .toContain(`${ENDED}look`);
+});
+
 test('what an agent has lent counts for the one above it', async () => {
   const { run, rows } = await begin();
   await run('middle deep spin & spin', await startOther({ maxLlmCalls: 12 }));
@@ -463,6 +512,13 @@ test('a long answer is cut, and the message says so', async () => {
     'Its answer has 60 characters, too many to be shown whole. These are the first:',
   );
   await expect.poll(async () => (await said()).at(-1)).toBe(cut + 'x'.repeat(20));
+});
+
+test('a cut leaves no part of a character that is stored as several', async () => {
+  const { run, said } = await begin();
+  const text = `${'x'.repeat(17)}\0${'y'.repeat(40)}`;
+  await run(`helper ${text}`, await startOther({ toolLimits: { helper: { maxResultCharacters: 20 } } }));
+  await expect.poll(async () => (await said()).at(-1)).toMatch(/the first:\n\nx{17}$/);
 });
 
 test('in the session of an evaluation each call waits', async () => {

@@ -104,6 +104,21 @@ test('it is rejected, and ends as cancelled', async () => {
   await expect.poll(status).toBe('cancelled');
 });
 
+test('one that was asked to stop, and is told so by nobody before it pauses, ends', async () => {
+  await sql.query(`
+    create function ask_to_stop() returns trigger language plpgsql as $$
+    begin
+      update invocations set stop_requested_as = 'cancelled' where user_id = 'sue' and status = 'running';
+      return null;
+    end $$`);
+  await sql.query(`
+    create trigger ask_to_stop after insert on events for each row when (new.user_id = 'sue' and new.author <> 'user')
+    execute function ask_to_stop()`);
+  const { status, list } = await stop('sue');
+  await expect.poll(status).toBe('cancelled');
+  expect(await list()).toEqual([]);
+});
+
 test('it goes on by itself when the budget opens', async () => {
   const { status, list } = await stop('tim');
   await expect.poll(status).toBe('paused');

@@ -235,7 +235,8 @@ begin
       || case when length(ended.response_body) > v_most
               then format(' Its answer has %s characters, too many to be shown whole. These are the first:', length(ended.response_body))
               else ' Its answer:' end
-      || E'\n\n' || left(coalesce(ended.response_body, ''), v_most);
+      -- What is cut may end within the stored form of a character (U+E000 and four digits, json-escape.ts).
+      || E'\n\n' || regexp_replace(left(coalesce(ended.response_body, ''), v_most), U&'\E000[0-9a-f]{0,3}$', '');
     v_result := v_result || jsonb_strip_nulls(jsonb_build_object('artifacts', v_artifacts));
   else
     v_text := v_text || case ended.status when 'cancelled' then 'was cancelled: ' when 'interrupted' then 'was interrupted: '

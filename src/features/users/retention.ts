@@ -9,14 +9,14 @@ import {
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { hasAgentsAtWork } from '../../invocations/invocation-store.ts';
+import { hasOpenWork } from '../../invocations/invocation-store.ts';
 import { hasYetToWake } from '../../invocations/waits/task-store.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 
 /** SQL condition: the session will go on by itself, so that it is not old. */
 const goesOn = (session: Record<keyof SessionKey, SQL>): SQL =>
-  sql`(${hasYetToWake(session)} or ${hasAgentsAtWork(session)})`;
+  sql`(${hasYetToWake(session)} or ${hasOpenWork(session)})`;
 
 /** Limits after which user data are deleted. 0 means no limit. */
 export interface Retention {
