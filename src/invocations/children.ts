@@ -46,6 +46,8 @@ import type { TapeRecorder } from './tape.ts';
 
 /** Milliseconds between looks at a child that another process runs: the database's notifications may be lost. */
 const POLL_MS = 1_000;
+/** Turns, one after the other, that results of agents in the background begin at most: an agent may start itself anew. */
+const MAX_TURNS = 100;
 
 /** The invocation that calls the agents. */
 interface Parent extends Omit<ClaimedInvocation, 'listener'> {
@@ -153,6 +155,10 @@ export class InvocationChildren implements Children {
     const { llmCallsAtMost = 0, tokensAtMost = Infinity, timeAtMostMs: _time, ...overrides } = asked.overrides;
     if (llmCallsAtMost < 1 || tokensAtMost < 1)
       throw new Error(`Too little of what the invocation may use is left for the agent \`${call.agent.name}\`.`);
+    if ((asked.child?.turns ?? 0) >= MAX_TURNS)
+      throw new Error(
+        `Results of agents have begun ${MAX_TURNS} turns, one after the other. A message of the user is needed.`,
+      );
     const tokens = tokensAtMost === Infinity ? 0 : tokensAtMost;
     const loan = { llmCalls: llmCallsAtMost, toolCalls: asked.child?.toolCallsAtMost ?? 0, tokens };
     const { lent: _agent, onRequest: _tape, ...request } = asked;
@@ -251,6 +257,7 @@ export class InvocationChildren implements Children {
         depth,
         agent: agent.name,
         toolCallsAtMost: toolCalls,
+        turns: of.child?.turns ?? of.result?.turns ?? 0,
       },
       lent: {
         ...toChildAgent(this.#prepared, agent),

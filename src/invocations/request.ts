@@ -75,7 +75,7 @@ export interface InvocationRequest {
   /** What earlier runs of the invocation have lent to agents in the background. */
   loans?: Loan | undefined;
   /** Whose result the message is: that of an agent in the background. It begins a turn. */
-  result?: JsonObject | undefined;
+  result?: (JsonObject & { turns?: number | undefined }) | undefined;
   /** The prepared agent of a child whose parent runs in this process, which closes it. */
   lent?: PreparedAgent | undefined;
   /** Given with `lent`: notes each request to a model on the tape of the parent, because a child has none of its own. */
@@ -259,10 +259,12 @@ const storedRequestSchema = z.object({
       /** Of an agent in the background: what its parent lent it, and the longest answer that goes into its result. */
       loan: loanSchema.optional(),
       charactersAtMost: z.number().optional(),
+      /** Turns before it that results of agents began, one after the other. */
+      turns: z.number().optional(),
     })
     .optional(),
   loans: loanSchema.optional(),
-  result: object.optional(),
+  result: z.looseObject({ turns: z.number().optional() }).optional(),
   /** Of a cronjob's run that has not begun: the overrides as its cronjob has them. */
   harness: z.custom<z.output<typeof harnessOverridesSchema> | null>().optional(),
   /** The MCP servers of the request's overrides, encrypted; present only if the servers have credentials. */

@@ -30,9 +30,13 @@ const model: Model = {
     const got = last.flatMap(({ functionResponse, text }) => {
       const { started, error, result = error } = functionResponse?.response ?? {};
       if (functionResponse) return [started === undefined ? `got ${String(result)}` : 'started'];
+      if (text?.endsWith('again and again')) return [];
       return text != null && SAID.test(text) ? [`told ${text.replaceAll(/which the call \S+ started/g, 'which')}`] : [];
     });
-    const said = last.map(({ text = '' }) => text).join('');
+    // An agent that starts itself anew with each result.
+    const said = last
+      .map(({ text }) => (text ?? '').replace(/^The agent .*\sagain and again$/s, 'helper again and again'))
+      .join('');
     const separator = instruction.startsWith('Answer.') ? ' & ' : instruction === 'Go between.' ? ' + ' : ' ; ';
     const calls = said.split(separator).flatMap((each): Part[] => {
       const [name = '', ...rest] = each.split(' ');
@@ -493,6 +497,30 @@ test('where too little is left, the call is an error', async () => {
   const { run, said } = await begin();
   await run('helper note', await startOther({ maxLlmCalls: 2 }));
   expect(await said()).toEqual(['got Too little of what the invocation may use is left for the agent `helper`.']);
+});
+
+test('results begin at most 100 turns one after the other; a message of the user lets it go on', async () => {
+  const { sessionId, run, said, statuses } = await begin();
+  const here = gate('again and again');
+  await run('helper hold again and again');
+  await here.entered;
+  // As if 97 turns before it had been begun by results.
+  await sql.query(
+    `update invocations set request = jsonb_set(request, '{child,turns}', '97') where session_id in (
+       select id from sessions where depth = 1 and root_session_id = $1)`,
+    [sessionId],
+  );
+  here.open();
+  const refused = 'got Results of agents have begun 100 turns, one after the other. A message of the user is needed.';
+  await expect.poll(async () => (await said()).at(-1)).toBe(refused);
+  expect(await said()).toEqual(['started', 'started', 'started', refused]);
+  expect(await statuses()).toEqual([
+    ...Array.from({ length: 4 }, () => '0 succeeded'),
+    ...Array.from({ length: 3 }, () => '1 succeeded'),
+  ]);
+  await run('helper look');
+  // It may come before the call's own turn ends.
+  await expect.poll(async () => (await said()).at(-1)).toContain(`${ENDED}look`);
 });
 
 test('with `optional` the model says whether it waits', async () => {

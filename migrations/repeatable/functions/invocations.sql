@@ -217,7 +217,8 @@ declare
   v_delta jsonb := '{}';
   v_artifacts jsonb;
   v_result jsonb := jsonb_build_object('agent', p_request #>> '{child,agent}', 'sessionId', ended.session_id,
-    'invocationId', ended.id, 'callId', p_call, 'status', ended.status);
+    'invocationId', ended.id, 'callId', p_call, 'status', ended.status,
+    'turns', 1 + coalesce((p_request #>> '{child,turns}')::integer, 0));
   v_text text := format('The agent `%s`, which the call %s started in the background, ', p_request #>> '{child,agent}', p_call);
 begin
   if exists (select from user_erasures e where e.app_name = ended.app_name and e.user_id = ended.user_id) then return; end if;
