@@ -21,6 +21,8 @@ import { parseExactJson } from '../../core/exact-json.ts';
 
 /** The `modelVersion` of every event of the built-in model. */
 const OFFLINE = 'offline';
+/** How the message begins that has the result of an agent in the background (`tell_result`). */
+const RESULT_OF_AGENT = /^The agent `[^`]+`, which the call \S+ started in the background, /;
 
 /**
  * The built-in model, which needs no API key and no network. It follows fixed rules and does not understand language.
@@ -46,6 +48,8 @@ function answer(request: ModelRequest): Content {
   const prompt = getText(request.contents.findLast(isPrompt));
   const chosen = request.toolChoice && chooseCalls(prompt, request.tools, request.toolChoice);
   if (chosen) return { role: 'model', parts: chosen.map((functionCall) => ({ functionCall })) };
+  // The result of an agent in the background names that agent, and asks for no call of it.
+  if (RESULT_OF_AGENT.test(prompt)) return toContent(toForm(prompt, request) ?? prompt);
   if (responses.length > 0) return toContent(toForm(prompt, request) ?? responses.map(toSentence).join('\n'));
   const calls = toolCallsFor(prompt, request.tools);
   if (calls.length === 0) return toContent(toForm(prompt, request) ?? introduction(prompt, request));
@@ -165,21 +169,21 @@ async function countUsage({ instruction, contents }: ModelRequest, content: Cont
 /**
  * Returns the tool calls that a prompt asks for, in order. A prompt asks for a call by the tool's name as a whole word;
  * a JSON object after the name is the arguments, else they are `{}`. For the calculator, arithmetic in the prompt is
- * accepted too. The calls have no ids.
+ * accepted too; an agent gets the prompt as its request. The calls have no ids.
  */
 export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): FunctionCall[] {
   const mentions = tools
-    .map(({ name }) => ({ name, place: prompt.search(wholeWord(name)) }))
+    .map((tool) => ({ tool, place: prompt.search(wholeWord(tool.name)) }))
     .filter(({ place }) => place >= 0)
     .sort((one, other) => one.place - other.place);
   let end = 0;
-  return mentions.flatMap(({ name, place }, index) => {
+  return mentions.flatMap(({ tool, place }, index) => {
     // A tool name within the arguments of another call asks for no call.
     if (place < end) return [];
     const object = firstObject(prompt, place);
     const isOwn = object && object.start < (mentions[index + 1]?.place ?? prompt.length);
     if (isOwn) end = object.end;
-    return [{ name, args: isOwn ? object.value : defaultArguments(name, prompt) }];
+    return [{ name: tool.name, args: isOwn ? object.value : defaultArguments(tool, prompt) }];
   });
 }
 
@@ -203,7 +207,9 @@ function firstObject(text: string, from: number): { value: JsonObject; start: nu
   return undefined;
 }
 
-function defaultArguments(name: string, prompt: string): JsonObject {
+function defaultArguments({ name, parameters }: ToolDeclaration, prompt: string): JsonObject {
+  const { properties, required } = parameters;
+  if (String(required) === 'request' && Object.hasOwn(Object(properties), 'request')) return { request: prompt };
   if (name !== 'calculator') return {};
   const runs = prompt.match(/(?:\b(?:sqrt|sin|cos|tan|log|exp|abs|round|pi)\b|[\d.+\-*/^()%×÷,\s])+/g) ?? [];
   const expressions = runs

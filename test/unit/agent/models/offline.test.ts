@@ -10,7 +10,12 @@ const own: ToolDeclaration = {
   description: '',
   parameters: { type: 'object', properties: { guests: { type: 'integer' } } },
 };
-const tools = [...builtInTools().values(), own];
+const agent: ToolDeclaration = {
+  name: 'researcher',
+  description: '',
+  parameters: { type: 'object', properties: { request: { type: 'string' } }, required: ['request'] },
+};
+const tools = [...builtInTools().values(), own, agent];
 
 test.each([
   ['What is 17 * 23? Use the calculator.', [['calculator', { expression: '17 * 23' }]]],
@@ -29,6 +34,7 @@ test.each([
   ['Book-Room {"guests":2}', [['book-room', { guests: 2 }]]],
   ['write_state {"key":"a","value":[1,{"b":2}]}', [['write_state', { key: 'a', value: [1, { b: 2 }] }]]],
   ['save_artifact {"name":"a","text":"calculator"}', [['save_artifact', { name: 'a', text: 'calculator' }]]],
+  ['Researcher: trees', [['researcher', { request: 'Researcher: trees' }]]],
   ['Hello', []],
   ['How much is 2 + 3?', []],
   ['My calculators are broken', []],
@@ -56,6 +62,15 @@ async function ask(contents: Content[], instruction = 'Be kind.') {
     deltas.push(next.value.content.parts?.[0]?.text ?? '');
   }
 }
+
+test('the result of an agent in the background asks for no call of it', async () => {
+  const text = 'The agent `researcher`, which the call c started in the background, has ended. Its answer:\n\nTrees.';
+  expect((await ask([{ role: 'user', parts: [{ text }] }])).answer.content).toEqual({
+    role: 'model',
+    parts: [{ text }],
+  });
+});
+
 const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
 
 test('it streams words, counts tokens and is the same each time', async () => {
