@@ -101,17 +101,16 @@ export class InvocationChildren implements Children {
       throw new Error(`Agents that are used as tools are nested ${MAX_CHILD_DEPTH} deep at most.`);
     const loan = this.#lend(call);
     const asked = this.#toRequest(call, depth, loan);
+    const { key, invocationId } = asked;
     // An earlier attempt may have called it, as the application was then.
-    const { key: childKey, invocationId: childId } = asked;
-    const begun = request.recovery && (await this.#store(() => findBegunChild(context.database.db, childKey, childId)));
+    const begun = request.recovery && (await this.#store(() => findBegunChild(context.database.db, key, invocationId)));
     if (begun?.inBackground ?? call.inBackground) {
-      if (!begun) return this.#begin(call, asked).finally(() => this.#takeBack(loan));
-      this.#takeBack(loan);
-      return toStarted(childKey);
+      // What an earlier attempt lent counts as lent already.
+      const begin = begun ? Promise.resolve(toStarted(key)) : this.#begin(call, asked, loan);
+      return begin.finally(() => this.#takeBack(loan));
     }
     const child = { call: { ...call, signal: this.#toOutside(call.signal) }, request: asked };
     let keeps = false;
-    const { key, invocationId } = child.request;
     const wakeup = new Wakeup();
     const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
     try {
@@ -150,26 +149,20 @@ export class InvocationChildren implements Children {
   }
 
   /** Queues an agent in the background, unless an earlier attempt of the call did. */
-  async #begin(call: ChildCall, asked: InvocationRequest): Promise<AgentReply> {
+  async #begin(call: ChildCall, asked: InvocationRequest, part: Loan): Promise<AgentReply> {
     const { context, usage } = this.#parent;
-    const { llmCallsAtMost = 0, tokensAtMost = Infinity, timeAtMostMs: _time, ...overrides } = asked.overrides;
-    if (llmCallsAtMost < 1 || tokensAtMost < 1)
+    if (part.llmCalls < 1 || part.tokens < 1)
       throw new Error(`Too little of what the invocation may use is left for the agent \`${call.agent.name}\`.`);
     if ((asked.child?.turns ?? 0) >= MAX_TURNS)
       throw new Error(
         `Results of agents have begun ${MAX_TURNS} turns, one after the other. A message of the user is needed.`,
       );
-    const tokens = tokensAtMost === Infinity ? 0 : tokensAtMost;
-    const loan = { llmCalls: llmCallsAtMost, toolCalls: asked.child?.toolCallsAtMost ?? 0, tokens };
+    const loan = { ...part, tokens: part.tokens === Infinity ? 0 : part.tokens };
     const { lent: _agent, onRequest: _tape, ...request } = asked;
     const child = request.child && { ...request.child, loan, charactersAtMost: call.charactersAtMost };
-    const limits = { llmCallsAtMost, ...(tokensAtMost < Infinity && { tokensAtMost }) };
-    const queued: InvocationRequest = {
-      ...request,
-      child,
-      overrides: { ...overrides, ...limits },
-      answer: { kind: 'output' },
-    };
+    // It outlives the turn, and so the turn's limit of time.
+    const { timeAtMostMs: _time, ...overrides } = request.overrides;
+    const queued: InvocationRequest = { ...request, child, overrides, answer: { kind: 'output' } };
     const body = toQueuedRequest(queued, context.secrets);
     if (!body)
       throw new Error('MCP servers of the request have credentials, which are not stored without RUNTIME_SECRET_KEY.');

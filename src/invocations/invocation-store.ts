@@ -269,22 +269,21 @@ export async function findBegunChild(
   return rows[0];
 }
 
-/** Column values of a stop request. Paused invocations, and queued ones that no process has begun, end at once. */
-function toStopped(status: 'cancelled' | 'interrupted') {
-  const ends = sql`(${invocations.status} = 'paused'
-    or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
-  return {
-    stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
-    stopRequestTime: sql`case when ${isActive} then coalesce(${invocations.stopRequestTime}, moment.now)
-                        else ${invocations.stopRequestTime} end`,
-    endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
-                        else ${invocations.endTime} end`,
-    errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
-    errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
-    request: sql`case when ${ends} then null else ${invocations.request} end`,
-    status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
-  };
-}
+/** SQL condition: a stop request ends the invocation at once, because no process runs it. */
+const ENDS = sql`(${invocations.status} = 'paused'
+  or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
+
+/** Column values of a cancellation of several invocations; the SQL function `stop_invocation` stops one. */
+const CANCELLED = {
+  stopRequestedAs: sql`case when ${isActive} then 'cancelled' else ${invocations.stopRequestedAs} end`,
+  stopRequestTime: sql`case when ${isActive} then coalesce(${invocations.stopRequestTime}, moment.now)
+                      else ${invocations.stopRequestTime} end`,
+  endTime: sql`case when ${ENDS} then greatest(moment.now, ${invocations.createTime}) else ${invocations.endTime} end`,
+  errorCode: sql`case when ${ENDS} then 'cancelled' else ${invocations.errorCode} end`,
+  errorMessage: sql`case when ${ENDS} then ${stoppedMessage('cancelled')} else ${invocations.errorMessage} end`,
+  request: sql`case when ${ENDS} then null else ${invocations.request} end`,
+  status: sql`case when ${ENDS} then 'cancelled' else ${invocations.status} end`,
+};
 
 /** The status of an invocation once a stop is requested, and how many agents that it left behind were stopped. */
 export interface StopRequest {
@@ -362,7 +361,7 @@ export function requestStopOfUser(
 ): Promise<StoppingInvocation[]> {
   return db
     .update(invocations)
-    .set(toStopped('cancelled'))
+    .set(CANCELLED)
     .from(NOW)
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
     .returning(stoppingFields);
@@ -385,7 +384,7 @@ export async function requestStopOfSteps(
     const isOpen = sql`(${isActive} or ${invocations.status} = 'paused')`;
     const rows = await db
       .update(invocations)
-      .set(toStopped('cancelled'))
+      .set(CANCELLED)
       .from(NOW)
       .where(and(eq(userId, owner), isStep, sql`${job} ->> 'kind' = ${kind}`, isOpen))
       .returning({ id: invocations.id });
@@ -405,7 +404,7 @@ export function requestStopOfRuns(
   const isOfCronjob = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(cronjobId, id));
   return db
     .update(invocations)
-    .set(toStopped('cancelled'))
+    .set(CANCELLED)
     .from(NOW)
     .where(and(isOfCronjob, isMeant, isNull(firstEndTime), isActive))
     .returning(stoppingFields);
