@@ -5,24 +5,25 @@
 --   1. Look up the idempotency key, and check the user's budgets. A repeated request, whose response is stored, is not
 --      checked. For a resumed invocation (one that was returned to the queue, or whose pause an answer ends) only
 --      tokens and cost are checked, because its start was counted already. Any other request starts a new invocation.
---   2. If the invocation is queued (p_is_queued), lock its session against deletion, because a deletion locks the session
---      before its invocations; for an invocation that has called agents lock it whole, because the end of one of them locks
---      both in this order (lock_family). Then lock its row, so that a cancellation comes either before or after the claim. If the
---      row stores the request, take the row by compare-and-set on the lease token that the polling worker read (p_read).
---      So the first worker wins, and a worker that read an older token cannot store the prompt twice.
---      A cronjob's run begins only while no other one of the cronjob goes on, and fewer than p_places of its user. If its
---      session is busy or others wait for it, the run takes its place in the queue of the session, which counts as one
---      of its user's places.
+--   2. If the invocation is queued (p_is_queued), lock its session against deletion, because a deletion locks the
+--      session before its invocations; for an invocation that has called agents lock it whole, because the end of one
+--      of them locks both in this order (lock_family). Then lock its row, so that a cancellation comes either before or
+--      after the claim. If the row stores the request, take the row by compare-and-set on the lease token that the
+--      polling worker read (p_read). So the first worker wins, and a worker that read an older token cannot store the
+--      prompt twice. A cronjob's run begins only while no other one of the cronjob goes on, and fewer than p_places of
+--      its user. If its session is busy or others wait for it, the run takes its place in the queue of the session,
+--      which counts as one of its user's places.
 --   3. First come, first served: the claim fails if an earlier request waits for the session. Waiting requests whose
 --      lease has expired do not count, nor do runs of cronjobs, which may have to wait for more. A resumed invocation
 --      goes before all waiting requests, even if its own lease had expired.
 --   4. Lock and advance the session's row and set the lease. If there is no session and p_creates is set, insert the
 --      session, unless the idempotency key belongs to an invocation that was deleted with its session. p_is_new: only
---      insert; a new session has no invocations, so steps 1 and 3 look for none. A session that the request names as a child's
---      ("child" in it: see sessions.parent_session_id) begins with the state of its parent; an invocation has at most 100 of
---      them (create_child, count_child). A child session takes no other new request. If another process inserts the session at the same moment, the session counts as busy. If an invocation
---      was returned to the queue between step 3 and the lock, that invocation must go first: this claim fails with
---      40001, the caller retries, and step 3 then refuses.
+--      insert; a new session has no invocations, so steps 1 and 3 look for none. A session that the request names as a
+--      child's ("child" in it: see sessions.parent_session_id) begins with the state of its parent; an invocation has
+--      at most 100 of them (create_child, count_child). A child session takes no other new request. If another process
+--      inserts the session at the same moment, the session counts as busy. If an invocation was returned to the queue
+--      between step 3 and the lock, that invocation must go first: this claim fails with 40001, the caller retries, and
+--      step 3 then refuses.
 --   5. If the invocation is a step of a job (p_job), begin the step: its process must still hold the job. A trigger
 --      makes the job due at the end of the invocation if its process has died. Insert the invocation's row, or update the
 --      row of a resumed invocation and store the agent version that resumes it. An invocation that was returned to the
@@ -43,10 +44,10 @@
 -- If the claim does not match, it may be the retry of a claim that succeeded but whose response was lost. The session
 -- then already has this lease token (renew_claim).
 -- Locks: for a queued invocation its session against deletion, then its row; after that in the order of append_events:
--- sessions, user_storage, invocations, tasks, user_states, app_states, budget_uses. A cancellation locks the same invocation, finish_invocation the same
--- session. This function never waits for a busy session to become idle.
--- Errors: those of append_events and answer_calls; AR403: see step 4 about child sessions; 40001: see step 4; AR419: another process has claimed the job; 23505 on
--- invocations_idempotency_key: another invocation uses the key.
+-- sessions, user_storage, invocations, tasks, user_states, app_states, budget_uses. A cancellation locks the same
+-- invocation, finish_invocation the same session. This function never waits for a busy session to become idle.
+-- Errors: those of append_events and answer_calls; AR403: see step 4 about child sessions; 40001: see step 4; AR419:
+-- another process has claimed the job; 23505 on invocations_idempotency_key: another invocation uses the key.
 --
 -- Results: over: the budget that refused the claim. limited: the user has budgets, so model calls need reservations.
 -- last: the session's last sequence, events of this claim included. lines: these events as append_events returns them

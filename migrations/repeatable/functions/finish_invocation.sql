@@ -2,7 +2,8 @@
 --
 --   1. Lock and advance the session's row and clear the lease. If no row matches, the lease was lost and nothing is
 --      written. No size limit applies, because the end must be stored. Before a child session lock those above it
---      (lock_family), and behind it their invocations (lock_parents): the end of the child is told to one above (end_child), which may just end, pause or be cancelled.
+--      (lock_family), and behind it their invocations (lock_parents): the end of the child is told to one above
+--      (end_child), which may just end, pause or be cancelled.
 --   2. End the invocation's row, and add the tape to it: what a replay needs besides the events (with_tape). The row gets
 --      a new lease token, so that a process that was declared dead does not mistake this end for its own. Set count_time,
 --      because stamp_end would count the invocation here, before the locks of step 4. Write the events' tool calls into
@@ -14,14 +15,14 @@
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
 --      count the invocation if it was not counted before.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation. If
---      messages wait that it may take (waiting_messages) and it only sleeps, wake it (wake_by_message). If a stop was requested that its process has not
---      read, end it, as a stop that comes a moment later does.
+--      messages wait that it may take (waiting_messages) and it only sleeps, wake it (wake_by_message). If a stop was
+--      requested that its process has not read, end it, as a stop that comes a moment later does.
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
 --
--- Locks: sessions, user_storage, invocations, tool_calls, artifacts, agent_prompts by hash, user_states, app_states, budget_uses,
--- tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and those
--- of open_tasks.
+-- Locks: sessions, user_storage, invocations, tool_calls, artifacts, agent_prompts by hash, user_states, app_states,
+-- budget_uses, tasks, jobs; in the order of claim_session. Errors: those of append_events without AR414 and AR417, and
+-- those of open_tasks.
 --
 -- last and lines: as in append_events. unknown: number of calls whose outcome became unknown here. is_awaited: see step
 -- 7. ended: the times (Unix seconds) and counts of the invocation's row, and the status if that is another one, for

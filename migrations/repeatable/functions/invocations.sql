@@ -148,7 +148,8 @@ comment on function count_child is 'Counts the agent in the invocation that call
 --      that it has not taken. None if one above was cancelled.
 --
 -- p_request: the stored request of the invocation before its end.
--- Locks: those of lock_family and lock_parents, which the caller has locked before unless the child was stopped with its parent.
+-- Locks: those of lock_family and lock_parents, which the caller has locked before unless the child was stopped with
+-- its parent.
 create or replace function end_child(ended anyelement, p_request jsonb) returns void language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
@@ -263,8 +264,9 @@ end $$;
 comment on function tell_result is 'Queues the result of an agent in the background.';
 
 -- pass_results: moves the results that wait in a child session to another one above it, for an invocation there
--- (p_reader, which may have ended), and wakes one that sleeps there. In the session of the user they steer the invocation that runs or begin the next turn. In a child session
--- they wait for its invocation ("infinity"), because no other turn begins there.
+-- (p_reader, which may have ended), and wakes one that sleeps there. In the session of the user they steer the
+-- invocation that runs or begin the next turn. In a child session they wait for its invocation ("infinity"), because no
+-- other turn begins there.
 -- Locks: the session, which the caller has locked, invocations, tasks.
 create or replace function pass_results(p_app text, p_user text, p_from text, p_to text, p_reader text) returns void
 language plpgsql as $$
