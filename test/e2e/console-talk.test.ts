@@ -327,9 +327,31 @@ describe.skipIf(!browserPath)('a message while the agent works', () => {
     const water = await model.called(4);
     await water.say('Water.');
     water.end();
-    await page.getByText('The agent works.').waitFor({ state: 'detached' });
-    expect((await list()).map(({ status }) => status)).toEqual(['succeeded', 'interrupted', 'succeeded']);
+    // Between the two turns nothing works for a moment.
+    await expect
+      .poll(async () => (await list()).map(({ status }) => status))
+      .toEqual(['succeeded', 'interrupted', 'succeeded']);
   });
+
+  test.each([900, 500])(
+    'is sent though the page grows while Send is pressed, in a window of height %d',
+    async (height) => {
+      const { app, page } = talk;
+      await page.setViewportSize({ width: 1280, height });
+      await app.post(SESSIONS, { sessionId: 's1' });
+      await page.goto(`${app.url}/console/talk/harness_agent/u1/s1`);
+      await field(page).fill('And a cup.');
+      const send = page.getByRole('button', { name: 'Send', exact: true });
+      await send.hover();
+      await page.mouse.down();
+      await app.post(`${SESSIONS}/s1/invocations`, { newMessage: { role: 'user', parts: [{ text: 'Make tea.' }] } });
+      await (await model.called(1)).say('Here ');
+      await article(page, 'Make tea.').waitFor();
+      await page.getByRole('radio', { name: 'Steer' }).waitFor();
+      await page.mouse.up();
+      await article(page, 'And a cup.').getByText('waits for the next step').waitFor();
+    },
+  );
 
   test('that steers is in the field again when all is stopped before it was taken', async () => {
     const { page } = talk;
