@@ -141,12 +141,13 @@ export const isUncertain = ({
   (tools !== undefined || skills !== undefined || modelName !== undefined || outputSchema !== undefined);
 
 /**
- * True if the request is a message and nothing else, which a running invocation can take. It can take neither another
- * agent, nor a change of the state, nor answers to calls, and its end is not told to another webhook.
+ * True if the request is a message that a running invocation can take, if that has the same overrides
+ * (`waiting_messages`). It can take neither a change of the state nor answers to calls, and its end is not told to another
+ * webhook.
  */
 export function maySteer(request: InvocationRequest): boolean {
-  const { content, stateDelta, customMetadata, overrides, webhookUrl, job, isLive, prepared, steps } = request;
-  const more = [stateDelta, customMetadata, webhookUrl, job, isLive, prepared, steps, ...Object.values(overrides)];
+  const { content, stateDelta, customMetadata, webhookUrl, job, isLive, prepared, steps } = request;
+  const more = [stateDelta, customMetadata, webhookUrl, job, isLive, prepared, steps];
   return (
     content !== undefined &&
     request.resumes !== true &&

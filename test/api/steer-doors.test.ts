@@ -172,6 +172,76 @@ test.each(doors)('$name: the run ends first, and the message begins its own turn
   if (!answer.text.includes('"queued"')) expect(answer.text).toContain('its own');
 });
 
+/** Clients that have tools of their own, or say how the model answers, send these with each request. */
+const settings: {
+  name: string;
+  says?: true;
+  send: (session: string, text: string, tool: string, headers?: object) => Promise<Answer>;
+}[] = [
+  {
+    name: 'AG-UI, tools of the front end',
+    send: (session, text, name, headers) => {
+      const messages = [{ id: randomUUID(), role: 'user', content: text }];
+      const tools = [{ name, description: 'A tool.', parameters: { type: 'object', properties: {} } }];
+      const input = { threadId: session, runId: randomUUID(), messages, tools, context: [], state: {} };
+      return app.post('/ag-ui/harness_agent?user_id=u', input, { ...headers });
+    },
+  },
+  {
+    name: 'OpenAI responses, instructions and tools',
+    send: (session, input, name, headers) => {
+      const tools = [
+        { type: 'function', name, description: 'A tool.', parameters: { type: 'object', properties: {} } },
+      ];
+      const how = { instructions: 'Be brief.', temperature: 0.5, tools };
+      const body = { model: 'harness_agent', conversation: conversation(session), input, ...how };
+      return app.post('/v1/responses?user_id=u', body, { ...headers });
+    },
+  },
+  {
+    name: 'POST /harness/invoke, a limit',
+    says: true,
+    send: (session, prompt, name, headers) => {
+      const harness = { max_llm_calls: name === 'look' ? 10 : 11 };
+      const of = { user_id: 'u', session_id: session };
+      return app.post('/harness/invoke', { prompt, harness_name: 'h', harness, run_agent_request: of }, { ...headers });
+    },
+  },
+];
+
+test.each(settings)('$name: a message with the settings of what runs is taken', async ({ send, says = false }) => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = send(session, 'one', 'look');
+  await gate.entered(before + 1);
+  const second = send(session, 'two', 'look', steer);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'before' }, sum);
+  await gate.entered(before + 2);
+  expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator', 'two']);
+  gate.answer({ text: 'behind' });
+  await first;
+  expect((await expectOnce(session, await second, says)).steeredInto).toBeDefined();
+});
+
+test.each(settings)('$name: one with other settings begins its own turn, with these', async ({ send, says = false }) => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = send(session, 'one', 'look');
+  await gate.entered(before + 1);
+  const second = send(session, 'two', 'other', steer);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'before' }, sum);
+  await gate.entered(before + 2);
+  expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator']);
+  gate.answer({ text: 'over' });
+  await gate.entered(before + 3);
+  expect(gate.asked.at(-1)?.at(-1)).toBe('two');
+  gate.answer({ text: 'its own' });
+  await first;
+  expect((await expectOnce(session, await second, says)).steeredInto).toBeUndefined();
+});
+
 test('AG-UI: the client of the run sees a message that it took, with its id; one with a file, too', async () => {
   const session = await open();
   const before = gate.asked.length;

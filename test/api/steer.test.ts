@@ -310,6 +310,28 @@ describe('a run that waits', () => {
     expect(body).toMatchObject({ status: 'same' });
   });
 
+  test('in a sleep is not woken by a message with other settings, which is answered beside it', async () => {
+    await start();
+    const first = run('one');
+    await gate.entered(1);
+    gate.answer(callPart('sleep_for', { days: 2 }));
+    await first;
+    await until('paused', 1);
+    const body = { prompt: 'two', harness_name: 'h', harness: { max_llm_calls: 9 } };
+    const second = app.post(
+      '/harness/invoke',
+      { ...body, run_agent_request: { user_id: 'u', session_id: 's' } },
+      steer,
+    );
+    await gate.entered(2);
+    gate.answer({ text: 'beside' });
+    await second;
+    expect((await list()).map(({ status, steeredInto }) => [status, steeredInto])).toEqual([
+      ['succeeded', undefined],
+      ['paused', undefined],
+    ]);
+  });
+
   test('falls asleep while a message waits: it wakes at once', async () => {
     await start();
     const first = run('one');

@@ -120,8 +120,9 @@ begin
   -- 5
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
-    if v_is_steered and exists (select from waiting_messages(p_app, p_user, p_session, p_limits -> 'keys')) then
-      perform wake_by_message(p_app, p_user, p_session);
+    if v_is_steered and exists (
+      select from waiting_messages(p_app, p_user, p_session, p_invocation, p_limits -> 'keys')) then
+      perform wake_by_message(p_app, p_user, p_session, '{}');
     end if;
   end if;
   if p_status = 'paused' and v_row.stop_requested_as is not null then

@@ -39,7 +39,7 @@ begin
   select v_room - s.event_bytes, s.state, s.state into v_room, v_before, v_state from sessions s
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
   for v_id, v_is_result in
-    select m.id, m.is_result from waiting_messages(p_app, p_user, p_session, p_limits -> 'keys') m
+    select m.id, m.is_result from waiting_messages(p_app, p_user, p_session, p_invocation, p_limits -> 'keys') m
   loop
     v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer or not v_is_result and v_counted >= v_places;
     exit when v_is_left;
@@ -91,30 +91,45 @@ begin
 end $$;
 comment on function take_messages is 'Stores the messages that wait for a session''s run as events of the run.';
 
--- waiting_messages: the messages that a session's run may take, in the order of the queue. p_keys: ids of the API keys
--- that may invoke the agent for the session's user now; the message of another one waits for its own turn. Results of
--- agents in the background are of no caller.
-create or replace function waiting_messages(p_app text, p_user text, p_session text, p_keys jsonb)
+-- waiting_messages: the messages that an invocation may take while it runs, in the order of the queue. p_keys: ids of the
+-- API keys that may invoke the agent for the session's user now; the message of another one waits for its own turn, as
+-- does one with other settings. Results of agents in the background are of no caller.
+create or replace function waiting_messages(p_app text, p_user text, p_session text, p_invocation text, p_keys jsonb)
 returns table (id text, is_result boolean) language plpgsql stable as $$
+declare
+  v_request jsonb;
 begin
+  select i.request into v_request from invocations i
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
   return query
     select w.id, w.request ? 'result' from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.start_time is null and w.webhook_url is null and w.request ? 'steer'
       and (not w.request ? 'keyId' or w.request ? 'result' or p_keys ? (w.request ->> 'keyId'))
+      and has_settings_of(w.request, v_request)
     order by w.create_time, w.id;
 end $$;
-comment on function waiting_messages is 'The messages that a session''s run may take.';
+comment on function waiting_messages is 'The messages that an invocation may take while it runs.';
 
--- The paused invocation of a session that only sleeps or waits for signals, the one that paused last; null for none.
-create or replace function sleeping_run(p_app text, p_user text, p_session text) returns text language plpgsql stable as $$
+-- True if a message (p_request) overrides nothing of the agent, or what the invocation that runs (p_run) overrides:
+-- clients with tools of their own name them with each request. Encrypted overrides cannot be compared.
+create or replace function has_settings_of(p_request jsonb, p_run jsonb) returns boolean language sql immutable as $$
+  select not p_request ? 'secrets'
+    and coalesce(p_request -> 'overrides', '{}') in ('{}', coalesce(p_run -> 'overrides', '{}'))
+$$;
+comment on function has_settings_of is 'Whether a message has no settings, or those of a running invocation.';
+
+-- sleeping_run: the paused invocation of a session that only sleeps or waits for signals and may take a message
+-- (p_request), the one that paused last; null for none.
+create or replace function sleeping_run(p_app text, p_user text, p_session text, p_request jsonb) returns text
+language plpgsql stable as $$
 begin
   return (
     select i.id from tasks t
     join invocations i
       on i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
     where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.state = 'open'
-      and t.kind in ('sleep', 'signal') and i.status = 'paused'
+      and t.kind in ('sleep', 'signal') and i.status = 'paused' and has_settings_of(p_request, i.request)
       and not exists (
         select from tasks o
         where o.app_name = p_app and o.user_id = p_user and o.session_id = p_session and o.invocation_id = t.invocation_id
@@ -123,16 +138,17 @@ begin
 end $$;
 comment on function sleeping_run is 'The paused invocation of a session that only sleeps or waits for signals.';
 
--- wake_by_message: if an invocation of the session sleeps, ends its sleep and queues it, because a message waits for it.
--- It is older than the message, so it comes before, and its claim takes the message.
+-- wake_by_message: if an invocation of the session sleeps, ends its sleep and queues it, because a message (p_request)
+-- waits for it. It is older than the message, so it comes before, and its claim takes the message.
 -- Locks: tasks, then invocations without waiting. If another process has locked the invocation, its task is due at once.
-create or replace function wake_by_message(p_app text, p_user text, p_session text) returns void language plpgsql as $$
+create or replace function wake_by_message(p_app text, p_user text, p_session text, p_request jsonb) returns void
+language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
   v_run text;
   v_task text;
 begin
-  v_run := sleeping_run(p_app, p_user, p_session);
+  v_run := sleeping_run(p_app, p_user, p_session, p_request);
   if v_run is null then return; end if;
   for v_task in
     select t.id from tasks t
