@@ -224,23 +224,26 @@ test.each(settings)('$name: a message with the settings of what runs is taken', 
   expect((await expectOnce(session, await second, says)).steeredInto).toBeDefined();
 });
 
-test.each(settings)('$name: one with other settings begins its own turn, with these', async ({ send, says = false }) => {
-  const session = await open();
-  const before = gate.asked.length;
-  const first = send(session, 'one', 'look');
-  await gate.entered(before + 1);
-  const second = send(session, 'two', 'other', steer);
-  await expect.poll(() => countOf(session, 'queued')).toBe(1);
-  gate.answer({ text: 'before' }, sum);
-  await gate.entered(before + 2);
-  expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator']);
-  gate.answer({ text: 'over' });
-  await gate.entered(before + 3);
-  expect(gate.asked.at(-1)?.at(-1)).toBe('two');
-  gate.answer({ text: 'its own' });
-  await first;
-  expect((await expectOnce(session, await second, says)).steeredInto).toBeUndefined();
-});
+test.each(settings)(
+  '$name: one with other settings begins its own turn, with these',
+  async ({ send, says = false }) => {
+    const session = await open();
+    const before = gate.asked.length;
+    const first = send(session, 'one', 'look');
+    await gate.entered(before + 1);
+    const second = send(session, 'two', 'other', steer);
+    await expect.poll(() => countOf(session, 'queued')).toBe(1);
+    gate.answer({ text: 'before' }, sum);
+    await gate.entered(before + 2);
+    expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator']);
+    gate.answer({ text: 'over' });
+    await gate.entered(before + 3);
+    expect(gate.asked.at(-1)?.at(-1)).toBe('two');
+    gate.answer({ text: 'its own' });
+    await first;
+    expect((await expectOnce(session, await second, says)).steeredInto).toBeUndefined();
+  },
+);
 
 test('AG-UI: the client of the run sees a message that it took, with its id; one with a file, too', async () => {
   const session = await open();
