@@ -65,9 +65,10 @@ export function Conversation(props: ConversationProps) {
   useEffect(() => {
     if (goToIndex >= 0) virtualizer.scrollToIndex(goToIndex, { align: 'start' });
   }, [goToIndex, virtualizer]);
+  const height = virtualizer.scrollRect?.height;
   useEffect(() => {
     if (isLive && isAtEnd.current && rows.length > 0) virtualizer.scrollToIndex(rows.length - 1, { align: 'end' });
-  }, [rows, isLive, virtualizer]);
+  }, [rows, height, isLive, virtualizer]);
   if (rows.length === 0) return <Empty>No event yet. What comes is shown at once.</Empty>;
   const noteEnd = () => {
     const { scrollTop = 0, clientHeight = 0, scrollHeight = 0 } = place.current ?? {};

@@ -418,7 +418,11 @@ describe.skipIf(!browserPath)('an agent that asks', () => {
     const log = page.getByRole('log');
     expect(await log.innerText()).not.toContain('requires confirmation');
     expect(await log.locator('.bad').count()).toBe(0);
+    await page.getByRole('button', { name: 'Allow', exact: true }).waitFor();
+    // The newest is seen, also when the window or the form takes a part of the height.
+    const toEnd = () => log.evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight);
     expect(await browser.look('talk-waits')).toEqual([]);
+    await expect.poll(toEnd).toBeLessThan(2);
     await waits.getByRole('link', { name: 'Answer it' }).click();
     await page.getByRole('region', { name: 'Decide' }).waitFor();
     await press(page, 'Allow');
