@@ -311,7 +311,7 @@ test('AI SDK: the run shows a message that it took; a page that is loaded then r
   await expect.poll(() => countOf(session, 'queued')).toBe(1);
   gate.answer({ text: 'before' }, sum);
   await gate.entered(before + 2);
-  const chunksOf = ({ text }: Answer) =>
+  const chunksOf = ({ text }: Pick<Answer, 'text'>) =>
     text.split('\n').flatMap((line) => {
       const data = line.slice('data: '.length);
       return line.startsWith('data: {') ? [JSON.parse(data) as Record<string, unknown>] : [];
@@ -319,17 +319,19 @@ test('AI SDK: the run shows a message that it took; a page that is loaded then r
   const taken = (await list(session)).find(({ steeredInto }) => steeredInto);
   const messages = (await app.get(`${chat}/messages?user_id=u`)).body as { id: string; role: string }[];
   expect(messages.at(-1)).toMatchObject({ role: 'user', id: `${taken?.id}.message` });
-  const resumed = app.get(`${chat}/stream?user_id=u`);
+  // It answers once it follows the run.
+  const resumed = await fetch(`${app.url}${chat}/stream?user_id=u`);
   gate.answer({ text: 'between' }, sum);
   await gate.entered(before + 3);
   const loaded = (await app.get(`${chat}/messages?user_id=u`)).body as { id: string; role: string }[];
   expect((await app.post(`${chat}/stop?user_id=u`)).body).toEqual({ stopped: true });
-  const [one, two, page] = (await Promise.all([first, second, resumed])).map(chunksOf);
+  const page = chunksOf({ text: await resumed.text() });
+  const [one, two] = (await Promise.all([first, second])).map(chunksOf);
   const start = { type: 'start', messageId: taken?.id };
-  expect([two?.[0], page?.[0]]).toEqual([start, start]);
+  expect([two?.[0], page[0]]).toEqual([start, start]);
   expect(loaded.at(-1)?.id).toBe(taken?.id);
   expect(page).toEqual(two);
-  const texts = page?.filter(({ type }) => type === 'text-delta').map(({ delta }) => delta);
+  const texts = page.filter(({ type }) => type === 'text-delta').map(({ delta }) => delta);
   expect(texts).toEqual(['between']);
   const data = { id: `${taken?.id}.message`, role: 'user', parts: [{ type: 'text', text: 'two' }] };
   expect(one?.filter(({ type }) => type === 'data-message')).toEqual([{ type: 'data-message', id: data.id, data }]);

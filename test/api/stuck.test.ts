@@ -26,7 +26,7 @@ let app: ReturnType<typeof client>;
 beforeAll(async () => {
   database = await createTestDatabase();
   // It serves no webhooks, although their owner has one.
-  const settings = { METRICS_PORT: '0', WEBHOOKS: 'false', DOORS: 'ag-ui', DEV_UI: 'false', SESSION_LEASE_MS: '3000' };
+  const settings = { METRICS_PORT: '0', WEBHOOKS: 'false', DOORS: 'ag-ui', DEV_UI: 'false' };
   runtime = await startOn(database.url, settings, { agents: gate.agents, sweepIntervalMs: 200 });
   app = client(runtime.url);
   sql = new Client({ connectionString: database.url });
@@ -65,12 +65,8 @@ test('what waits in the background for longer than a lease is in the queue, and 
   const first = await start('busy');
   await entered();
   const waiting = [await again('busy'), await again('busy')];
-  await vi.waitUntil(
-    async () =>
-      (await rowsOf(`select from invocations where status = 'queued' and lease_expire_time < clock_timestamp()`))
-        .length === 2,
-    { timeout: MINUTE },
-  );
+  const long = `update invocations set lease_expire_time = now() - interval '1 minute' where status = 'queued' returning id`;
+  expect(await rowsOf(long)).toHaveLength(2);
   const queue = await rowsOf(`select place::int, invocation_id, running_invocation from inspect.queue order by place`);
   expect(queue).toEqual(
     waiting.map((invocation_id, n) => ({ place: n + 1, invocation_id, running_invocation: first })),
@@ -83,6 +79,7 @@ test('what waits in the background for longer than a lease is in the queue, and 
     if (_ !== waiting[1]) await entered();
   }
   await gauge(WAITING, 'queue=invocations', (value) => value === 0);
+  await expect.poll(() => statusOf('busy', waiting[1] ?? '')).toBe('succeeded');
 });
 
 describe('a paused invocation', () => {
