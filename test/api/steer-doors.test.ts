@@ -245,6 +245,23 @@ test.each(settings)(
   },
 );
 
+test('A2A: a message that names a task that works is refused, and the error says what steers it', async () => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = run(session, 'one');
+  await gate.entered(before + 1);
+  const ask = async (method: string, params: object) =>
+    (await app.post('/a2a/harness_agent?user_id=u', rpc(method, params), { 'a2a-version': '1.0' })).body;
+  const listed = (await ask('ListTasks', { contextId: session })) as { result: { tasks: { id: string }[] } };
+  const taskId = listed.result.tasks[0]?.id;
+  const message = { messageId: randomUUID(), contextId: session, taskId, role: 'ROLE_USER', parts: [{ text: 'two' }] };
+  expect(await ask('SendMessage', { message })).toMatchObject({
+    error: { message: expect.stringMatching(/it is running\..*without the taskId.*X-Double-Texting/) },
+  });
+  gate.answer({ text: 'over' });
+  await first;
+});
+
 test('AG-UI: the client of the run sees a message that it took, with its id; one with a file, too', async () => {
   const session = await open();
   const before = gate.asked.length;

@@ -93,8 +93,11 @@ async function readAnswer(call: A2aCall, taskId: string, message: A2aMessage): P
   if (message.contextId !== undefined && message.contextId !== key.sessionId)
     throw new A2aError('INVALID_PARAMS', 'message.contextId: the task is of another context');
   if (events.some((event) => getMessageId(event) === message.messageId)) return task;
-  if (invocation.status !== 'paused')
-    throw new A2aError('UNSUPPORTED_OPERATION', `The task does not wait for a message: it is ${invocation.status}.`);
+  if (invocation.status !== 'paused') {
+    const way = isActive(invocation) ? ' One of its context, without the taskId, can steer it (X-Double-Texting).' : '';
+    const reason = `The task does not wait for a message: it is ${invocation.status}.${way}`;
+    throw new A2aError('UNSUPPORTED_OPERATION', reason);
+  }
   const answers = toAnswers(task, message);
   if (answers.missing.length > 0)
     throw new A2aError('INVALID_PARAMS', `Each waits for a part data with its callId: ${answers.missing.join(', ')}`);
