@@ -199,10 +199,10 @@ const settings: {
     },
   },
   {
-    name: 'POST /harness/invoke, a limit',
+    name: 'POST /harness/invoke, a limit and a tool',
     says: true,
     send: (session, prompt, name, headers) => {
-      const harness = { max_llm_calls: name === 'look' ? 10 : 11 };
+      const harness = { max_llm_calls: name === 'look' ? 10 : 11, tools: ['current_time'] };
       const of = { user_id: 'u', session_id: session };
       return app.post('/harness/invoke', { prompt, harness_name: 'h', harness, run_agent_request: of }, { ...headers });
     },
