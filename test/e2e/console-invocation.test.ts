@@ -187,7 +187,7 @@ describe.skipIf(!browserPath)('an invocation in the console', () => {
       await below.getByRole('link', { name: 'clerk' }).waitFor();
       await below.getByText('paused', { exact: true }).waitFor();
       await below.getByText('1 model call, 1,000 in, 40 out').waitFor();
-      expect(await called.getByText('Open task: confirmation').count()).toBe(1);
+      await called.getByText('Open task: confirmation').waitFor();
       expect(await browser.look('invocation-children')).toEqual([]);
       await called.getByText('Open task: confirmation').click();
       await page.waitForURL(/\/tasks\//);

@@ -92,7 +92,7 @@ describe.skipIf(!browserPath)('the console', () => {
     await page.goto(`${app.url}/console/usage`);
     await page.getByText('Invocations', { exact: true }).first().waitFor();
     await page.getByRole('row', { name: /^offline/ }).waitFor();
-    expect(await page.locator('canvas').count()).toBe(3);
+    await expect.poll(() => page.locator('canvas').count()).toBe(3);
     await page.getByLabel('Table by').selectOption('user');
     await page.getByRole('row', { name: /^u1/ }).waitFor();
     expect(page.url()).toContain('by=user');

@@ -131,18 +131,23 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     await browser.screenshot(`${id}-paid`);
   });
 
+  /** Sends a message while something runs, and waits until it is stored, which a page does not show. */
+  const steer = async (session: string, text: string) => {
+    await page.getByPlaceholder('Say something').fill(text);
+    await page.getByRole('button', { name: 'Steer' }).click();
+    await page.getByText('is read before the next step').waitFor();
+    const path = `/apps/harness_agent/users/user/sessions/${session}/invocations`;
+    const list = async () => (await app.get(path)).body as { status: string }[];
+    await expect.poll(async () => (await list()).some(({ status }) => status === 'queued')).toBe(true);
+  };
+
   test('the AI SDK: a message steers what runs, or begins the next turn', async () => {
-    const steer = async (text: string) => {
-      await page.getByPlaceholder('Say something').fill(text);
-      await page.getByRole('button', { name: 'Steer' }).click();
-      await page.getByText('is read before the next step').waitFor();
-    };
     const shown = () => page.locator('.message').allInnerTexts();
     await page.goto(`${origin}/?chat=steered`);
     await send('Find a hotel.');
     (await model.called(1)).end([callPart('look', { city: 'Rome' }, 'l1')]);
     await page.getByText('look {"city":"Rome"}').waitFor();
-    await steer('With a pool.');
+    await steer('steered', 'With a pool.');
     await browser.screenshot('ai-steers');
     found({ hotels: 3 });
     const call = await model.called(2);
@@ -156,7 +161,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     await send('Book one.');
     const booking = await model.called(3);
     await booking.say('Booked.');
-    await steer('And a table.');
+    await steer('steered', 'And a table.');
     booking.end();
     const table = await model.called(4);
     await table.say('A table, ');
@@ -175,21 +180,13 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
   });
 
   test('AG-UI: a message steers what runs, or begins the next turn', async () => {
-    const steer = async (text: string) => {
-      await page.getByPlaceholder('Say something').fill(text);
-      await page.getByRole('button', { name: 'Steer' }).click();
-      await page.getByText('is read before the next step').waitFor();
-      const path = '/apps/harness_agent/users/user/sessions/agui-steered/invocations';
-      const list = async () => (await app.get(path)).body as { status: string }[];
-      await expect.poll(async () => (await list()).some(({ status }) => status === 'queued')).toBe(true);
-    };
     const shown = () => page.locator('.message').allInnerTexts();
     await page.goto(`${origin}/agent?thread=agui-steered`);
     await ready();
     await send('Find a hotel.');
     (await model.called(1)).end([callPart('look', { city: 'Rome' }, 'l1')]);
     await page.getByText('look {"city":"Rome"}').waitFor();
-    await steer('With a pool.');
+    await steer('agui-steered', 'With a pool.');
     await browser.screenshot('agui-steers');
     found({ hotels: 3 });
     const call = await model.called(2);
@@ -201,7 +198,7 @@ describe.skipIf(!browserPath)('a front end in a browser', () => {
     await send('Book one.');
     const booking = await model.called(3);
     await booking.say('Booked.');
-    await steer('And a table.');
+    await steer('agui-steered', 'And a table.');
     booking.end();
     const table = await model.called(4);
     await table.say('A table, too.');

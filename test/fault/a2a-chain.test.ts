@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { testDatabase } from '../support/database.ts';
+import { MINUTE } from '../support/patience.ts';
 import { freePort } from './support/cluster.ts';
 import { APP, modelSettings, report } from './support/faults.ts';
 import { answerFor, type Message, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
@@ -20,6 +21,7 @@ import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 
 const ROUNDS = either(3, 100);
 const LONGEST_LIFE_MS = 1_500;
+const ENDED_WITHIN_MS = 6 * MINUTE;
 /** Model calls that an invocation of the first may take: two of it, two of the second, one of the third, and spare. */
 const MAX_CALLS = 8;
 /** Tokens that the user of the first may pay for, with those of the others; each call reserves some 10,000. */
@@ -119,7 +121,7 @@ test('each task is done once, in one trace, within the calls of the first; an er
     kills++;
     await start(victim);
     const ended = async () => (await servers[0]?.get(path))?.text;
-    await expect.poll(ended, { message: id }).not.toMatch(/"(?:running|queued)"/);
+    await expect.poll(ended, { message: id, timeout: ENDED_WITHIN_MS }).not.toMatch(/"(?:running|queued)"/);
   }
   const rows = await Promise.all(
     services.map(({ place }) =>

@@ -70,16 +70,17 @@ test('a message is in the run or begins a turn, once, whatever statement of the 
     }),
   );
   const stoppedAt = stops.filter((_, place) => outcomes[place] === 'reached');
-  await victim.kill();
+  // Before the kill, behind which the survivor takes over, and takes messages.
   const { rows } = await here.sql.query<{ key: string; taker: string | null }>(
     `select idempotency_key as key, steered_invocation_id as taker from invocations where idempotency_key = any($1)`,
     [stoppedAt.map(keyOf)],
   );
+  await victim.kill();
   const isTaken = (stop: Stop) => rows.some(({ key, taker }) => key === keyOf(stop) && taker !== null);
   const atAppends = stoppedAt.filter(({ sql = '' }) => APPEND.test(sql));
   const before = atAppends.filter(({ when }) => when === 'before');
   const behind = atAppends.filter((stop) => stop.when === 'after' && isTaken(stop));
-  await whenAtRest(here.sql, 2 * MINUTE);
+  await whenAtRest(here.sql, 5 * MINUTE);
   await survivor.kill();
   const sessions = stoppedAt.map(({ point }) => point.sessionId);
   const { violations, taken } = await steered.check(here.sql, sessions, stoppedAt.map(keyOf));

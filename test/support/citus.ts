@@ -1,4 +1,5 @@
 import { Client, escapeIdentifier } from 'pg';
+import { MINUTE } from './patience.ts';
 
 /** Said where there is none. */
 export const NO_CLUSTER =
@@ -50,7 +51,7 @@ export async function onServers(urls: string[], work: (client: Client) => Promis
 }
 
 async function onServer<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = new Client({ connectionString: url, connectionTimeoutMillis: 5000 });
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: MINUTE });
   await client.connect();
   try {
     return await work(client);

@@ -6,6 +6,7 @@ import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { joinNodes, listNodes, onServers, toTemplate, withDatabase } from './citus.ts';
 import { FILES_NOT_FOR_CLUSTERS } from './citus-exceptions.ts';
 import { startEphemeral } from './ephemeral-server.ts';
+import { MINUTE } from './patience.ts';
 import { startPooler } from './pooler.ts';
 
 declare module 'vitest' {
@@ -170,7 +171,7 @@ async function createTemplate(server: Server) {
 }
 
 async function connect(server: Server): Promise<Client> {
-  const client = new Client({ connectionString: server.url, connectionTimeoutMillis: 5000 });
+  const client = new Client({ connectionString: server.url, connectionTimeoutMillis: MINUTE });
   client.on('error', () => undefined); // the server may be stopped under the tests; queries then fail by themselves
   await client.connect().catch((error: NodeJS.ErrnoException) => {
     const { host, pathname } = new URL(server.url);
