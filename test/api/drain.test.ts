@@ -74,11 +74,14 @@ test('a stopping service says so first, ends each connection with an answer, and
 /** Opens connections with a request each, and posts how they ended: the thread of the service is busy meanwhile. */
 const CONNECTING = `
   const { connect } = require('node:net');
-  const { parentPort, workerData: { port, clients } } = require('node:worker_threads');
+  const { parentPort, workerData: { port, clients, connected } } = require('node:worker_threads');
   const ended = Array.from({ length: clients }, () => new Promise((resolve) => {
     let answer = '';
     const request = 'GET /version HTTP/1.1\\r\\nhost: 127.0.0.1\\r\\n\\r\\n';
-    const socket = connect(port, '127.0.0.1', () => socket.write(request));
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.write(request);
+      Atomics.add(connected, 0, 1);
+    });
     socket.on('data', (chunk) => (answer += chunk)).on('error', (error) => resolve(error.code));
     socket.on('close', () => resolve(answer.slice(0, 12)));
   }));
@@ -86,15 +89,18 @@ const CONNECTING = `
 
 test('connections that wait to be accepted when the delay ends are answered', async () => {
   const other = await startOn(database.url, { DRAIN_DELAY_MS: '100' });
+  const clients = 20;
+  const connected = new Int32Array(new SharedArrayBuffer(4));
   const worker = new Worker(CONNECTING, {
     eval: true,
-    workerData: { port: Number(new URL(other.url).port), clients: 20 },
+    workerData: { port: Number(new URL(other.url).port), clients, connected },
   });
   await new Promise((resolve) => worker.once('online', resolve));
   const ended = new Promise((resolve) => worker.once('message', resolve));
   const closed = other.close();
-  const until = performance.now() + 1_000;
-  while (performance.now() < until);
-  expect(await ended).toEqual(Array.from({ length: 20 }, () => 'HTTP/1.1 200'));
+  const until = performance.now() + 200;
+  for (let count = 0; performance.now() < until || count < clients; count = Atomics.load(connected, 0))
+    Atomics.wait(connected, 0, count, 10);
+  expect(await ended).toEqual(Array.from({ length: clients }, () => 'HTTP/1.1 200'));
   await closed;
 });

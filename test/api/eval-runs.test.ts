@@ -381,8 +381,10 @@ describe('a run', () => {
       expect(sent.filter((statement) => /^update "invocations" .* ->> 'kind' = /s.test(statement))).toEqual([]);
       return sent.filter((statement) => statement.includes('from claim_jobs(')).length;
     };
-    // The least of several, because a poll may fall into one of them.
-    expect(Math.min(await countClaims(), await countClaims(), await countClaims())).toBe(1);
+    // The least of several, because polls may fall into some of them, more on a slow machine.
+    const counts: number[] = [];
+    while (!counts.includes(1) && counts.length < 20) counts.push(await countClaims());
+    expect(counts).toContain(1);
   });
 });
 

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { type ContentStore, rowContent, toArtifactContent } from '../../src/conversation/artifacts/artifact.ts';
 import { deleteArtifact, loadArtifact, saveArtifact } from '../../src/conversation/artifacts/artifacts.ts';
 import { openS3Content } from '../../src/conversation/artifacts/s3-content.ts';
@@ -15,6 +15,7 @@ import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../.
 import { createLog } from '../../src/platform/log.ts';
 import type { Part } from '../../src/core/content.ts';
 import { collect } from '../../src/platform/json-stream.ts';
+import { MINUTE } from '../support/patience.ts';
 import { type S3Server, startS3 } from '../support/s3-server.ts';
 import { newKey, statementsOf, testPool } from '../support/store.ts';
 
@@ -106,7 +107,7 @@ describe('content in an object store', () => {
     endpoint: s3.url,
     forcePathStyle: true,
     maxBytes: 1_000,
-    timeoutMs: 200,
+    timeoutMs: MINUTE,
   });
   beforeAll(async () => {
     s3 = await startS3();
@@ -170,7 +171,8 @@ describe('content in an object store', () => {
   test('a store that is away or silent is unavailable, one that refuses is an error; nothing is visible', async () => {
     const key = newArtifact();
     const unavailable = new UnavailableError('The artifact store is not available for now.');
-    const impatient = await openS3Content({ ...settings(), timeoutMs: 20 });
+    // Whose check of the bucket may take too long for it.
+    const impatient = await vi.waitFor(() => openS3Content({ ...settings(), timeoutMs: 20 }), MINUTE);
     for (const fault of ['overloaded', 'silent'] as const) {
       s3.fault = fault;
       await expect(save(key, { text: 'x' }, {}, impatient)).rejects.toEqual(unavailable);
