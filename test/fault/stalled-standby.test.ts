@@ -12,6 +12,7 @@ import { MINUTE } from '../support/patience.ts';
 import { poolOptions } from '../support/store.ts';
 import { type PostgresCluster, type PostgresStandby, startCluster } from './support/cluster.ts';
 import { APP, eventually, listPath, openSql, report, sessionPath } from './support/faults.ts';
+import { paced } from './support/pace.ts';
 import { either, isLong } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
@@ -21,7 +22,7 @@ import { type ServerProcess, startServer } from './support/server-process.ts';
  */
 
 const POOL_SIZE = 10;
-const STATEMENT_TIMEOUT_MS = 1_000;
+const STATEMENT_TIMEOUT_MS = paced(1_000);
 /** Writes without an answer, each of which would leave a backend. In a long run the time ends it. */
 const UNANSWERED = either(30, Infinity);
 /** For so long the standby is away. In a short run the writes end it. */
@@ -145,7 +146,7 @@ test('several pools of a process need one connection more, all together', async 
   const options = {
     ...poolOptions(primary.url, POOL_SIZE),
     statementTimeoutMs: STATEMENT_TIMEOUT_MS,
-    connectTimeoutMs: 1_000,
+    connectTimeoutMs: STATEMENT_TIMEOUT_MS,
   };
   const database = openDatabase(options);
   const tools = openToolDatabase({ ...options, schema: 'public' });

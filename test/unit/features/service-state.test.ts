@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { measureQueues, type StateContext } from '../../../src/features/service/service-state.ts';
 import type { Metrics } from '../../../src/platform/metrics.ts';
+import { MINUTE } from '../../support/patience.ts';
 
 test('while the database is away the last values are told for a minute, and then none', async () => {
   let isAway = false;
@@ -22,11 +23,11 @@ test('while the database is away the last values are told for a minute, and then
     sweepIntervalMs: 1,
   } as unknown as StateContext);
   const values = () => [...read.values()].map((each) => each());
-  await vi.waitUntil(() => query.mock.calls.length > 1);
+  await vi.waitUntil(() => query.mock.calls.length > 1, MINUTE);
   const told = [[[3, { queue: 'tasks' }]], [[0, { queue: 'tasks' }]], [[2, {}]]];
   expect(values()).toEqual(told);
   isAway = true;
-  await vi.waitUntil(async () => query.mock.settledResults.at(-1)?.type === 'rejected');
+  await vi.waitUntil(async () => query.mock.settledResults.at(-1)?.type === 'rejected', MINUTE);
   now = 59_000;
   expect(values()).toEqual(told);
   now = 61_000;
