@@ -4,8 +4,10 @@ import type { Part } from '../../src/core/content.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
+import { toResponseId } from '../../src/features/doors/openai/ids.ts';
 import { hostAgent } from '../support/agents.ts';
 import { client, startApp, startOn } from '../support/app.ts';
+import { openLive, say } from '../support/live-client.ts';
 import { MINUTE } from '../support/patience.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { staged, stagedSql } from '../support/staged.ts';
@@ -98,7 +100,9 @@ const [helper] = AGENTS.reduceRight<AgentDefinition[]>((below, name) => [toAgent
 const agents = (more: Partial<AgentDefinition> = {}) =>
   hostAgent(model, tools, { subAgents: helper ? [helper] : [], ...more });
 
-const app = staged(() => startApp({ CRONJOBS: 'true', DEV_UI: 'true' }, { agents: agents(), sweepIntervalMs: 50 }));
+const app = staged(() =>
+  startApp({ CRONJOBS: 'true', DEV_UI: 'true', DOORS: 'openai' }, { agents: agents(), sweepIntervalMs: 50 }),
+);
 const sql = stagedSql(app);
 
 /** Another process, in which the agent is a bit different. */
@@ -312,10 +316,11 @@ test('a child that is cancelled is told to the model of its parent', async () =>
 });
 
 test('clients do not write in a child session, and delete it with that of its parent', async () => {
-  const { sessionId, userId, path, run, children } = await begin();
+  const { sessionId, userId, path, run, children, statuses } = await begin();
   await run('helper pay');
   const [child] = await children();
   const childId = child?.id ?? '';
+  const key = { appName: 'harness_agent', userId, sessionId: childId };
   const newMessage = { role: 'user', parts: [{ text: 'Hello.' }] };
   const refusals = await Promise.all([
     app.post('/run', { appName: 'harness_agent', userId, sessionId: childId, newMessage }),
@@ -331,8 +336,13 @@ test('clients do not write in a child session, and delete it with that of its pa
       sessionPolicy: 'fixed',
       sessionId: childId,
     }),
+    app.send('DELETE', `/v1/responses/${toResponseId({ key, invocationId: `e-${childId}` })}?user_id=${userId}`),
   ]);
-  expect(refusals.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403, 403]);
+  expect(refusals.map(({ status }) => status)).toEqual([403, 403, 403, 403, 403, 403, 403]);
+  const live = await openLive(app, { app_name: key.appName, user_id: userId, session_id: childId, modalities: 'TEXT' });
+  live.send(say('Hello.'));
+  expect((await live.until(({ error }) => error !== undefined)).at(-1)?.error).toContain('which alone writes there');
+  expect(await statuses()).toEqual(['paused', 'paused']);
   expect((await app.send('DELETE', `${path}/${sessionId}`)).status).toBeLessThan(300);
   for (const table of ['sessions', 'invocations', 'events', 'tasks', 'tool_calls']) {
     const { rowCount } = await sql.query(`select from ${table} where user_id = $1`, [userId]);

@@ -59,7 +59,7 @@ describe('what would change is refused with its place', () => {
   const withJson = (all as Operation<unknown>[]).filter(({ body, method }) => body && !body.isText && method !== 'get');
 
   test.each(withJson.map((operation) => [operation.operationId, operation] as const))('%s', async (_id, operation) => {
-    const request = toRequest(operation, operation.path, { ...ABSENT, userId: 'u' }, false);
+    const request = toRequest(operation, operation.path, { ...ABSENT, userId: 'u' });
     const text = `{"odd":-0,${request.body?.startsWith('{"') ? request.body.slice(1) : '"even":0}'}`;
     const { status, body } = await app.send(request.method, request.url, text, request.headers);
     const [plain, said] = refusal(['body', 'odd'], NEGATIVE_ZERO);

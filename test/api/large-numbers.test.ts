@@ -109,7 +109,7 @@ const cases = (listAllOperations() as Operation<unknown>[])
   .toSorted((one, other) => isLast(one.id) - isLast(other.id));
 
 test.each(cases)('$id refuses or takes a number of any size', async ({ operation, path, places, inParameters }) => {
-  const sent = toRequest(operation, path, names, false);
+  const sent = toRequest(operation, path, names);
   const failed: string[] = [];
   const send = async (place: string, number: string, url: string, body: string | undefined) => {
     const { method, headers } = sent;
@@ -126,7 +126,7 @@ test.each(cases)('$id refuses or takes a number of any size', async ({ operation
       const url = new URL(sent.url, app.url);
       if (where === 'query') url.searchParams.set(name, number);
       const filled = path.replace(`{${name}}`, number);
-      const inPath = toRequest({ ...operation, path: filled }, filled, names, false).url;
+      const inPath = toRequest({ ...operation, path: filled }, filled, names).url;
       await send(name, number, where === 'path' ? inPath : `${url.pathname}${url.search}`, sent.body);
     }
   }

@@ -28,7 +28,7 @@ interface Asked {
 }
 
 async function ask(operation: AnyOperation, { path = operation.path, of = names, at = app.url, query }: Asked) {
-  const { method, url, headers, body } = toRequest(operation as never, path, of, false);
+  const { method, url, headers, body } = toRequest(operation as never, path, of);
   const further = query === undefined ? '' : `${url.includes('?') ? '&' : '?'}${query}`;
   const response = await fetch(`${at}${url}${further}`, { method, headers, body: body ?? null });
   const text = await response.text();

@@ -466,7 +466,7 @@ test('what is said to write no event writes none, and begins nothing', async () 
   for (const { operation, path } of ways.toSorted((one, other) => deletes(one) - deletes(other))) {
     const before = await sql.query<{ id: string }>('select id from events');
     const known = new Set(before.rows.map(({ id }) => id));
-    const { method, url, headers, body } = toRequest(operation, path, names, false);
+    const { method, url, headers, body } = toRequest(operation, path, names);
     const base = operation.isForKeys ? keys.url : app.url;
     const answer = await fetch(`${base}${url}`, {
       method,

@@ -14,7 +14,7 @@ import { client, startOn } from '../support/app.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { signingKey } from '../support/issuer.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
-import { ABSENT, insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
+import { ABSENT, childOf, insertOthers, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
 import { NAMED_OPERATIONS, type Names, type Sent, toRequest, writesSharedState } from './support/requests.ts';
 import { DOOR_NAMES } from '../../src/process/config.ts';
 
@@ -40,7 +40,7 @@ interface Caller extends Credential {
   mode: Mode;
 }
 /** What a request is about. */
-type Target = 'of alice' | 'absent' | 'shared state' | 'of the app';
+type Target = 'of alice' | 'child of alice' | 'absent' | 'shared state' | 'of the app';
 interface Cell {
   operation: AnyOperation;
   path: string;
@@ -104,9 +104,36 @@ const targetsOf = (operation: AnyOperation, path: string): Target[] => [
   ...(namesUser(operation) || namesThing(path) ? (['absent'] as const) : []),
   ...(writesSharedState(operation) ? (['shared state'] as const) : []),
 ];
-const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) =>
-  targetsOf(operation, path).flatMap((target) => CALLERS.map((caller) => ({ operation, path, caller, target }))),
+/** Who asks for the child session: of each kind one that may and one that may not. */
+const CHILD_CALLERS = CALLERS.filter(
+  ({ name, mode }) =>
+    mode === 'key+jwt' &&
+    [
+      'alice',
+      'bob',
+      'alice with all scopes',
+      'bob with all scopes',
+      'alice of the second issuer, with all scopes',
+      'key of alice',
+      'key of bob',
+      'reader of alice',
+      'invoker of bob',
+      'key of alice in another app',
+      'key of another app',
+      'service',
+    ].includes(name),
 );
+const absent: Names = { ...ABSENT, userId: 'alice' };
+const namesSession = (operation: AnyOperation, path: string) => {
+  const [one, other] = [absent, childOf(absent)].map((of) => toRequest(operation, path, of, 'in session'));
+  return JSON.stringify(one) !== JSON.stringify(other);
+};
+const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) => [
+  ...targetsOf(operation, path).flatMap((target) => CALLERS.map((caller) => ({ operation, path, caller, target }))),
+  ...(namesUser(operation) && namesSession(operation, path)
+    ? CHILD_CALLERS.map((caller) => ({ operation, path, caller, target: 'child of alice' as const }))
+    : []),
+]);
 
 /** Why a caller is refused, or that it is served. */
 type Outcome =
@@ -127,6 +154,32 @@ const DEMANDED: Record<string, [scope: string, because: string]> = {
   listAppInvocations: ['admin', 'it lists the invocations of all users.'],
   listAllInvocations: ['admin', 'it lists the invocations of all users.'],
 };
+/** What the agent of a child session alone does there: refused to whoever else may ask, and nothing changes. */
+const OF_AGENT_ALONE = new Set([
+  'addOpenAiItems',
+  'appendEvent',
+  'callA2a',
+  'callMcp',
+  'callMcpApp',
+  'createCronjob',
+  'createOpenAiResponse',
+  'deleteOpenAiConversation',
+  'deleteOpenAiResponse',
+  'deleteSession',
+  'harnessInvoke',
+  'invokeLegacy',
+  'replayInvocation',
+  'rewindSession',
+  'runAgUi',
+  'runAgent',
+  'runAgentSse',
+  'sendA2aMessage',
+  'sendAiSdkMessage',
+  'startInvocation',
+  'streamA2aMessage',
+  'updateCronjob',
+  'updateSession',
+]);
 /** A caller that acts for some users lists theirs, without it. */
 const isDemandedOf = (id: string, { users }: Caller) => !/^list(App|All)Invocations$/.test(id) || !users;
 
@@ -161,7 +214,7 @@ const isStranger = ({ users, apps }: Caller) =>
   (users !== undefined && !users.includes('alice')) || (apps !== undefined && !apps.includes('harness_agent'));
 /** False for what only makes or lists things: there a stranger is served, with the own ones. */
 function namesThingOfAlice(operation: AnyOperation, path: string): boolean {
-  const [own, absent] = [names, { ...ABSENT, userId: 'somebody' }].map((of) => toRequest(operation, path, of, false));
+  const [own, absent] = [names, { ...ABSENT, userId: 'somebody' }].map((of) => toRequest(operation, path, of));
   return JSON.stringify(own) !== JSON.stringify(absent);
 }
 
@@ -303,8 +356,14 @@ async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent)
   return { status: response.status, text: '' };
 }
 
-const request = ({ operation, path, target }: Cell, of: Names = names) =>
-  toRequest(operation, path, target === 'absent' ? { ...ABSENT, userId: 'alice' } : of, target === 'shared state');
+const request = (
+  { operation, path, target }: Cell,
+  of = target === 'absent' ? absent : target === 'child of alice' ? childOf(names) : names,
+) => toRequest(operation, path, of, ASKS[target]);
+const ASKS: Partial<Record<Target, Parameters<typeof toRequest>[3]>> = {
+  'shared state': 'shared',
+  'child of alice': 'in session',
+};
 const labelOf = ({ operation, path, caller, target }: Cell) =>
   `${operation.operationId} ${path} as ${caller.name} (${caller.kind}, mode ${caller.mode}), ${target}`;
 const SECRETS = (Object.keys(ABSENT) as (keyof typeof ABSENT)[]).filter(
@@ -314,16 +373,18 @@ const SECRETS = (Object.keys(ABSENT) as (keyof typeof ABSENT)[]).filter(
 const withoutNames = (text: string) =>
   // The name of a result holds that of its set.
   SECRETS.toReversed().reduce(
-    (rest, name) => rest.replaceAll(names[name], `<${name}>`).replaceAll(ABSENT[name], `<${name}>`),
+    (rest, name) => [childOf(names), names, ABSENT].reduce((left, of) => left.replaceAll(of[name], `<${name}>`), rest),
     text.replace(/version \d+/, 'version').replace(/\b(?:resp|conv)_[\w-]+/, '<id>'),
   );
 /** Alice's names in an answer to somebody else that the request did not say. The version of an application is nobody's. */
 const findLeaks = (text: string, sent = '') =>
-  SECRETS.filter((name) => name !== 'version' && text.includes(names[name]) && !sent.includes(names[name]));
+  [names, childOf(names)].flatMap((of) =>
+    SECRETS.filter((name) => name !== 'version' && text.includes(of[name]) && !sent.includes(of[name])),
+  );
 
 test('what is written here about operations is about ones that exist', () => {
   const ids = new Set(all.map(({ operationId }) => operationId));
-  expect(NAMED_OPERATIONS.filter((id) => !ids.has(id))).toEqual([]);
+  expect([...NAMED_OPERATIONS, ...OF_AGENT_ALONE].filter((id) => !ids.has(id))).toEqual([]);
 });
 
 /** The callers whose cells are columns of `docs/permissions.md`. */
@@ -376,6 +437,9 @@ describe('the matrix', () => {
   });
 
   test('serves as declared', async () => {
+    // Others get rows late, of what was served before: spans.
+    const content = () => snapshots.content(['sessions', 'events', 'invocations', 'tasks', 'artifacts', 'cronjobs']);
+    const before = await content();
     const wrong: unknown[] = [];
     let isChanged = false;
     for (const cell of cells.filter((each) => outcomeOf(each) === 'served')) {
@@ -387,6 +451,7 @@ describe('the matrix', () => {
       const leaks = isStranger(cell.caller) ? findLeaks(answer.text.replaceAll(PARTNER, 'partner')) : [];
       if (leaks.length > 0 || !servedStatuses(cell).includes(answer.status))
         wrong.push({ cell: labelOf(cell), leaks, answer });
+      if (isOfAgentAlone(cell) && (await content()) !== before) wrong.push({ cell: labelOf(cell), changed: true });
     }
     expect(wrong).toEqual([]);
   });
@@ -420,17 +485,27 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
     return refusal(403, `The credential does not have the scope \`${scope}\`: ${because}`);
   }
   // Of what is another's a caller learns as much as of what does not exist.
-  const absent =
-    target === 'absent' ? request(cell, { ...ABSENT, userId: 'alice' }) : request({ ...cell, target: 'absent' });
-  const { status, text } = await ask(cell, absent);
+  const { status, text } = await ask(
+    cell,
+    request(target === 'child of alice' ? cell : { ...cell, target: 'absent' }, absent),
+  );
   return { status, text: withoutNames(text) };
 }
+
+const isOfAgentAlone = ({ operation, target }: Pick<Cell, 'operation' | 'target'>) =>
+  target === 'child of alice' && OF_AGENT_ALONE.has(operation.operationId);
+/** Of an answer of MCP that is an error, and of a replay, which is one of the session above. Others: 403. */
+const STATUSES_OF_CHILD: Record<string, number> = { callMcp: 200, callMcpApp: 200, replayInvocation: 400 };
 
 function servedStatuses({ operation, target, caller }: Cell): number[] {
   const success = operation.success?.status ?? 200;
   if (operation.operationId.endsWith('Metadata') && operation.owner === 'open' && caller.mode === 'key') return [404];
   if (operation.operationId === runLive.operationId) return [426]; // no upgrade was requested: judged, and let through
   if (operation.operationId === 'finishConsent') return [404]; // no consent is on its way
+  if (isOfAgentAlone({ operation, target })) return [STATUSES_OF_CHILD[operation.operationId] ?? 403];
+  // It has neither a trace nor such a configuration.
+  if (target === 'child of alice' && /^get(?:EventTrace(?:Legacy)?|A2aPushConfig)$/.test(operation.operationId))
+    return [404];
   // What is over is neither cancelled nor followed.
   if (/^(?:cancel|(?:re)?subscribeTo)A2aTask$/.test(operation.operationId) && target !== 'absent') return [400];
   if (target !== 'absent') return [success];

@@ -70,7 +70,7 @@ test('without the scope to read nothing that was said before comes back, nor the
   let served = 0;
   for (const { operation, path } of listRoutes(operations)) {
     if (operation.scope !== 'invoke' || operation.success?.status === 101) continue;
-    const { method, url, headers, body } = toRequest(operation, path, names, false);
+    const { method, url, headers, body } = toRequest(operation, path, names);
     const answer = await ask(method, url, { ...headers, ...bearer(invoker) }, body);
     if (answer.status < 300) served += 1;
     if (answer.text.includes(CANARY)) shown.push([operation.operationId, answer.text.slice(0, 400)]);
@@ -125,7 +125,7 @@ test('no answer that depends on a credential is kept for another one', async () 
   let served = 0;
   for (const { operation, path } of listRoutes(operations)) {
     if (operation.method !== 'get' || operation.owner === 'open' || operation.success?.status === 101) continue;
-    const { url, headers } = toRequest(operation, path, names, false);
+    const { url, headers } = toRequest(operation, path, names);
     const answer = await ask('GET', url, { ...headers, ...bearer(service) });
     if (answer.status < 300) served += 1;
     const control = (answer.headers.get('cache-control') ?? '').split(/,\s*/);

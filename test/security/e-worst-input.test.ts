@@ -213,7 +213,7 @@ afterAll(() => service.close());
 function requestsOf(operation: Operation<unknown>): Sent[] {
   const { path = '', one } = documented.get(operation.operationId) ?? {};
   const sessionId = WRITERS.includes(operation.operationId) ? operation.operationId : names.sessionId;
-  const usual = toRequest(operation, path, { ...names, sessionId }, false);
+  const usual = toRequest(operation, path, { ...names, sessionId });
   if (operation.operationId === 'runLive') return [usual];
   if (operation.operationId === 'importUser') usual.headers['content-type'] = 'application/x-ndjson';
   const schema = one?.requestBody?.content['application/json']?.schema;

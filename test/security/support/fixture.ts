@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, escapeIdentifier } from 'pg';
 import { vi } from 'vitest';
@@ -41,6 +41,16 @@ type Made = { id: string; invocationId: string }[] & {
   webhookId: string;
   status: string;
 };
+
+/** The names of what `insertOthers` puts into a child session, of an agent that the session of the user called. */
+export const childOf = (names: Names): Names => ({
+  ...names,
+  sessionId: `child-of-${names.userId}`,
+  invocationId: `e-child-of-${names.userId}`,
+  eventId: `event-of-child-of-${names.userId}`,
+  callId: `call-of-child-of-${names.userId}`,
+  taskId: `task-of-child-of-${names.userId}`,
+});
 
 /** Makes one thing of every kind for a user, through the service. @returns their names */
 export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, headers: Record<string, string>) {
@@ -107,8 +117,8 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
 
 /**
  * Inserts what only others make: the delivery that `names` has, as one that was sent, since the tests have nobody who
- * would receive one, the tool call, as one that may have acted, the task, as one of that call, a rule of scores, and a
- * verdict.
+ * would receive one, the tool call, as one that may have acted, the task, as one of that call, a rule of scores, a
+ * verdict, and a child session, as a copy of the session with its rows.
  */
 export async function insertOthers(url: string, names: Names): Promise<void> {
   const { appName, userId, sessionId, invocationId, callId, taskId, token, deliveryId, webhookId } = names;
@@ -160,13 +170,46 @@ export async function insertOthers(url: string, names: Names): Promise<void> {
      values ($1, $2, $3, '', $2, true)`,
     [appName, userId, sessionId],
   );
+  const child = childOf(names);
+  const parent = {
+    parent_session_id: sessionId,
+    parent_invocation_id: invocationId,
+    parent_call_id: callId,
+    root_session_id: sessionId,
+    depth: 1,
+  };
+  const inChild = { session_id: child.sessionId };
+  const ofChild = { ...inChild, invocation_id: child.invocationId };
+  const ofCall = { ...ofChild, call_id: child.callId };
+  const copies: [table: string, which: string, changed: object][] = [
+    ['sessions', `id = '${sessionId}'`, { id: child.sessionId, ...parent }],
+    ['events', `invocation_id = '${invocationId}' and id <> '${names.eventId}'`, ofChild],
+    ['events', `id = '${names.eventId}'`, { ...ofChild, id: child.eventId }],
+    ['invocations', `id = '${invocationId}'`, { ...inChild, id: child.invocationId }],
+    ['artifacts', 'true', inChild],
+    ['artifact_versions', 'true', inChild],
+    ['tool_calls', `call_id = '${callId}'`, { ...ofCall, operation_id: randomUUID() }],
+    ['tasks', `id = '${taskId}'`, { ...ofCall, id: child.taskId }],
+    ['session_verdicts', 'true', inChild],
+  ];
+  for (const [table, which, changed] of copies)
+    await client.query(
+      `insert into ${table} select (jsonb_populate_record(t, $4)).* from ${table} t
+       where app_name = $1 and user_id = $2 and ${table === 'sessions' ? 'id' : 'session_id'} = $3 and ${which}`,
+      [appName, userId, sessionId, changed],
+    );
+  await client.query(
+    `update events set payload = payload || jsonb_build_object('id', id, 'invocationId', invocation_id)
+     where app_name = $1 and user_id = $2 and session_id = $3`,
+    [appName, userId, child.sessionId],
+  );
   await client.end();
 }
 
 /** A database whose content can be compared and put back. */
 export interface Snapshots {
-  /** One text for all rows of all tables. */
-  content(): Promise<string>;
+  /** One text for all rows of these tables. Default: all. */
+  content(of?: readonly string[]): Promise<string>;
   take(): Promise<void>;
   /** Puts all tables back as they were when the snapshot was taken. */
   restore(): Promise<void>;
@@ -202,12 +245,11 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
   });
   // A legal hold would refuse the others.
   const erase = ['legal_holds', ...tables.toReversed()].map((name) => `delete from ${escapeIdentifier(name)}`);
-  const hash = tables.map(
-    (name) =>
-      `select '${name}' as name, md5(string_agg(t::text, chr(10) order by t::text)) from ${escapeIdentifier(name)} t`,
-  );
+  const hash = (name: string) =>
+    `select '${name}' as name, md5(string_agg(t::text, chr(10) order by t::text)) from ${escapeIdentifier(name)} t`;
   return {
-    content: async () => JSON.stringify((await client.query(hash.join(' union all '))).rows),
+    content: async (of = tables) =>
+      JSON.stringify((await client.query(`${of.map(hash).join(' union all ')} order by name`)).rows),
     take: async () => {
       const copies = tables.map(
         (name) => `create table snapshot.${escapeIdentifier(name)} as table ${escapeIdentifier(name)}`,

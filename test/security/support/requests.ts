@@ -152,6 +152,35 @@ const SHARED_STATE: Record<string, (names: Names) => Json> = {
   runAgentSse: (names) => ({ ...runOf(names), stateDelta: SHARED }),
   startInvocation: () => ({ newMessage: MESSAGE, stateDelta: SHARED }),
 };
+const A2A_MESSAGE = { messageId: 'm-child', role: 'ROLE_USER', parts: [{ text: 'Hello' }] };
+const toRpc = (method: string, params: Json): Json => ({ jsonrpc: '2.0', id: 1, method, params });
+const askIn = ({ appName, sessionId }: Names) =>
+  toRpc('tools/call', { name: appName, arguments: { prompt: 'Hello', session: sessionId } });
+const fixedIn = ({ sessionId }: Names) => ({ sessionPolicy: 'fixed', sessionId });
+
+/** What names a session in the body, for each operation whose body above names none. */
+const IN_SESSION: Record<string, (names: Names) => Json> = {
+  callA2a: ({ sessionId }) => toRpc('SendMessage', { message: { ...A2A_MESSAGE, contextId: sessionId } }),
+  sendA2aMessage: ({ sessionId }) => ({ message: { ...A2A_MESSAGE, contextId: sessionId } }),
+  streamA2aMessage: ({ sessionId }) => ({ message: { ...A2A_MESSAGE, contextId: sessionId } }),
+  callMcp: askIn,
+  callMcpApp: askIn,
+  createOpenAiResponse: (names) => ({ model: names.appName, input: 'Hello', conversation: toConversationId(names) }),
+  createCronjob: (names) => ({
+    ownerId: names.userId,
+    name: 'Sums',
+    prompt: 'Hello',
+    schedule: { type: 'daily', time: '08:00', timezone: 'UTC' },
+    ...fixedIn(names),
+  }),
+  updateCronjob: fixedIn,
+};
+const QUERIES_IN_SESSION: typeof QUERIES = {
+  listA2aTasks: ({ userId, sessionId }) => ({ user_id: userId, contextId: sessionId }),
+  listSessions: ({ sessionId }) => ({ parentSessionId: sessionId }),
+  listTasks: ({ sessionId }) => ({ sessionId }),
+};
+
 /** Their content may need a scope for an override, and never touches shared state. */
 const WITHOUT_SHARED_STATE = new Set([
   'createCronjob',
@@ -167,9 +196,15 @@ const WITHOUT_SHARED_STATE = new Set([
 const runOf = ({ appName, userId, sessionId }: Names): Json => ({ appName, userId, sessionId, newMessage: MESSAGE });
 
 /** Names of operations, so that what is written here about one that is gone fails. */
-export const NAMED_OPERATIONS = [BODIES, FREE_IN_PATH, QUERIES, HEADERS, SHARED_STATE].flatMap((each) =>
-  Object.keys(each),
-);
+export const NAMED_OPERATIONS = [
+  BODIES,
+  FREE_IN_PATH,
+  QUERIES,
+  HEADERS,
+  SHARED_STATE,
+  IN_SESSION,
+  QUERIES_IN_SESSION,
+].flatMap((each) => Object.keys(each));
 
 /** True where an operation can write shared state. @throws Error for one that is unknown here */
 export function writesSharedState({ operationId, demands }: Operation<unknown>): boolean {
@@ -180,9 +215,15 @@ export function writesSharedState({ operationId, demands }: Operation<unknown>):
 
 /**
  * The request of an operation, at one of its paths, about what `names` says.
+ * @param asks - `shared`: write shared state; `in session`: name the session wherever the operation takes one
  * @throws Error for a parameter of the path that nothing here names: a new operation must be given one
  */
-export function toRequest(operation: Operation<unknown>, path: string, names: Names, isShared: boolean): Sent {
+export function toRequest(
+  operation: Operation<unknown>,
+  path: string,
+  names: Names,
+  asks?: 'shared' | 'in session',
+): Sent {
   const { method, body, operationId } = operation;
   const free = FREE_IN_PATH[operationId];
   const inPath: Names = free ? { ...names, [free]: FREE } : names;
@@ -190,8 +231,10 @@ export function toRequest(operation: Operation<unknown>, path: string, names: Na
     (text, parameter) => text.replace(`{${parameter}}`, encodeURIComponent(valueOf(inPath, parameter, path))),
     path,
   );
-  const query = new URLSearchParams(QUERIES[operationId]?.(names));
-  const content = isShared ? SHARED_STATE[operationId] : BODIES[operationId];
+  const isIn = asks === 'in session';
+  const query = new URLSearchParams(((isIn && QUERIES_IN_SESSION[operationId]) || QUERIES[operationId])?.(names));
+  const content =
+    asks === 'shared' ? SHARED_STATE[operationId] : (isIn && IN_SESSION[operationId]) || BODIES[operationId];
   const value = content ? content(names) : renamed(body?.example, names);
   const text = typeof value === 'string' || value === undefined ? value : JSON.stringify(value);
   return {

@@ -5,6 +5,7 @@ import { withoutAbsent } from '../../../agent/definition/snake-case.ts';
 import { getFunctionCalls, getFunctionResponses, toMembers } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { SessionContext } from '../../../conversation/sessions/session-context.ts';
+import { refuseChildSession } from '../../../conversation/sessions/session-row.ts';
 import type { SessionHistory } from '../../../conversation/sessions/history.ts';
 import { deleteSession, insertSession } from '../../../conversation/sessions/session-store.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
@@ -164,12 +165,14 @@ export const isTemporary = (call: OpenAiCall, { sessionId }: SessionKey): boolea
 /**
  * Deletes a session and the copies of its content, with `copiesToo` also memories and evaluation cases. First cancels
  * the invocation, if `invocationId` is not empty.
+ * @throws {ForbiddenError} for a child session, of which nothing is cancelled
  */
 export async function removeSession(
   context: OpenAiContext,
   { key, invocationId }: InvocationRef,
   options = { copiesToo: true },
 ): Promise<boolean> {
+  await refuseChildSession(context.database.db, key);
   if (invocationId !== '') await requestCancel(context, key, invocationId);
   return context.database.transaction(async (tx) => {
     const isDeleted = await deleteSession(tx, key);
