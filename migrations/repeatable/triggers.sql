@@ -74,6 +74,7 @@ create or replace trigger sessions_storage after insert or delete or update of e
 for each row execute function count_session_bytes();
 create or replace trigger sessions_erasure before insert on sessions for each row execute function refuse_while_erased();
 create or replace trigger sessions_results after delete on sessions for each row execute function delete_results();
+create or replace trigger sessions_spans after delete on sessions for each row execute function delete_spans();
 create or replace trigger sessions_hold before delete on sessions for each row execute function refuse_on_hold('id');
 --> statement-breakpoint
 create or replace trigger signals_hold before delete on signals for each row execute function refuse_on_hold('session_id');

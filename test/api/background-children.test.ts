@@ -4,8 +4,10 @@ import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import type { Model } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { Part } from '../../src/core/content.ts';
+import { createLog } from '../../src/platform/log.ts';
 import { hostAgent } from '../support/agents.ts';
 import { client, startApp, startOn } from '../support/app.ts';
+import { MINUTE } from '../support/patience.ts';
 import { callPart } from '../support/scripted-model.ts';
 import { staged, stagedSql } from '../support/staged.ts';
 
@@ -139,8 +141,11 @@ const subAgents = [
   toAgent('middle', { asTool: true, instruction: 'Go between.', subAgents: [toAgent('deep', { background: true })] }),
 ];
 const agents = (more: Partial<AgentDefinition> = {}) => hostAgent(model, tools, { subAgents, ...more });
+/** What the service logged as an error. */
+const errors: string[] = [];
+const log = createLog('error', { write: (line) => void errors.push(line) });
 const app = staged(() =>
-  startApp({ DOORS: 'ai-sdk,a2a', CRONJOBS: 'true' }, { agents: agents(), sweepIntervalMs: 50 }),
+  startApp({ DOORS: 'ai-sdk,a2a', CRONJOBS: 'true' }, { agents: agents(), sweepIntervalMs: 50, log }),
 );
 const sql = stagedSql(app);
 
@@ -668,8 +673,94 @@ test('of many that end at once each is told once', async () => {
   expect(told).toHaveLength(20);
 });
 
+describe('while a hundred results come', () => {
+  const left = async (userId: string) =>
+    (
+      await Promise.all(
+        ['sessions', 'invocations', 'events', 'tasks', 'tool_calls', 'spans'].map(async (table) => {
+          const { rowCount } = await sql.query(`select from ${table} where user_id = $1`, [userId]);
+          return rowCount ? [`${table}: ${rowCount}`] : [];
+        }),
+      )
+    ).flat();
+  const usedBytes = async (userId: string) =>
+    (
+      await sql.query(
+        'select coalesce(sum(event_bytes + artifact_bytes), 0)::int as bytes from user_storage where user_id = $1',
+        [userId],
+      )
+    ).rows;
+
+  test.each(['its session is deleted', 'its user is erased', 'retention deletes it'])(
+    '%s: nothing is left, and nothing hangs',
+    async (how) => {
+      const { sessionId, userId, path, run, statuses } = await begin();
+      errors.length = 0;
+      const name = how.replaceAll(' ', '_');
+      const here = gate(name);
+      const calls = Array.from({ length: 100 }, (_, n) => (n % 2 ? `helper hold ${name}` : `maybe look behind`));
+      await run(calls.join(' & '), await startOther({ maxLlmCalls: 1_000 }));
+      await here.entered;
+      const removed = async () => {
+        if (how.includes('deleted')) return (await app.send('DELETE', `${path}/${sessionId}`)).status;
+        if (how.includes('erased')) return (await app.send('DELETE', `/apps/harness_agent/users/${userId}`)).status;
+        // A process looks when it starts, then each hour.
+        const sweep = async () => {
+          await sql.query(
+            `update sessions set update_time = now() - interval '9 days' where user_id = $1 and depth = 0`,
+            [userId],
+          );
+          const settings = { SESSION_RETENTION_DAYS: '1' };
+          const other = await startOn(app.databaseUrl, settings, { agents: agents(), sweepIntervalMs: 20, log });
+          onTestFinished(() => other.close());
+        };
+        await sweep();
+        const open = async () => (await statuses()).filter((each) => /queued|running/.test(each));
+        await expect.poll(open, { timeout: MINUTE }).toEqual([]);
+        expect(await left(userId)).not.toEqual([]);
+        await sweep();
+        return 200;
+      };
+      here.open();
+      await expect.poll(async () => (await statuses()).includes('1 succeeded')).toBe(true);
+      expect(await removed()).toBeLessThan(300);
+      await expect.poll(() => left(userId), { timeout: MINUTE }).toEqual([]);
+      expect(await usedBytes(userId)).toEqual([{ bytes: 0 }]);
+      // Its slots are free, and no queue is stuck.
+      const next = await begin();
+      await next.run(Array.from({ length: 20 }, () => 'helper look').join(' & '));
+      await expect.poll(async () => (await next.statuses()).filter((each) => each === '1 succeeded')).toHaveLength(20);
+      expect(await left(userId)).toEqual([]);
+      expect(errors).toEqual([]);
+    },
+  );
+
+  test('an imported tree is deleted, too', async () => {
+    const { userId, run, statuses } = await begin();
+    await run('middle deep look & helper look & helper ask');
+    await expect.poll(async () => (await statuses()).filter((each) => /queued|running/.test(each))).toEqual([]);
+    const { text } = await app.get(`/apps/harness_agent/users/${userId}/export`);
+    errors.length = 0;
+    const other = `${userId}-again`;
+    const imported = await app.post(`/apps/harness_agent/users/${other}/import`, text, {
+      'content-type': 'application/x-ndjson',
+    });
+    expect(imported.status).toBe(200);
+    const { rows } = await sql.query<{ id: string; depth: number }>(
+      'select id, depth from sessions where user_id = $1',
+      [other],
+    );
+    const [root] = rows.filter(({ depth }) => depth === 0);
+    expect(rows).toHaveLength(5);
+    expect((await app.send('DELETE', `${USERS}/${other}/sessions/${root?.id ?? ''}`)).status).toBeLessThan(300);
+    expect(await left(other)).toEqual([]);
+    expect(await usedBytes(other)).toEqual([{ bytes: 0 }]);
+    expect(errors).toEqual([]);
+  });
+});
+
 async function startOther(more: Partial<AgentDefinition>) {
-  const other = await startOn(app.databaseUrl, {}, { agents: agents(more) });
+  const other = await startOn(app.databaseUrl, {}, { agents: agents(more), log });
   onTestFinished(() => other.close());
   return client(other.url);
 }

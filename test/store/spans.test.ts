@@ -6,7 +6,6 @@ import type { Span } from '../../src/observability/traces/span.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import {
   deleteOldSpans,
-  deleteSessionSpans,
   findEventTraceText,
   insertSpans,
   listSessionSpansText,
@@ -87,7 +86,6 @@ describe('spans', () => {
       const ended = inserted.then(() => (isStored = true));
       const waits = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
       await expect.poll(async () => (await store.pool.db.execute(waits)).rows.length).toBe(1);
-      await deleteSessionSpans(tx, [gone]);
       expect(isStored).toBe(false);
       return { storing: ended };
     });

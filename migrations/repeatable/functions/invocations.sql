@@ -222,6 +222,8 @@ declare
     'turns', 1 + coalesce((p_request #>> '{child,turns}')::integer, 0));
   v_text text := format('The agent `%s`, which the call %s started in the background, ', p_request #>> '{child,agent}', p_call);
 begin
+  -- As refuse_while_erased, which would refuse the row: with the lock no erasure begins in between.
+  perform pg_advisory_xact_lock_shared(user_data_lock(ended.app_name, ended.user_id));
   if exists (select from user_erasures e where e.app_name = ended.app_name and e.user_id = ended.user_id) then return; end if;
   if ended.status = 'succeeded' then
     select coalesce(jsonb_object_agg(d.key, d.value), '{}') into v_delta

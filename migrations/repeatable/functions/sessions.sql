@@ -55,3 +55,12 @@ begin
     using errcode = 'AR403';
 end $$;
 comment on function refuse_child is 'Refuses a write of a client to a child session.';
+
+-- By a trigger, because child sessions are deleted with the one above, by a foreign key. Spans of the session that come
+-- later are not stored (`insertSpans`).
+create or replace function delete_spans() returns trigger language plpgsql as $$
+begin
+  delete from spans s where s.app_name = old.app_name and s.user_id = old.user_id and s.session_id = old.id;
+  return null;
+end $$;
+comment on function delete_spans is 'Trigger function: a session was deleted; its traces go with it.';

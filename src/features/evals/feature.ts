@@ -1,6 +1,5 @@
 import type { Config } from '../../config/config.ts';
 import { deleteSession } from '../../conversation/sessions/session-store.ts';
-import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import { runAsSystem } from '../../platform/context.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { evalSessionScores, evalVerdicts, sessionVerdicts } from '../../platform/db/schema/schema.ts';
@@ -68,7 +67,6 @@ const eraseCopies = ({ database }: { database: DatabasePool }, user: User): Prom
     database.transaction(async (tx) => {
       const { count, sessions } = await deleteRunCases(tx, user);
       for (const key of sessions) await deleteSession(tx, key);
-      await deleteSessionSpans(tx, sessions);
       return count > 0 ? { eval_run_cases: count } : deleteEvaluations(tx, user);
     }),
   );
@@ -110,7 +108,6 @@ export const evalFeature = {
     for (const key of keys) {
       const repeated = await deleteSessionCases(tx, key);
       for (const copy of repeated) await deleteSession(tx, copy);
-      await deleteSessionSpans(tx, repeated);
     }
   },
 } satisfies Feature<Context>;

@@ -5,9 +5,8 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/json-escape.ts';
 import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect, jsonTextOf } from '../../platform/db/sql.ts';
-import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isAmong, isBelow, sessionLock } from '../../conversation/sessions/session-row.ts';
+import { isBelow, sessionLock } from '../../conversation/sessions/session-row.ts';
 import type { Feature } from '../../platform/feature/feature.ts';
 import { type Span, spanSchema } from './span.ts';
 
@@ -66,10 +65,6 @@ async function insertOfSession(db: Database, newSpans: Span[]): Promise<void> {
       "traceId" text, id text, "parentId" text, "eventId" text, name text, "startNs" bigint, "endNs" bigint,
       attributes jsonb, links jsonb)
     on conflict do nothing`);
-}
-
-export async function deleteSessionSpans(db: Database, keys: readonly SessionKey[]): Promise<void> {
-  await db.delete(spans).where(isAmong(keys, spans));
 }
 
 /** The spans that a caller may read: those of these applications, and only one user's if `userId` is set. */
@@ -142,5 +137,4 @@ export const traceFeature = {
     },
   ],
   userTables: [{ table: spans }],
-  forgetSessions: (_, tx, keys) => deleteSessionSpans(tx, keys),
 } satisfies Feature<{ database: DatabasePool }>;
