@@ -5,6 +5,7 @@ import type { ProviderName } from '../../src/agent/providers/index.ts';
 import type { Event } from '../../src/core/event.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { type FakeAnswer, startFakeProvider } from '../support/fake-provider.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /**
  * What a provider's cache would save of 200 conversations: recorded sessions are continued over HTTP, and the fake
@@ -104,7 +105,7 @@ async function goOn(app: TestApp, script: FakeAnswer[], session: string, n: numb
 
 const sum = (numbers: number[]) => numbers.reduce((total, each) => total + each, 0);
 
-describe('recorded conversations that go on', () => {
+describe('recorded conversations that go on', { timeout: 5 * MINUTE }, () => {
   test('there are 200', () => {
     expect(RECORDED.length).toBe(147);
     expect(sum(PROVIDERS.map((_, place) => chosenFor(place).length))).toBeGreaterThanOrEqual(200);

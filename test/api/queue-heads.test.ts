@@ -114,7 +114,7 @@ async function expectQuiet() {
     await sleep(QUIET_SECONDS * 1_000);
     return (await claims()) - before;
   };
-  await expect.poll(claimedMeanwhile, { timeout: 40_000, interval: 1 }).toBeLessThan(QUIET_SECONDS);
+  await expect.poll(claimedMeanwhile, { timeout: MINUTE, interval: 1 }).toBeLessThan(QUIET_SECONDS);
 }
 
 const USED_UP = `

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { AgentError } from '../../src/core/errors.ts';
 import { gatedAgents } from '../support/agents.ts';
 import { client, startApp, startOn } from '../support/app.ts';
+import { MINUTE } from '../support/patience.ts';
 
 /** A start that finds thousands of invocations to take up: some at once, users in turn, and requests are answered. */
 
@@ -24,7 +25,9 @@ const FILL = `
          '{"version": 1, "overrides": {}, "streaming": false, "content": {"role": "user", "parts": [{"text": "Go."}]}}'
   from waiting`;
 
-test(`${COUNT} to take up: half of the places at most, users in turn, and requests are answered`, async () => {
+test(`${COUNT} to take up: half of the places at most, users in turn, and requests are answered`, {
+  timeout: 5 * MINUTE,
+}, async () => {
   const app = await startApp({}, { agents: new Map(), sweepIntervalMs: 3_600_000 });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
