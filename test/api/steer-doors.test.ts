@@ -5,6 +5,7 @@ import { hostAgent } from '../support/agents.ts';
 import { newClient } from '../support/ag-ui.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type AskedGate, newAskedGate } from '../support/asked-gate.ts';
+import { DOORS_SETTING, type MessageDoor, messageDoors } from '../support/message-doors.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 /** Messages that steer, through every door: each is in the run or begins its own turn, once, and its answer says so. */
@@ -17,90 +18,14 @@ let app: TestApp;
 beforeAll(async () => {
   gate = newAskedGate();
   const agents = hostAgent(gate.model, [], { tools: ['calculator'] });
-  app = await startApp({ DOORS: 'a2a,ag-ui,ai-sdk,mcp,openai' }, { agents, sweepIntervalMs: 50 });
+  app = await startApp({ DOORS: DOORS_SETTING }, { agents, sweepIntervalMs: 50 });
 });
 afterAll(() => app.close());
 
 const pathOf = (session: string) => `/apps/harness_agent/users/u/sessions/${session}`;
-const content = (text: string) => ({ role: 'user', parts: [{ text }] });
-const run = (session: string, text: string, headers = {}, path = '/run') =>
-  app.post(path, { appName: 'harness_agent', userId: 'u', sessionId: session, newMessage: content(text) }, headers);
-const mcp = '2026-07-28';
-const meta = {
-  'io.modelcontextprotocol/protocolVersion': mcp,
-  'io.modelcontextprotocol/clientCapabilities': { elicitation: {} },
-};
-const rpc = (method: string, params: object) => ({ jsonrpc: '2.0', id: 1, method, params });
-const conversation = (session: string) => `conv_${Buffer.from(`harness_agent\nu\n${session}`).toString('base64url')}`;
-
-/** How a message comes in. `says`: the answer names the invocation that answered, not the one that its request began. */
-const doors: {
-  name: string;
-  says?: true;
-  send: (session: string, text: string, headers: object) => Promise<Answer>;
-}[] = [
-  { name: 'POST /run', says: true, send: run },
-  { name: 'POST /run_sse', send: (session, text, headers) => run(session, text, headers, '/run_sse') },
-  {
-    name: 'POST /harness/invoke',
-    says: true,
-    send: (session, prompt, headers) =>
-      app.post(
-        '/harness/invoke',
-        { prompt, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: session } },
-        { ...headers },
-      ),
-  },
-  {
-    name: 'POST …/invocations',
-    send: (session, text, headers) =>
-      app.post(`${pathOf(session)}/invocations`, { newMessage: content(text) }, { ...headers }),
-  },
-  ...(['SendMessage', 'SendStreamingMessage'] as const).map((method) => ({
-    name: `A2A ${method}`,
-    send: (session: string, text: string, headers: object) => {
-      const message = { messageId: randomUUID(), contextId: session, role: 'ROLE_USER', parts: [{ text }] };
-      return app.post('/a2a/harness_agent?user_id=u', rpc(method, { message }), { 'a2a-version': '1.0', ...headers });
-    },
-  })),
-  {
-    name: 'MCP',
-    send: (session, prompt, headers) =>
-      app.post(
-        '/mcp?user_id=u',
-        rpc('tools/call', { name: 'harness_agent', arguments: { prompt, session }, _meta: meta }),
-        {
-          accept: 'application/json, text/event-stream',
-          'mcp-protocol-version': mcp,
-          'mcp-method': 'tools/call',
-          'mcp-name': 'harness_agent',
-          ...headers,
-        },
-      ),
-  },
-  {
-    name: 'AG-UI',
-    send: (session, text, headers) => {
-      const messages = [{ id: randomUUID(), role: 'user', content: text }];
-      const input = { threadId: session, runId: randomUUID(), messages, tools: [], context: [], state: {} };
-      return app.post('/ag-ui/harness_agent?user_id=u', input, { ...headers });
-    },
-  },
-  ...[false, true].map((stream) => ({
-    name: `OpenAI responses${stream ? ', as a stream' : ''}`,
-    send: (session: string, input: string, headers: object) => {
-      const body = { model: 'harness_agent', conversation: conversation(session), input, stream };
-      return app.post('/v1/responses?user_id=u', body, { ...headers });
-    },
-  })),
-  {
-    name: 'AI SDK',
-    send: (session, text, headers) => {
-      const messages = [{ id: randomUUID(), role: 'user', parts: [{ type: 'text', text }] }];
-      return app.post('/ai-sdk/harness_agent/chat?user_id=u', { id: session, messages }, { ...headers });
-    },
-  },
-];
+const send = ({ send: sendTo }: MessageDoor, sessionId: string, text: string, headers = {}) =>
+  sendTo(app, { userId: 'u', sessionId, id: randomUUID(), text, headers });
+const run = (session: string, text: string) => send(messageDoors[0] as MessageDoor, session, text);
 
 interface Row {
   id: string;
@@ -131,35 +56,32 @@ async function expectOnce(session: string, answer: Answer, says: boolean): Promi
   return own as Row;
 }
 
-test.each(doors)(
-  '$name: the message is taken, and its client gets the answer behind it',
-  async ({ send, says = false }) => {
-    const session = await open();
-    const before = gate.asked.length;
-    const first = run(session, 'one');
-    await gate.entered(before + 1);
-    const second = send(session, 'two', steer);
-    await expect.poll(() => countOf(session, 'queued')).toBe(1);
-    gate.answer({ text: 'before' }, sum);
-    await gate.entered(before + 2);
-    expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator', 'two']);
-    gate.answer({ text: 'behind' });
-    await first;
-    const answer = await second;
-    expect(answer.status).toBe(200);
-    const own = await expectOnce(session, answer, says);
-    expect(own.steeredInto).toBeDefined();
-    if (!answer.text.includes('"queued"')) expect(answer.text).toContain('behind');
-    expect(gate.asked).toHaveLength(before + 2);
-  },
-);
-
-test.each(doors)('$name: the run ends first, and the message begins its own turn', async ({ send, says = false }) => {
+test.each(messageDoors)('$name: the message is taken, and its client gets the answer behind it', async (door) => {
   const session = await open();
   const before = gate.asked.length;
   const first = run(session, 'one');
   await gate.entered(before + 1);
-  const second = send(session, 'two', steer);
+  const second = send(door, session, 'two', steer);
+  await expect.poll(() => countOf(session, 'queued')).toBe(1);
+  gate.answer({ text: 'before' }, sum);
+  await gate.entered(before + 2);
+  expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator', 'two']);
+  gate.answer({ text: 'behind' });
+  await first;
+  const answer = await second;
+  expect(answer.status).toBe(200);
+  const own = await expectOnce(session, answer, door.says === true);
+  expect(own.steeredInto).toBeDefined();
+  if (!answer.text.includes('"queued"')) expect(answer.text).toContain('behind');
+  expect(gate.asked).toHaveLength(before + 2);
+});
+
+test.each(messageDoors)('$name: the run ends first, and the message begins its own turn', async (door) => {
+  const session = await open();
+  const before = gate.asked.length;
+  const first = run(session, 'one');
+  await gate.entered(before + 1);
+  const second = send(door, session, 'two', steer);
   await expect.poll(() => countOf(session, 'queued')).toBe(1);
   gate.answer({ text: 'over' });
   await gate.entered(before + 2);
@@ -168,7 +90,7 @@ test.each(doors)('$name: the run ends first, and the message begins its own turn
   await first;
   const answer = await second;
   expect(answer.status).toBe(200);
-  expect((await expectOnce(session, answer, says)).steeredInto).toBeUndefined();
+  expect((await expectOnce(session, answer, door.says === true)).steeredInto).toBeUndefined();
   if (!answer.text.includes('"queued"')) expect(answer.text).toContain('its own');
 });
 
@@ -318,13 +240,13 @@ test('AI SDK: the run shows a message that it took; a page that is loaded then r
   const session = await open();
   const before = gate.asked.length;
   const chat = `/ai-sdk/harness_agent/chat/${session}`;
-  const send = (text: string, headers = {}) => {
+  const say = (text: string, headers = {}) => {
     const messages = [{ id: randomUUID(), role: 'user', parts: [{ type: 'text', text }] }];
     return app.post('/ai-sdk/harness_agent/chat?user_id=u', { id: session, messages }, headers);
   };
-  const first = send('one');
+  const first = say('one');
   await gate.entered(before + 1);
-  const second = send('two', steer);
+  const second = say('two', steer);
   await expect.poll(() => countOf(session, 'queued')).toBe(1);
   gate.answer({ text: 'before' }, sum);
   await gate.entered(before + 2);
