@@ -59,18 +59,20 @@ export function createKeyRing({ plain: keys, file }: KeyOptions): FindHolder {
   const reread = async () => {
     const triedAt = performance.now();
     try {
-      current = { known: parse(await readFile(file, 'utf8')), readAt: triedAt, triedAt };
+      current = { known: parse(await readFile(file, 'utf8')), readAt: triedAt, triedAt, isRead: true };
     } catch {
-      current = { ...current, triedAt };
+      current = { ...current, triedAt, isRead: false };
     }
   };
   const refresh = () => (reading ??= reread().finally(() => (reading = undefined)));
-  const isStale = () => performance.now() - current.readAt > STALE_MS;
+  // A busy process may see what it has read only much later: that is not stale.
+  const isStale = () => !current.isRead && performance.now() - current.readAt > STALE_MS;
   const watch = watching(async () => {
     await refresh();
     return new Set(isStale() ? [] : current.known.map(({ entry }) => entry));
   });
-  let current = { known: parse(readOrRefuse(file)), readAt: performance.now(), triedAt: performance.now() };
+  const startedAt = performance.now();
+  let current = { known: parse(readOrRefuse(file)), readAt: startedAt, triedAt: startedAt, isRead: true };
   return async (key) => {
     if (performance.now() - current.triedAt > REREAD_MS) await refresh();
     const held = match(plain, key);

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import { createKey, createKeyRing } from '../../../../../src/platform/http/access/key-ring.ts';
 
 /** Keys as values; over HTTP and with a file that changes they are `test/security/b-keys.test.ts`'s. */
@@ -32,4 +32,23 @@ test.each([
 
 test('a scope that there is not makes no key', () => {
   expect(() => createKey({ scopes: ['root' as 'read'] })).toThrow(/scopes\.0/);
+});
+
+test('a file that a busy process reads slowly revokes no key, nor refuses it', async () => {
+  const { key, entry } = createKey({ id: 'one', scopes: ['read'] });
+  const find = createKeyRing({ plain: [], file: write(entry) });
+  const principal = await find(key);
+  let isRevoked = false;
+  const cancel = principal?.onRevoked?.(() => (isRevoked = true));
+  // Each look at the clock is a minute after the one before.
+  let time = performance.now();
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => (time += 60_000));
+  try {
+    await expect.poll(() => clock.mock.calls.length, { interval: 50 }).toBeGreaterThan(3);
+    expect(await find(key)).toMatchObject({ id: 'one' });
+    expect(isRevoked).toBe(false);
+  } finally {
+    clock.mockRestore();
+    cancel?.();
+  }
 });
