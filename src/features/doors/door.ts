@@ -93,8 +93,13 @@ export async function begin(
     if (signal?.aborted) await cancel();
     else signal?.addEventListener('abort', () => void cancel(), { once: true });
   }
-  if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
+  nameInvocation(response, invocationId);
   return { key, invocationId, run: localRun.before === undefined ? undefined : localRun };
+}
+
+/** Says which invocation answers, also where an earlier request has begun it. */
+export function nameInvocation(response: Response, invocationId: string): void {
+  if (!response.headersSent) response.setHeader('x-invocation-id', invocationId);
 }
 
 /** A reply has no idempotency key, because the paused invocation's row keeps that of the request that started it. */

@@ -13,7 +13,7 @@ import type { Invocation } from '../../../invocations/invocation.ts';
 import { findCurrent } from '../../../invocations/invocation-store.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
-import { begin, type DoorCall, sendEvents } from '../door.ts';
+import { begin, type DoorCall, nameInvocation, sendEvents } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { type ExternalCall, findPaused } from '../open-calls.ts';
 import { Part, readTurn, type TurnStep } from '../turn.ts';
@@ -60,6 +60,7 @@ export async function startRun(context: InvocationContext, key: SessionKey, inpu
     const { idempotency } = toInvocationOptions(headers, identity);
     invocation = idempotency && (await findRepeated(context, key, idempotency));
     if (!invocation) throw error;
+    nameInvocation(call.response, invocation.invocationId);
     isRestored = true;
   }
   const mayRead = call.principal.scopes.has('read');

@@ -14,7 +14,7 @@ import { requestCancel } from '../../../invocations/cancel.ts';
 import { toInvocationOptions } from '../../../invocations/wire-request.ts';
 import { findRepeated } from '../../../invocations/retry.ts';
 import type { Answer, Call } from '../../../platform/http/operation/operation.ts';
-import { begin, type TurnRequest } from '../door.ts';
+import { begin, nameInvocation, type TurnRequest } from '../door.ts';
 import type { InvocationRef } from '../handle.ts';
 import { answerAll, findPaused } from '../open-calls.ts';
 import { RequestError, toPlace } from './errors.ts';
@@ -91,7 +91,10 @@ export async function answer(context: OpenAiContext, call: OpenAiCall, plan: Ans
   const earlier = await findAnswer(context, call, timeline);
   const { ref, turn } = earlier ?? (await prepareAnswer(context, call, timeline, await find()));
   try {
-    if (!turn) return await show(ref);
+    if (!turn) {
+      nameInvocation(call.response, ref.invocationId);
+      return await show(ref);
+    }
     if (run) return await run(ref, turn);
     const begun = await begin({ ...call, context }, { key: ref.key, turn: { ...turn, streaming } });
     return await show({ ...ref, ...begun });
