@@ -22,7 +22,7 @@ import {
   report,
   sessionPath,
 } from './support/faults.ts';
-import { newHistory, operate, type Target } from './support/history.ts';
+import { historySettings, newHistory, operate, type Target } from './support/history.ts';
 import { findViolations } from './support/invariants.ts';
 import { answerFor, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
@@ -42,7 +42,7 @@ const NEVER_MS = 10 * MINUTE;
 const PATIENCE_MS = 2 * MINUTE;
 const LEASE_MS = paced(3_000);
 const CLIENTS = 4;
-const settings = { SESSION_LEASE_MS: String(LEASE_MS), CRONJOBS: 'true' };
+const settings = { ...historySettings, SESSION_LEASE_MS: String(LEASE_MS), CRONJOBS: 'true' };
 const busy: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'busy', sessionId: `s-${n}` }));
 const content = (text: string) => ({ role: 'user', parts: [{ text }] });
 const EVALS = `/dev/apps/${APP}/eval-sets`;

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type PostgresCluster, type PostgresStandby, startCluster } from './support/cluster.ts';
 import { eventually, listPath, modelSettings, openSql, report, sessionPath, whenAtRest } from './support/faults.ts';
-import { type History, newHistory, operate, type Target, useEach } from './support/history.ts';
+import { type History, historySettings, newHistory, operate, type Target, useEach } from './support/history.ts';
 import { finalOrder, historyViolations, nameOf } from './support/history-checks.ts';
 import { findViolations } from './support/invariants.ts';
 import { type ModelServer, startModelServer } from './support/model-server.ts';
@@ -23,7 +23,7 @@ const ANSWERS = either(60, 300);
 const CLIENTS = 8;
 const PATIENCE_MS = either(MINUTE, 5 * MINUTE);
 const LEASE_MS = paced(1_200);
-const settings = { SESSION_LEASE_MS: String(LEASE_MS) };
+const settings = { ...historySettings, SESSION_LEASE_MS: String(LEASE_MS) };
 const targets: Target[] = Array.from({ length: 4 }, (_, n) => ({ userId: 'u', sessionId: `s-${n}` }));
 
 let model: ModelServer;
@@ -105,7 +105,7 @@ function startLoad() {
   return { history, clients: { end }, streams, endStreams };
 }
 
-const answersOf = (history: History) => history.acked.length + history.accepted.length;
+const answersOf = (history: History) => history.acked.length + history.told.length;
 const moreAnswers = (history: History) => {
   const before = answersOf(history);
   const isEnough = async () => answersOf(history) >= before + ANSWERS;
@@ -140,7 +140,9 @@ describe('a primary that dies under load, and its standby that is promoted', () 
     await useEach(servers, targets, PATIENCE_MS);
     await endStreams();
     const followed = new Map([...streams].map(([target, stream]) => [target, stream.followed]));
-    const violations = await historyViolations(database, history, followed, { api: servers[0] as ServerProcess });
+    const violations = await historyViolations(database, history, followed, model.asked, {
+      api: servers[0] as ServerProcess,
+    });
     const restarts = [...followed.values()].reduce((sum, stream) => sum + stream.restarts, 0);
     report(
       'failover, synchronous',

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
+import { checkMessages } from './support/message-checks.ts';
 import { promptFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { isRenewal, type Message, type Rules } from './support/postgres-proxy.ts';
 import { startServer, tryTo } from './support/server-process.ts';
-import { SteeredModel } from './support/steered-model.ts';
 import { startVictim, type Stop, stopAt } from './support/stops.ts';
 import { MINUTE } from '../support/patience.ts';
 
@@ -18,8 +18,7 @@ import { MINUTE } from '../support/patience.ts';
 const MESSAGES = 14;
 const LEASE_MS = paced(4_000);
 
-const steered = new SteeredModel();
-const here = stage(steered.script);
+const here = stage();
 const APPEND = /append_events\(/;
 
 /** Stores a message when the run is at its point, and holds the run there. */
@@ -57,14 +56,14 @@ test('a message is in the run or begins a turn, once, whatever statement of the 
   await Promise.all(stops.map(({ point }) => survivor.post(listPath(point.userId), { sessionId: point.sessionId })));
   victim.proxy.rules = rulesOf(stops, async (stop) => {
     const { userId, sessionId } = stop.point;
-    const newMessage = { role: 'user', parts: [{ text: promptFor({ id: keyOf(stop) }) }] };
+    const newMessage = { role: 'user', parts: [{ text: promptFor({ id: keyOf(stop), calls: 1 }) }] };
     const path = `${sessionPath(userId, sessionId)}/invocations`;
     const { status } = await survivor.post(path, { newMessage }, { 'idempotency-key': keyOf(stop) });
     expect(status).toBe(200);
   });
   const outcomes = await Promise.all(
     stops.map(({ point: { userId, sessionId }, reached }) => {
-      const prompt = promptFor({ id: `${sessionId}.0` });
+      const prompt = promptFor({ id: `${sessionId}.0`, calls: 3 });
       const body = { prompt, harness_name: 'fault', run_agent_request: { user_id: userId, session_id: sessionId } };
       return Promise.race([reached.promise, tryTo(victim.post('/harness/invoke', body))]);
     }),
@@ -82,11 +81,12 @@ test('a message is in the run or begins a turn, once, whatever statement of the 
   const behind = atAppends.filter((stop) => stop.when === 'after' && isTaken(stop));
   await whenAtRest(here.sql, 5 * MINUTE);
   await survivor.kill();
-  const sessions = stoppedAt.map(({ point }) => point.sessionId);
-  const { violations, taken } = await steered.check(here.sql, sessions, stoppedAt.map(keyOf));
+  const { violations, rows: messages, taken } = await checkMessages(here.sql, here.model.asked);
+  const kept = [...messages.values()].filter(({ status }) => status === 'succeeded').map(({ key }) => key);
   const where = `${before.length} before an append, ${behind.length} behind the one that took it`;
   report('steers at points', `${stoppedAt.length} points, ${where}; ${taken} taken, ${violations.length} violations`);
   expect(violations).toEqual([]);
+  expect(kept).toEqual(expect.arrayContaining(stoppedAt.map(keyOf)));
   expect(before.filter(isTaken)).toEqual([]);
   expect([before.length, behind.length, stoppedAt.length - taken].map((count) => count > 0)).toEqual([
     true,

@@ -16,7 +16,7 @@ export interface MessageDoor {
   name: string;
   /** True: the answer names the invocation that answered, not the one that its request began. */
   says?: true;
-  send(app: Pick<TestApp, 'post'>, message: DoorMessage): Promise<Answer>;
+  send: (app: Pick<TestApp, 'post'>, message: DoorMessage) => Promise<Answer>;
 }
 
 const APP = 'harness_agent';

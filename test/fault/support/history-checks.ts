@@ -1,7 +1,9 @@
 import type { Pool } from 'pg';
 import type { JsonObject } from '../../../src/core/content.ts';
-import type { Accepted, History, Read, Target } from './history.ts';
+import type { History, Read, Target, Told } from './history.ts';
 import { type CheckOptions, findViolations } from './invariants.ts';
+import { checkMessages, type Messages, SAID } from './message-checks.ts';
+import { idsIn, type ModelServer } from './model-server.ts';
 import type { FollowedStream } from './stream-follower.ts';
 
 /** `user/session`. */
@@ -9,27 +11,28 @@ export const nameOf = ({ userId, sessionId }: Target) => `${userId}/${sessionId}
 
 /**
  * Every contradiction between what clients know and what is stored, as a sentence, once nothing runs any more: what was
- * acknowledged is there once, what was refused is not, what is unsure may be, once; a background invocation that was
- * accepted has ended with a status; a key got one answer; every read is the beginning of every later one, and of what
+ * acknowledged is there once, what was refused is not, what is unsure may be, once; a message that was accepted is
+ * where its answer says, or has ended with a reason; a key got one answer; every read is the beginning of every later one, and of what
  * every stream sent.
  */
 export async function historyViolations(
   sql: Pool,
   history: History,
   streams: ReadonlyMap<Target, FollowedStream>,
+  asked: ModelServer['asked'],
   options: CheckOptions = {},
 ): Promise<string[]> {
-  const { accepted, violations } = await acceptedViolations(sql, history.accepted);
+  const messages = await checkMessages(sql, asked);
   const final = await finalOrder(sql);
   return [
     ...history.wrong,
-    ...violations,
-    ...(await findViolations(sql, { ...options, acked: [...history.acked, ...accepted] })),
+    ...messages.violations,
+    ...toldViolations(history.told, messages),
+    ...(await findViolations(sql, { ...options, acked: history.acked })),
     ...(await refusedViolations(sql, history.failed)),
-    ...(await doubledViolations(sql)),
     ...(await sharedKeyViolations(sql, history.keys)),
     ...history.keyed.flatMap(({ request, answers }) =>
-      new Set(answers).size <= 1 ? [] : [`${request.kind}: one key, ${[...new Set(answers)].join(' and ')}`],
+      new Set(answers).size <= 1 ? [] : [`${request.door}: one key, ${[...new Set(answers)].join(' and ')}`],
     ),
     ...[...history.reads].flatMap(([name, reads]) => readViolations(name, reads, final.get(name) ?? [])),
     ...[...streams].flatMap(([target, { ids, violations: found }]) => [
@@ -48,44 +51,39 @@ export async function finalOrder(sql: Pool): Promise<Map<string, string[]>> {
 }
 
 /**
- * Accepted means kept: each has ended with a status, and with a reason where it did not succeed. Those that succeeded
- * are to be checked like any other answer.
+ * What an answer said of a message is so. Accepted means kept: it stands in the session, or has ended with a reason
+ * before it began. The invocation that an answer names is that of the message, or the one that took it, and the answers
+ * of the model in it are those of that run, to this message or to one behind it.
  */
-async function acceptedViolations(
-  sql: Pool,
-  accepted: Accepted[],
-): Promise<{ accepted: Accepted[]; violations: string[] }> {
-  const { rows } = await sql.query<{ id: string; status: string; reason: string | null }>(
-    'select id, status, error_code as reason from invocations where id = any($1)',
-    [accepted.map(({ invocationId }) => invocationId)],
-  );
-  const found = new Map(rows.map((row) => [row.id, row]));
-  const violations = accepted.flatMap((each) => {
-    const { status, reason } = found.get(each.invocationId) ?? { status: 'gone', reason: null };
-    const isKept =
-      status === 'succeeded' || (['failed', 'interrupted', 'cancelled'].includes(status) && reason !== null);
-    return isKept ? [] : [`${nameOf(each)}: the accepted ${each.invocationId} is ${status}, reason ${reason}`];
+export function toldViolations(told: Told[], { places, rows }: Messages): string[] {
+  const idPlaces = new Map([...places].flatMap(([text, place]) => idsIn(text).map((id) => [id, place])));
+  return told.flatMap((each) => {
+    const place = places.get(each.said);
+    const row = rows.get(each.namesRun ? '' : (each.invocationId ?? ''));
+    const wrong = (what: string) => [`${nameOf(each)}: ${each.door}: ${each.said}: ${what}`];
+    if (!place) {
+      const isEnded = ['failed', 'interrupted', 'cancelled'].includes(row?.status ?? '') && row?.reason != null;
+      return isEnded ? [] : wrong(`accepted as ${each.invocationId}, and lost: ${row?.status}, ${row?.reason}`);
+    }
+    const own = rows.get(place.eventId)?.id ?? place.invocationId;
+    const right = each.namesRun ? place.invocationId : own;
+    if (each.invocationId !== undefined && each.invocationId !== right)
+      return wrong(`the answer names ${each.invocationId}, not ${right}`);
+    const taker = rows.get(own)?.taker ?? undefined;
+    if (each.steeredInto !== undefined && each.steeredInto !== taker)
+      return wrong(`said to be taken by ${each.steeredInto}, not by ${taker}`);
+    const others = each.answers.filter((id) => {
+      const asked = idPlaces.get(id);
+      return asked?.invocationId !== place.invocationId || asked.sequence < place.sequence;
+    });
+    return others.length === 0 ? [] : wrong(`the answer is that to ${others.join(', ')}`);
   });
-  return { accepted: accepted.filter((each) => found.get(each.invocationId)?.status === 'succeeded'), violations };
 }
 
 /** What was refused has left no trace. */
-async function refusedViolations(sql: Pool, failed: string[]): Promise<string[]> {
+export async function refusedViolations(sql: Pool, failed: string[]): Promise<string[]> {
   const { rows } = await sql.query<{ text: string }>(`select text from (${SAID}) said where text = any($1)`, [failed]);
   return rows.map(({ text }) => `refused, and stored: ${text}`);
-}
-
-const SAID = `
-  select payload -> 'content' -> 'parts' -> 0 ->> 'text' as text, invocation_id, sequence
-  from events where author = 'user'`;
-
-/** Every text of a client is its own, so none stands in two events: nothing was done twice, with a key or without. */
-async function doubledViolations(sql: Pool): Promise<string[]> {
-  const { rows } = await sql.query<{ text: string; places: string }>(
-    `select text, string_agg(invocation_id || ' at ' || sequence, ', ' order by sequence) as places
-     from (${SAID}) said where text is not null group by text having count(*) > 1`,
-  );
-  return rows.map(({ text, places }) => `done twice: ${text} (${places})`);
 }
 
 /** Shared keys that were acknowledged are there. */

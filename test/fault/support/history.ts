@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { Event } from '../../../src/core/event.ts';
 import type { Answer } from '../../support/app.ts';
+import { DOORS_SETTING, messageDoors } from '../../support/message-doors.ts';
 import { eventBody, eventually, invokeBody, sessionPath } from './faults.ts';
 import type { Acked } from './invariants.ts';
-import { answerFor, promptFor } from './model-server.ts';
+import { answerFor, answersIn, promptFor } from './model-server.ts';
 import type { Random } from './seed.ts';
 import { type ServerProcess, tryTo } from './server-process.ts';
 
@@ -21,6 +22,9 @@ export interface Read {
   lastUpdateTime: number;
 }
 
+/** What the processes of a history need beside a model: all doors. */
+export const historySettings = { DOORS: DOORS_SETTING };
+
 /** A request with values of its own; one with a key may be sent again. */
 interface Request extends Target, NewRequest {
   idempotencyKey?: string;
@@ -29,23 +33,29 @@ interface Request extends Target, NewRequest {
 
 /** What is sent, without a key. */
 interface NewRequest {
-  kind: 'invoke' | 'background' | 'append' | 'patch';
-  method: 'POST' | 'PATCH';
-  path: string;
-  body: object;
+  kind: 'invoke' | 'background' | 'message' | 'refused' | 'append' | 'patch';
+  send(at: ServerProcess, headers: Record<string, string>): Promise<Answer>;
+  /** The name of the door that it comes in by. */
+  door: string;
+  /** True: the answer names the invocation that answered, not the one that its request began. */
+  namesRun?: boolean;
   /** The text that stands in the session once it is done; a change of the state has none. */
   said?: string;
-  /** The answer of the agent. */
-  answered?: string;
   /** Shared keys of the state that it writes. */
   keys: string[];
 }
 
-/** A background invocation that was answered with an id. */
-export interface Accepted extends Target {
-  invocationId: string;
+/** What an answer said of a message. */
+export interface Told extends Target {
+  door: string;
   said: string;
-  answered: string;
+  /** The invocation that it named: that of the message, or with `namesRun` the one that answered. */
+  invocationId?: string | undefined;
+  namesRun: boolean;
+  /** The invocation that it said to have taken the message. */
+  steeredInto?: string | undefined;
+  /** The ids of the messages that the model's answers in it are to. */
+  answers: string[];
 }
 
 /** Everything that clients know when all is over. */
@@ -56,8 +66,8 @@ export interface History {
   /** Shared keys that were acknowledged to be written, and where. */
   keys: { userId: string; key: string }[];
   reads: Map<string, Read[]>;
-  accepted: Accepted[];
-  /** What was sent with a key, and all its final answers; for a background invocation these are its ids. */
+  told: Told[];
+  /** What was sent with a key, and all its final answers; for a message these are what each says of it. */
   keyed: { request: Request; answers: string[] }[];
   /** Answers that no client should get. */
   wrong: string[];
@@ -71,7 +81,7 @@ export const newHistory = (): History => ({
   failed: [],
   keys: [],
   reads: new Map(),
-  accepted: [],
+  told: [],
   keyed: [],
   wrong: [],
   operations: 0,
@@ -82,17 +92,32 @@ export const newHistory = (): History => ({
 const HONEST = new Set([200, 409, 429, 503]);
 /** Of those requests that may have one. */
 const KEYED_SHARE = 0.5;
+/** What a message does in a session that is busy. */
+const POLICIES = ['steer', 'steer', 'steer', 'steer', 'steer', 'reject'];
+/** Of the messages through doors: they are refused for what they say to do. */
+const REFUSED_SHARE = 0.1;
 
-/** One operation of a client, as chance says, with what it learned from it. */
-export async function operate(history: History, draw: Random, at: ServerProcess, target: Target): Promise<void> {
+const [LAST_WITHOUT_MESSAGES, LAST] = [13, 18];
+
+/**
+ * One operation of a client, as chance says, with what it learned from it. Without `messages` each is one that nothing but
+ * a fault refuses; with them some steer, through all doors, and some are refused.
+ */
+export async function operate(
+  history: History,
+  draw: Random,
+  at: ServerProcess,
+  target: Target,
+  { messages = true } = {},
+): Promise<void> {
   history.operations++;
-  const kind = draw.whole(0, 13);
+  const kind = draw.whole(0, messages ? LAST : LAST_WITHOUT_MESSAGES);
   if (kind <= 2) return read(history, at, target);
-  if (kind === 3 && history.accepted.length > 0) return look(history, at, draw.pick(history.accepted));
+  if (kind === 3 && history.told.length > 0) return look(history, at, draw.pick(history.told));
   const keyed = kind <= 6 && history.keyed.length > 0 ? draw.pick(history.keyed) : undefined;
   if (keyed) return send(history, at, keyed.request, keyed.answers);
   const request: Request = { ...newRequest(draw, kind, target), ...target, isAcked: false };
-  if (draw.next() > KEYED_SHARE) return send(history, at, request);
+  if (draw.next() > KEYED_SHARE || request.kind === 'refused') return send(history, at, request);
   const answers: string[] = [];
   history.keyed.push({ request: Object.assign(request, { idempotencyKey: randomUUID() }), answers });
   return send(history, at, request, answers);
@@ -102,57 +127,94 @@ function newRequest(draw: Random, kind: number, { userId, sessionId }: Target): 
   const id = randomUUID();
   const path = sessionPath(userId, sessionId);
   const prompt = { id, calls: draw.whole(0, 2), delayMs: draw.whole(0, 20) };
-  const [said, answered] = [promptFor(prompt), answerFor(id)];
+  const said = promptFor(prompt);
+  const sender =
+    (method: string, to: string, body: object): NewRequest['send'] =>
+    (at, headers) =>
+      at.send(method, to, body, headers);
   if (kind <= 8) {
     const body = invokeBody(userId, sessionId, prompt);
-    return { kind: 'invoke', method: 'POST', path: '/harness/invoke', body, said, answered, keys: [] };
+    return { kind: 'invoke', door: 'invoke', send: sender('POST', '/harness/invoke', body), said, keys: [] };
   }
   if (kind <= 10) {
     const body = { newMessage: { role: 'user', parts: [{ text: said }] } };
-    return { kind: 'background', method: 'POST', path: `${path}/invocations`, body, said, answered, keys: [] };
+    const background = sender('POST', `${path}/invocations`, body);
+    return { kind: 'background', door: 'background', send: background, said, keys: [] };
   }
   const keys = [`user:${id}`, `app:${id}`];
   const state = { [`own-${id}`]: id, ...Object.fromEntries(keys.map((key) => [key, id])) };
-  return kind <= 12
-    ? { kind: 'append', method: 'POST', path: `${path}/events`, body: eventBody(id, state), said: id, keys }
-    : { kind: 'patch', method: 'PATCH', path, body: { stateDelta: state }, keys };
+  const append = sender('POST', `${path}/events`, eventBody(id, state));
+  if (kind <= 12) return { kind: 'append', door: 'append', send: append, said: id, keys };
+  const patch = sender('PATCH', path, { stateDelta: state });
+  if (kind <= LAST_WITHOUT_MESSAGES) return { kind: 'patch', door: 'patch', send: patch, keys };
+
+  const { name: door, says: namesRun = false, send: sendTo } = draw.pick(messageDoors);
+  const isRefused = draw.next() < REFUSED_SHARE;
+  const policy = { 'x-double-texting': isRefused ? 'sideways' : draw.pick(POLICIES) };
+  const through: NewRequest['send'] = (at, headers) =>
+    sendTo(at, { userId, sessionId, id, text: said, headers: { ...policy, ...headers } });
+  return { kind: isRefused ? 'refused' : 'message', door, namesRun, send: through, said, keys: [] };
 }
 
 async function send(history: History, at: ServerProcess, request: Request, answers: string[] = []): Promise<void> {
-  const { method, path, body, idempotencyKey, said } = request;
-  const headers = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
-  const answer = await tryTo(at.send(method, path, body, headers));
-  if (answer && !HONEST.has(answer.status)) history.wrong.push(`${request.kind}: ${answer.status} ${answer.text}`);
+  const { kind, door, idempotencyKey, said } = request;
+  const headers: Record<string, string> = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
+  const answer = await tryTo(request.send(at, headers));
+  const isRefused = answer && answer.status >= 400 && answer.status < 500;
+  const isHonest = !answer || (kind === 'refused' ? isRefused || answer.status === 503 : HONEST.has(answer.status));
+  if (!isHonest) history.wrong.push(`${door}: ${answer.status} ${answer.text}`);
   if (answer?.status === 200) take(history, request, answer, answers);
-  else if (answer?.status === 429 && said && idempotencyKey === undefined) history.failed.push(said);
+  else if (said && ((isRefused && idempotencyKey === undefined) || kind === 'refused')) history.failed.push(said);
   else history.unsure++;
 }
 
 /** What a client knows from the answer 200. */
-function take(history: History, request: Request, { text, body }: Answer, answers: string[]): void {
-  const { userId, sessionId, kind, said = '', answered, idempotencyKey } = request;
-  const { id: invocationId = '', error } = body as { id?: string; error?: string | null };
-  answers.push(kind === 'background' ? invocationId : text);
+function take(history: History, request: Request, answer: Answer, answers: string[]): void {
+  const { userId, sessionId, kind, said = '', idempotencyKey } = request;
+  if (kind === 'background' || kind === 'message') return takeWord(history, request, answer, answers);
+  const { output, error } = answer.body as { output?: string; error?: string | null };
+  answers.push(answer.text);
   if (kind === 'invoke' && error !== null) return void history.unsure++;
   if (request.isAcked) return;
   request.isAcked = true;
-  if (kind === 'background') {
-    history.accepted.push({ userId, sessionId, invocationId, said, answered: answered ?? '' });
-    return;
-  }
   if (kind !== 'patch') {
     const key = idempotencyKey === undefined ? {} : { idempotencyKey };
-    history.acked.push({ userId, sessionId, said, ...(answered === undefined ? {} : { answered }), ...key });
+    history.acked.push({ userId, sessionId, said, ...(kind === 'invoke' && { answered: output ?? '' }), ...key });
   }
   history.keys.push(...request.keys.map((key) => ({ userId, key })));
 }
 
+/** What the answer to a message says has become of it; a stream that was cut says less, and an error nothing. */
+export function readWord({
+  text,
+  headers,
+  body,
+}: Answer): Pick<Told, 'invocationId' | 'steeredInto' | 'answers'> | undefined {
+  const row = (body ?? {}) as { id?: unknown; appName?: unknown; steeredInto?: string };
+  const isRow = typeof row.id === 'string' && row.appName !== undefined;
+  const invocationId = headers.get('x-invocation-id') ?? (isRow ? String(row.id) : undefined);
+  const answers = answersIn(text);
+  if (invocationId === undefined && answers.length === 0) return undefined;
+  return { invocationId, steeredInto: row.steeredInto, answers };
+}
+
+function takeWord(history: History, request: Request, answer: Answer, answers: string[]): void {
+  const { userId, sessionId, door, said = '', namesRun = false } = request;
+  const word = readWord(answer);
+  if (!word) return void history.unsure++;
+  history.told.push({ userId, sessionId, door, said, namesRun, ...word });
+  answers.push(...(namesRun || word.invocationId === undefined ? word.answers.slice(-1) : [word.invocationId]));
+}
+
 /** What was accepted is there, at any time and on any replica. */
-async function look(history: History, at: ServerProcess, { userId, sessionId, invocationId }: Accepted): Promise<void> {
+async function look(history: History, at: ServerProcess, told: Told): Promise<void> {
+  const { userId, sessionId, invocationId } = told;
+  if (invocationId === undefined) return;
   const answer = await tryTo(at.get(`${sessionPath(userId, sessionId)}/invocations/${invocationId}`));
-  if (answer && answer.status !== 200 && answer.status !== 503) {
-    history.wrong.push(`look: ${answer.status} ${answer.text}`);
-  }
+  if (answer?.status === 200) {
+    const { steeredInto } = answer.body as { steeredInto?: string };
+    if (!told.namesRun) history.told.push({ ...told, door: 'look', steeredInto });
+  } else if (answer && answer.status !== 503) history.wrong.push(`look: ${answer.status} ${answer.text}`);
 }
 
 async function read(history: History, at: ServerProcess, { userId, sessionId }: Target): Promise<void> {

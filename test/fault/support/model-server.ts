@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,11 +14,22 @@ export interface ModelServer {
    * call.
    */
   badHistories: string[];
+  /** What it was asked, by signature: each of its answers has that of its request, as `modelVersion`. */
+  asked: ReadonlyMap<string, AskedMessages>;
   /** Requests so far, or those of the prompt with this id. */
   requests(id?: string): number;
   /** Holds every answer back from now on, until what is returned is called. */
   hold(): () => void;
   close(): Promise<void>;
+}
+
+/** The messages of users in a request. Requests with the same messages and as many results behind the last are one. */
+export interface AskedMessages {
+  prefix: string;
+  /** The ids of the last ones. */
+  last: string[];
+  /** When the first of these requests was answered, by `performance.now()`. */
+  answeredAt: number;
 }
 
 /** A message as OpenAI's chat completions have it. */
@@ -52,8 +64,19 @@ export interface Prompt {
 /** The text of a prompt for {@link startModelServer}. */
 export const promptFor = ({ id, calls = 0, delayMs = 0 }: Prompt): string =>
   `#id=${id} #calls=${calls} #delay=${delayMs}`;
+/** The ids of the messages in a text. */
+export const idsIn = (text: string): string[] => Array.from(text.matchAll(/#id=(\S+)/g), ([, id = '']) => id);
+/** Says which messages a request has, in their order. */
+export const prefixOf = (ids: string[]): string => `${ids.length}-${hash('sha1', ids.join(' '))}`;
+/** Says which request made an answer: one with these messages, and so many results behind the last of them. */
+export const signatureOf = (prefix: string, results: number): string => `asked-${prefix}-${results}`;
 /** What the model answers in the end. */
 export const answerFor = (id: string): string => `answer ${id}`;
+/** The ids of the messages to which a client was answered, but for those of the conversation before. */
+export const answersIn = (text: string): string[] => {
+  const lines = text.split('\n').filter((line) => !line.includes('MESSAGES_SNAPSHOT'));
+  return Array.from(lines.join('\n').matchAll(/answer ([\w.-]+)/g), ([, id = '']) => id);
+};
 
 /**
  * Ids of calls are unique within a prompt only, as those of many servers are. The calls take turns: one that changes
@@ -73,6 +96,7 @@ export type Script = (messages: Message[], prompt: { id: string; calls: number }
 /** Starts a model on loopback that speaks OpenAI's chat completions [and does what the prompt says]. */
 export async function startModelServer(script: Script = asPrompted): Promise<ModelServer> {
   const badHistories: string[] = [];
+  const asked = new Map<string, AskedMessages>();
   let requests = 0;
   const byId = new Map<string, number>();
   let held = Promise.resolve();
@@ -81,13 +105,22 @@ export async function startModelServer(script: Script = asPrompted): Promise<Mod
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       requests++;
-      const asked = JSON.parse(Buffer.concat(chunks).toString()) as Asked;
-      const { messages } = asked;
+      const body = JSON.parse(Buffer.concat(chunks).toString()) as Asked;
+      const { messages } = body;
+      const ids = idsOf(messages);
+      const prefix = prefixOf(ids);
+      const signature = signatureOf(prefix, countResults(messages));
       const bad = findBadHistory(messages);
       if (bad) badHistories.push(bad);
       const { id } = promptOf(messages);
       byId.set(id, (byId.get(id) ?? 0) + 1);
-      void held.then(() => answer(response, asked, bad, script));
+      const known = asked.get(signature) ?? { prefix, last: ids.slice(-3), answeredAt: Infinity };
+      asked.set(signature, known);
+      const sign = () => {
+        known.answeredAt = Math.min(known.answeredAt, performance.now());
+        return signature;
+      };
+      void held.then(() => answer(response, body, bad, script, sign));
     });
   });
   server.keepAliveTimeout = 60_000;
@@ -96,6 +129,7 @@ export async function startModelServer(script: Script = asPrompted): Promise<Mod
   return {
     baseUrl: `http://127.0.0.1:${port}/v1`,
     badHistories,
+    asked,
     requests: (id) => (id === undefined ? requests : (byId.get(id) ?? 0)),
     hold() {
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -127,6 +161,15 @@ function findBadHistory(messages: Message[]): string | undefined {
 const textOf = ({ content }: Message): string =>
   typeof content === 'string' ? content : (content ?? []).map(({ text = '' }) => text).join(' ');
 
+const idsOf = (messages: Message[]): string[] =>
+  messages.filter(({ role }) => role === 'user').flatMap((message) => idsIn(textOf(message)));
+
+/** Results of tools behind the last message of a user. */
+const countResults = (messages: Message[]): number => {
+  const last = messages.findLastIndex((message) => idsOf([message]).length > 0);
+  return messages.slice(last + 1).filter(({ role }) => role === 'tool').length;
+};
+
 function promptOf(messages: Message[]): { id: string; calls: number; delayMs: number } {
   const texts = messages.filter(({ role }) => role === 'user').map(textOf);
   const [, id = 'none', calls, delayMs] =
@@ -143,7 +186,13 @@ function asPrompted(messages: Message[], { id, calls }: { id: string; calls: num
   return call ? [call] : answerFor(id);
 }
 
-async function answer(response: ServerResponse, asked: Asked, bad: string | undefined, script: Script): Promise<void> {
+async function answer(
+  response: ServerResponse,
+  asked: Asked,
+  bad: string | undefined,
+  script: Script,
+  sign: () => string,
+): Promise<void> {
   const { messages } = asked;
   const prompt = promptOf(messages);
   await sleep(prompt.delayMs);
@@ -153,14 +202,19 @@ async function answer(response: ServerResponse, asked: Asked, bad: string | unde
   }
   const said = script(messages, prompt);
   const done = messages.filter(({ role }) => role === 'tool').length;
-  sendChat(response, asked, typeof said === 'string' ? textChunks(said) : callChunks(said, `call_${done}`));
+  const chunks = typeof said === 'string' ? textChunks(said) : callChunks(said, `call_${done}`);
+  const model = sign();
+  sendChat(
+    response,
+    asked,
+    chunks.map((chunk) => ({ ...chunk, model })),
+  );
 }
 
 const chunkOf = (delta: object, finish: string | null = null) => ({
   id: 'c1',
   object: 'chat.completion.chunk',
   created: 1,
-  model: 'scripted',
   choices: [{ index: 0, delta, finish_reason: finish }],
 });
 
