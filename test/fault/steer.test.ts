@@ -25,7 +25,7 @@ const MESSAGES = either(300, 10_000);
 const PER_SESSION = 50;
 const SESSIONS = MESSAGES / PER_SESSION;
 /** Sessions in which messages come at the same time, and messages of one of them that wait for their answers. */
-const [AT_ONCE, UNANSWERED] = [6, 6];
+const [AT_ONCE, UNANSWERED] = [either(6, 24), 6];
 /** Of every third session: its user's invocations. */
 const BUDGET = PER_SESSION / 2;
 const REVOKED_KEYS = either(6, 100);
