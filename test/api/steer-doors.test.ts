@@ -5,7 +5,7 @@ import { hostAgent } from '../support/agents.ts';
 import { newClient } from '../support/ag-ui.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type AskedGate, newAskedGate } from '../support/asked-gate.ts';
-import { DOORS_SETTING, type MessageDoor, messageDoors } from '../support/message-doors.ts';
+import { conversationOf, DOORS_SETTING, type MessageDoor, messageDoors, rpc } from '../support/message-doors.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 /** Messages that steer, through every door: each is in the run or begins its own turn, once, and its answer says so. */
@@ -116,7 +116,12 @@ const settings: {
         { type: 'function', name, description: 'A tool.', parameters: { type: 'object', properties: {} } },
       ];
       const how = { instructions: 'Be brief.', temperature: 0.5, tools };
-      const body = { model: 'harness_agent', conversation: conversation(session), input, ...how };
+      const body = {
+        model: 'harness_agent',
+        conversation: conversationOf({ userId: 'u', sessionId: session }),
+        input,
+        ...how,
+      };
       return app.post('/v1/responses?user_id=u', body, { ...headers });
     },
   },
@@ -173,7 +178,7 @@ test('A2A: a message that names a task that works is refused, and the error says
   const first = run(session, 'one');
   await gate.entered(before + 1);
   const ask = async (method: string, params: object) =>
-    (await app.post('/a2a/harness_agent?user_id=u', rpc(method, params), { 'a2a-version': '1.0' })).body;
+    (await app.post('/a2a/harness_agent?user_id=u', rpc('1', method, params), { 'a2a-version': '1.0' })).body;
   const listed = (await ask('ListTasks', { contextId: session })) as { result: { tasks: { id: string }[] } };
   const taskId = listed.result.tasks[0]?.id;
   const message = { messageId: randomUUID(), contextId: session, taskId, role: 'ROLE_USER', parts: [{ text: 'two' }] };

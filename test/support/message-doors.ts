@@ -26,8 +26,9 @@ const META = {
   'io.modelcontextprotocol/clientCapabilities': { elicitation: {} },
 };
 const contentOf = (text: string) => ({ role: 'user', parts: [{ text }] });
-const rpc = (id: string, method: string, params: object) => ({ jsonrpc: '2.0', id, method, params });
-const conversationOf = ({ userId, sessionId }: DoorMessage) =>
+export const rpc = (id: string, method: string, params: object) => ({ jsonrpc: '2.0', id, method, params });
+/** The conversation that a session is to a client of OpenAI's. */
+export const conversationOf = ({ userId, sessionId }: Pick<DoorMessage, 'userId' | 'sessionId'>): string =>
   `conv_${Buffer.from(`${APP}\n${userId}\n${sessionId}`).toString('base64url')}`;
 
 const runAt =
