@@ -33,7 +33,7 @@ export function publishStops(
       notifications.publish(topic);
 }
 
-/** Cancels an open run of a cronjob, whichever process runs it. */
+/** Cancels a run of a cronjob, whichever process runs it, and its agents. */
 export async function requestCancelOfRun(
   { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
   cronjob: { appName: string; userId: string; id: string },

@@ -103,7 +103,9 @@ export class InvocationChildren implements Children {
     const asked = this.#toRequest(call, depth, loan);
     const { key, invocationId } = asked;
     // An earlier attempt may have called it, as the application was then.
-    const begun = request.recovery && (await this.#store(() => findBegunChild(context.database.db, key, invocationId)));
+    const begun =
+      request.recovery &&
+      (await this.#store(() => findBegunChild(context.database.db, key, invocationId, request.key.sessionId)));
     if (begun?.inBackground ?? call.inBackground) {
       // What an earlier attempt lent counts as lent already.
       const begin = begun ? Promise.resolve(toStarted(key)) : this.#begin(call, asked, loan);

@@ -1,4 +1,4 @@
-import { type SQL, and, count, eq, isNotNull, isNull, lt, notInArray, sql } from 'drizzle-orm';
+import { type SQL, and, count, eq, inArray, isNotNull, lt, notInArray, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import type { Loan } from '../agent/loop/run.ts';
 import { toErrorCode } from '../core/error-codes.ts';
@@ -14,7 +14,6 @@ import { isBelow, isSession } from '../conversation/sessions/session-row.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type Invocation, type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 import { parseExactJson } from '../core/exact-json.ts';
-import { isAwaited } from './waits/task-store.ts';
 
 const i = alias(invocations, 'i');
 
@@ -31,9 +30,6 @@ export const isBackground = sql`(${invocations.status} = 'queued' and ${invocati
  * with the statement's start: after waiting for a row lock an expired lease may count as valid, but never the reverse.
  */
 export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_timestamp() or ${isBackground})`;
-
-/** The statement's start time as a table `moment(now)`, because Citus refuses the function inside `case`. */
-const NOW = sql`(select statement_timestamp() as now) moment`;
 
 /** SQL expression: the JSON of an invocation as the HTTP API returns it, without its braces. */
 export const invocationMembers = sql`
@@ -253,37 +249,23 @@ export async function findChild(db: Database, key: SessionKey, invocationId: str
 }
 
 /**
- * An agent that an earlier attempt of a call began, if one did. `inBackground` is null where that is not known any more,
- * because it has ended: its parent has a task for it only if it waits.
+ * An agent that an earlier attempt of a call began, if one did. One in the background that has ended has queued its
+ * result for the parent, which has not ended (`tell_result`).
  */
 export async function findBegunChild(
   db: Database,
   key: SessionKey,
   invocationId: string,
-): Promise<{ inBackground: boolean | null } | undefined> {
+  parentSessionId: string,
+): Promise<{ inBackground: boolean } | undefined> {
   const { request } = invocations;
-  const { rows } = await db.execute<{ inBackground: boolean | null }>(sql`
+  const result = { key: { ...key, sessionId: parentSessionId }, invocationId: `${invocationId}-result` };
+  const { rows } = await db.execute<{ inBackground: boolean }>(sql`
     select case when ${request} ? 'child' then ${request} -> 'child' ? 'loan'
-                when ${isAwaited(key, invocations)} then false end as "inBackground"
+                else exists (select 1 from ${invocations} where ${isInvocation(result)}) end as "inBackground"
     from ${invocations} where ${isInvocation({ key, invocationId })}`);
   return rows[0];
 }
-
-/** SQL condition: a stop request ends the invocation at once, because no process runs it. */
-const ENDS = sql`(${invocations.status} = 'paused'
-  or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
-
-/** Column values of a cancellation of several invocations; the SQL function `stop_invocation` stops one. */
-const CANCELLED = {
-  stopRequestedAs: sql`case when ${isActive} then 'cancelled' else ${invocations.stopRequestedAs} end`,
-  stopRequestTime: sql`case when ${isActive} then coalesce(${invocations.stopRequestTime}, moment.now)
-                      else ${invocations.stopRequestTime} end`,
-  endTime: sql`case when ${ENDS} then greatest(moment.now, ${invocations.createTime}) else ${invocations.endTime} end`,
-  errorCode: sql`case when ${ENDS} then 'cancelled' else ${invocations.errorCode} end`,
-  errorMessage: sql`case when ${ENDS} then ${stoppedMessage('cancelled')} else ${invocations.errorMessage} end`,
-  request: sql`case when ${ENDS} then null else ${invocations.request} end`,
-  status: sql`case when ${ENDS} then 'cancelled' else ${invocations.status} end`,
-};
 
 /** The status of an invocation once a stop is requested, and how many agents that it left behind were stopped. */
 export interface StopRequest {
@@ -347,34 +329,42 @@ export interface StoppingInvocation extends SessionKey {
   invocationId: string;
 }
 
-const stoppingFields = {
-  appName: invocations.appName,
-  userId: invocations.userId,
-  sessionId: invocations.sessionId,
-  invocationId: invocations.id,
-};
-
-/** Cancels a user's active invocations as {@link requestStop} does. @returns their ids */
-export function requestStopOfUser(
-  db: Database,
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-): Promise<StoppingInvocation[]> {
-  return db
-    .update(invocations)
-    .set(CANCELLED)
-    .from(NOW)
-    .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
-    .returning(stoppingFields);
+/** Cancels invocations of one user, one after the other, as {@link requestStop} does. @returns their ids */
+async function cancelAll(db: Database, condition: SQL | undefined): Promise<StoppingInvocation[]> {
+  const { appName, userId, sessionId, id: invocationId } = invocations;
+  const found = await db.select({ appName, userId, sessionId, invocationId }).from(invocations).where(condition);
+  for (const { invocationId: id, ...key } of found) await requestStop(db, key, id, 'cancelled');
+  return found;
 }
 
-/** Cancels active and paused invocations that are steps of these jobs, as {@link requestStop} does. @returns their ids */
+const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
+  and(eq(invocations.appName, appName), eq(invocations.userId, userId));
+
+/** Cancels a user's active invocations. @returns their ids */
+export const requestStopOfUser = (
+  db: Database,
+  user: Pick<SessionKey, 'appName' | 'userId'>,
+): Promise<StoppingInvocation[]> => cancelAll(db, and(isOfUser(user), isActive));
+
+/** Cancels those of a session's invocations that have called agents and do not run, and with them the agents. */
+export function requestStopOfAgents(
+  db: Database,
+  key: SessionKey,
+  invocationIds: readonly string[],
+): Promise<StoppingInvocation[]> {
+  const { id, children, status } = invocations;
+  const hasAgents = sql`${children} > 0 and ${status} not in ('queued', 'running')`;
+  return cancelAll(db, and(isSession(key, invocations), inArray(id, [...invocationIds]), hasAgents));
+}
+
+/** Cancels active and paused invocations that are steps of these jobs. @returns their ids */
 export async function requestStopOfSteps(
   db: Database,
   kind: string,
   jobs: { key: SessionKey; jobId: string }[],
 ): Promise<string[]> {
   const ids: string[] = [];
-  // A statement for each user, because a cluster loses what triggers of several nodes tell the coordinator.
+  // For each user alone, because a distributed database asks one node then.
   for (const [owner, own] of Map.groupBy(jobs, ({ key }) => key.userId)) {
     const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
     const ofKeys = (name: keyof SessionKey) => column(own.map(({ key }) => key[name]));
@@ -382,32 +372,28 @@ export async function requestStopOfSteps(
     const isStep = sql`(${appName}, ${sessionId}, ${job} ->> 'id') in (
       select * from unnest(${ofKeys('appName')}, ${ofKeys('sessionId')}, ${column(own.map(({ jobId }) => jobId))}))`;
     const isOpen = sql`(${isActive} or ${invocations.status} = 'paused')`;
-    const rows = await db
-      .update(invocations)
-      .set(CANCELLED)
-      .from(NOW)
-      .where(and(eq(userId, owner), isStep, sql`${job} ->> 'kind' = ${kind}`, isOpen))
-      .returning({ id: invocations.id });
-    ids.push(...rows.map(({ id }) => id));
+    const found = await cancelAll(db, and(eq(userId, owner), isStep, sql`${job} ->> 'kind' = ${kind}`, isOpen));
+    ids.push(...found.map(({ invocationId }) => invocationId));
   }
   return ids;
 }
 
-/** Asks open runs of a cronjob to stop, one of them or all but some, as {@link requestStop} does. */
+/**
+ * Cancels open runs of a cronjob, all but some, or one, also if that has ended and its agents in the background have not.
+ */
 export function requestStopOfRuns(
   db: Database,
-  { appName, userId, id }: { appName: string; userId: string; id: string },
+  { id, ...user }: { appName: string; userId: string; id: string },
   runs: { only: string } | { except: readonly string[] },
 ): Promise<StoppingInvocation[]> {
-  const { runId, cronjobId, firstEndTime } = invocations;
-  const isMeant = 'only' in runs ? eq(runId, runs.only) : notInArray(runId, [...runs.except]);
-  const isOfCronjob = and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(cronjobId, id));
-  return db
-    .update(invocations)
-    .set(CANCELLED)
-    .from(NOW)
-    .where(and(isOfCronjob, isMeant, isNull(firstEndTime), isActive))
-    .returning(stoppingFields);
+  const { runId, cronjobId, firstEndTime, children, status } = invocations;
+  const isOpen = sql`(${firstEndTime} is null and ${isActive})`;
+  const hasAgents = sql`(${children} > 0 and ${status} not in ('queued', 'running', 'paused'))`;
+  const isMeant =
+    'only' in runs
+      ? and(eq(runId, runs.only), sql`(${isOpen} or ${hasAgents})`)
+      : and(notInArray(runId, [...runs.except]), isOpen);
+  return cancelAll(db, and(isOfUser(user), eq(cronjobId, id), isMeant));
 }
 
 /** A time that no code converts to a date: of a queued invocation it is `infinity`. */

@@ -11,11 +11,13 @@ import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../conversation/sessions/history.ts';
 import { findInitialState } from '../conversation/sessions/session-store.ts';
 import type { InvocationContext } from './context.ts';
-import { forgetKey } from './invocation-store.ts';
+import { publishStops } from './cancel.ts';
+import { forgetKey, requestStopOfAgents } from './invocation-store.ts';
 
 /**
  * In a rewind an event tells models where the history continues; the session's own state is restored, and its artifacts
- * saved as new versions. No event is deleted; `user:` and `app:` state stays as it is.
+ * saved as new versions. No event is deleted; `user:` and `app:` state stays as it is. Agents of the turns that are taken
+ * back end, and what they would have told is told to nobody.
  * @throws {NotFoundError} if the session or the invocation does not exist
  * @throws {BusyError} if the session stays busy
  */
@@ -25,7 +27,7 @@ export async function rewind(
   invocationId: string,
   request: IdempotentRequest | undefined,
 ): Promise<string> {
-  const { database, newId, leaseTimes, limits, stopping } = context;
+  const { database, notifications, newId, leaseTimes, limits, stopping } = context;
   const lease: Lease = {
     key,
     invocationId: `p-${newId()}`,
@@ -37,7 +39,8 @@ export async function rewind(
   const claim = { lease, events: [], createSession: false, busyPolicy: context.busyPolicy, resumes: false };
   await acquireSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
   try {
-    const event = await rewindEvent(context, lease, invocationId);
+    const { event, removed } = await rewindEvent(context, lease, invocationId);
+    publishStops(notifications, await requestStopOfAgents(database.db, key, removed));
     const [stored] = await finishOnce(database.db, lease, [event], { status: 'succeeded' });
     return stored?.text ?? 'null';
   } catch (error) {
@@ -48,7 +51,11 @@ export async function rewind(
   }
 }
 
-async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
+async function rewindEvent(
+  context: InvocationContext,
+  lease: Lease,
+  invocationId: string,
+): Promise<{ event: NewEvent; removed: string[] }> {
   const { contentStore, newId } = context;
   const { db } = context.database;
   const { key } = lease;
@@ -61,7 +68,8 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
     artifactDelta: await restoreArtifacts({ db, contentStore }, key, lease.token, artifactsBefore(history, from)),
     rewindBeforeInvocationId: invocationId,
   };
-  return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
+  const event = { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
+  return { event, removed: [...new Set(history.slice(from).flatMap((each) => each.invocationId ?? []))] };
 }
 
 /** Returns the values that the changed state keys had before event `from`; `null` for keys that did not exist. */

@@ -502,12 +502,44 @@ test('a schedule starts one: the result comes to the session of its run', async 
     .toContain(`${ENDED}got look`);
 });
 
+test('a cancellation of a run that has ended ends its agents', async () => {
+  const { userId, statuses } = await begin();
+  const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
+  const job = { ownerId: userId, name: 'n', prompt: 'helper hold scheduled', schedule };
+  const { jobId } = (await app.post('/harness/cronjobs', job)).body as { jobId: string };
+  const { runId } = (await app.post(`/harness/cronjobs/${jobId}/run`)).body as { runId: string };
+  const path = `/harness/cronjobs/${jobId}/runs/${runId}`;
+  await gate('scheduled').entered;
+  await expect.poll(async () => (await app.get(path)).body).toMatchObject({ status: 'success' });
+  expect((await app.post(`${path}/cancel`)).body).toMatchObject({ status: 'success' });
+  await expect.poll(statuses).toEqual(['0 succeeded', '1 cancelled']);
+});
+
+test('a rewind ends the agents of the turns that it takes back, and tells nobody of them', async () => {
+  const { sessionId, path, run, rows, said, statuses } = await begin();
+  await run('Hello.');
+  const [kept, removed] = [gate('kept on'), gate('taken back')];
+  await run('helper hold kept on');
+  await kept.entered;
+  await run('helper hold taken back & middle deep hold taken back');
+  await removed.entered;
+  const { id } = (await rows()).filter(({ depth }) => depth === 0)[2] ?? {};
+  const rewound = await app.post(`${path}/${sessionId}/rewind`, { rewindBeforeInvocationId: id });
+  expect(rewound.status).toBe(200);
+  const ofAgents = async () => (await statuses()).filter((each) => !each.startsWith('0')).sort();
+  await expect.poll(ofAgents).toEqual(['1 cancelled', '1 running', '1 succeeded', '2 cancelled']);
+  kept.open();
+  removed.open();
+  await expect.poll(async () => (await said()).at(-1)).toBe(`${ENDED}got held kept on`);
+  expect((await said()).filter((each) => each.includes('taken back'))).toEqual([]);
+});
+
 test('what an agent has lent counts for the one above it', async () => {
   const { run, rows } = await begin();
-  await run('middle deep spin & spin', await startOther({ maxLlmCalls: 12 }));
-  // The middle may make 11 calls, lends 5 and makes 2.
+  await run('middle deep spin & spin', await startOther({ maxLlmCalls: 23 }));
+  // The middle may make 11 calls, half of what is left, lends 5 and makes 2.
   await expect.poll(async () => (await rows()).find(({ depth }) => depth === 2)?.status).toBe('failed');
-  await expect.poll(async () => (await rows())[0]).toMatchObject({ status: 'failed', llm_calls: 12 });
+  await expect.poll(async () => (await rows())[0]).toMatchObject({ status: 'failed', llm_calls: 23 });
   expect((await rows()).filter(({ depth }) => depth > 0).map(({ depth, llm_calls }) => [depth, llm_calls])).toEqual([
     [1, 7],
     [2, 5],
@@ -635,6 +667,40 @@ test('one that was waited for is waited for, although its application says now t
       author === 'user' ? [] : (content?.parts.flatMap(({ text }) => text ?? []) ?? []),
     );
   await expect.poll(said).toEqual(['got got done']);
+});
+
+test.each([
+  [{ background: true }, { asTool: true }, `started, got held KIND, ${ENDED}look`],
+  [{ asTool: true }, { background: true }, 'got look, got held KIND'],
+])('one that ended before the process left is told once, as it was called: %j, now %j', async (before, after, told) => {
+  const name = Object.keys(before)[0] ?? '';
+  const start = async (more: Partial<AgentDefinition>) => {
+    const hosted = hostAgent(model, tools, { name: `redeployed_${name}`, subAgents: [toAgent('helper', more)] });
+    const other = await startOn(app.databaseUrl, {}, { agents: hosted, sweepIntervalMs: 50 });
+    onTestFinished(() => other.close());
+    return { ...client(other.url), close: () => other.close() };
+  };
+  const first = await start(before);
+  const path = `/apps/redeployed_${name}/users/u/sessions`;
+  await first.post(path, { sessionId: 's' });
+  const here = gate(name);
+  const newMessage = { role: 'user', parts: [{ text: `helper look & hold ${name}` }] };
+  await first.post(`${path}/s/invocations`, { newMessage });
+  await here.entered;
+  const ofChild = `select from invocations where app_name = $1 and session_id <> 's' and status = 'succeeded'`;
+  await expect.poll(async () => (await sql.query(ofChild, [`redeployed_${name}`])).rowCount).toBe(1);
+  // As if the process had left before the ledger had the response of the call.
+  await sql.query(`update tool_calls set state = 'started', response = null where app_name = $1 and tool = 'helper'`, [
+    `redeployed_${name}`,
+  ]);
+  await first.close();
+  const second = await start(after);
+  here.open();
+  const said = async () =>
+    ((await second.get(`${path}/s`)).body as { events: StoredEvent[] }).events.flatMap(({ author, content }) =>
+      author === 'user' ? [] : (content?.parts.flatMap(({ text }) => text ?? []) ?? []),
+    );
+  await expect.poll(said).toEqual([told.replace('KIND', name)]);
 });
 
 test('a session that is there already is not that of a call: the call fails, and nothing runs there', async () => {

@@ -55,6 +55,8 @@ const model: Model = {
   },
 };
 
+/** What an agent answered that a tool calls within the invocation: its model calls `spin` again and again. */
+let consulted: string | undefined;
 const plain = { description: 'Acts.', parameters: { type: 'object', properties: {} }, needsConfirmation: false };
 let ran = 0;
 let held: { entered: PromiseWithResolvers<void>; released: PromiseWithResolvers<void> } | undefined;
@@ -71,6 +73,18 @@ const tools: Tool[] = [
       held?.entered.resolve();
       await Promise.race([held?.released.promise, new Promise((resolve) => signal.addEventListener('abort', resolve))]);
       return { result: 'held' };
+    },
+  },
+  {
+    ...plain,
+    name: 'consult',
+    effect: 'none',
+    async run(_args, context) {
+      const spin = tools.filter(({ name }) => name === 'spin');
+      const node = { ...own, name: 'inner', kind: 'llm' as const, instruction: '', appendedInstruction: '' };
+      const called = context.callAgent({ ...node, model, tools: spin, subAgents: [] }, 'spin');
+      consulted = await called.then(({ text }) => text).catch((error: Error) => error.message);
+      return { result: consulted };
     },
   },
   {
@@ -480,6 +494,18 @@ test('what is left to a child is divided among those that it begins, and all tog
   const limit = 'Max number of llm calls limit of `9` exceeded';
   expect((await text()).at(-1)).toBe(`said ${limit}, ${limit}`);
   expect((await rows()).map(({ llm_calls }) => llm_calls)).toEqual([20, 9, 9, 4, 4, 4, 4]);
+});
+
+test('an agent that a tool calls beside it has a part, and all together use no more than there is', async () => {
+  const { run, rows } = await begin();
+  held = { entered: Promise.withResolvers(), released: Promise.withResolvers() };
+  const answered = run('helper hold & consult', await startOther({ maxLlmCalls: 9 }));
+  await held.entered.promise;
+  // What is left, 8, is halved: it makes three more calls, and the child may make all of its own.
+  await expect.poll(() => consulted).toBe('Max number of llm calls limit of `9` exceeded');
+  held.released.resolve();
+  await answered;
+  expect(await rows()).toMatchObject([{ llm_calls: 8 }, { llm_calls: 2 }]);
 });
 
 test.each([8, 9])('children of agents that run in parallel use together no more than there is: %s', async (most) => {

@@ -23,7 +23,11 @@ const ENDED_TREES = either(4, 100);
 /** Trees that run at the same time. */
 const AT_ONCE = either(6, 40);
 const ENDED_WITHIN_MS = either(6, 120) * MINUTE;
-const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [500, 4_000];
+/** Processes that are killed, each again and again: one takes as long to start as some trees to grow. */
+const VICTIMS = either(1, 3);
+const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [either(500, 100), either(4_000, 1_000)];
+/** Of so many processes one leaves, and the others are killed. */
+const LEAVES_OF = either(3, 8);
 /** Two calls of the root, with one each below; the lowest act, ask and answer. */
 const LLM_CALLS = 2 + 2 * 2 + 2 * 3;
 /** The agent in the background may make a third of what is left after the first call: one more than it needs. */
@@ -106,17 +110,17 @@ test('trees go on when processes die or leave: each agent answers once, acts at 
   };
   const start = () => startServer(here.databaseUrl, here.environment(settings));
   const survivor = await start();
-  const victims = spareServers(start);
-  let victim: ServerProcess = await victims.take();
+  const spares = Array.from({ length: VICTIMS }, () => spareServers(start));
+  const victims: ServerProcess[] = await Promise.all(spares.map((each) => each.take()));
   let isOver = false;
   let [kills, left] = [0, 0];
-  const killing = (async () => {
+  const killing = spares.map(async (each, place) => {
     while (!isOver) {
       await sleep(draw.whole(SHORTEST_LIFE_MS, LONGEST_LIFE_MS));
-      const next = await victims.take();
-      const dead = victim;
-      victim = next;
-      if (draw.whole(0, 2) === 0) {
+      const next = await each.take();
+      const dead = victims[place] as ServerProcess;
+      victims[place] = next;
+      if (draw.whole(1, LEAVES_OF) === 1) {
         dead.signal('SIGTERM');
         void dead.exited;
         left += 1;
@@ -125,7 +129,7 @@ test('trees go on when processes die or leave: each agent answers once, acts at 
         kills += 1;
       }
     }
-  })();
+  });
   /** As a person who answers whatever is asked. */
   const answering = (async () => {
     while (!isOver) {
@@ -141,7 +145,7 @@ test('trees go on when processes die or leave: each agent answers once, acts at 
     await survivor.post(listPath(name), { sessionId: name });
     const newMessage = { role: 'user', parts: [{ text: promptFor({ id: name }) }] };
     for (;;) {
-      const at = draw.whole(0, 1) === 0 ? victim : survivor;
+      const at = draw.whole(0, 1) === 0 ? draw.pick(victims) : survivor;
       const path = `${listPath(name)}/${name}/invocations`;
       const answer = await tryTo(at.post(path, { newMessage }, { 'idempotency-key': name }));
       if (answer?.status === 200) return (answer.body as { id: string }).id;
@@ -202,8 +206,9 @@ test('trees go on when processes die or leave: each agent answers once, acts at 
     }),
   );
   isOver = true;
-  await Promise.all([killing, answering]);
-  await Promise.all([victim.kill(), victims.close(), survivor.kill()]);
+  await Promise.all([...killing, answering]);
+  await Promise.all([...victims, survivor].map((each) => each.kill()));
+  await Promise.all(spares.map((each) => each.close()));
 
   const rows = await listInvocations();
   const violations: string[] = [];

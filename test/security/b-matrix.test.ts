@@ -123,9 +123,9 @@ const CHILD_CALLERS = CALLERS.filter(
       'service',
     ].includes(name),
 );
-const absent: Names = { ...ABSENT, userId: 'alice' };
+const nothing: Names = { ...ABSENT, userId: 'alice' };
 const namesSession = (operation: AnyOperation, path: string) => {
-  const [one, other] = [absent, childOf(absent)].map((of) => toRequest(operation, path, of, 'in session'));
+  const [one, other] = [nothing, childOf(nothing)].map((of) => toRequest(operation, path, of, 'in session'));
   return JSON.stringify(one) !== JSON.stringify(other);
 };
 const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) => [
@@ -358,7 +358,7 @@ async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent)
 
 const request = (
   { operation, path, target }: Cell,
-  of = target === 'absent' ? absent : target === 'child of alice' ? childOf(names) : names,
+  of = target === 'absent' ? nothing : target === 'child of alice' ? childOf(names) : names,
 ) => toRequest(operation, path, of, ASKS[target]);
 const ASKS: Partial<Record<Target, Parameters<typeof toRequest>[3]>> = {
   'shared state': 'shared',
@@ -487,7 +487,7 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
   // Of what is another's a caller learns as much as of what does not exist.
   const { status, text } = await ask(
     cell,
-    request(target === 'child of alice' ? cell : { ...cell, target: 'absent' }, absent),
+    request(target === 'child of alice' ? cell : { ...cell, target: 'absent' }, nothing),
   );
   return { status, text: withoutNames(text) };
 }

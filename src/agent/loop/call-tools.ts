@@ -12,7 +12,7 @@ import { type Answer, errorText, failed, requestConfirmation, toResponse, toResp
 import { type Fit, fitWithin, getBound } from './kept-results.ts';
 import { guardFiles, guardValue } from './guard.ts';
 import { afterTool, runBeforeToolHooks, type HookMarks, newMarks, onToolError, withMarks } from './hooks.ts';
-import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
+import { type AgentTurn, type InvocationState, newEvent, type Share } from './invocation-state.ts';
 import { askInLoop } from './loop-stop.ts';
 import type { schemaError as Check } from '../arguments/check-arguments.ts';
 import { toToolLog } from '../definition/services.ts';
@@ -26,8 +26,7 @@ const MAX_STEP_CHARACTERS = 1_048_576;
 interface Passing {
   marks: HookMarks | undefined;
   fit: Fit;
-  /** Number of calls of agents that may begin at this moment: those of the step, on each branch that runs in parallel. */
-  share: number;
+  share: Share;
 }
 
 async function runTool(
@@ -301,7 +300,8 @@ export async function callTools(
   const { signal } = turn;
   const earlier = await lookUp(invocation, turn, calls, decisions);
   const question = decisions.size === 0 ? askInLoop(invocation, turn, calls) : undefined;
-  const share = (turn.width ?? 1) * calls.filter((call) => isChild(invocation, findTool(turn, call))).length;
+  const children = calls.filter((call) => isChild(invocation, findTool(turn, call))).length;
+  const share = { agents: (turn.width ?? 1) * children, hasOthers: children < calls.length };
   let running = calls.length;
   let waitsForChild = false;
   const answers = await Promise.all(

@@ -53,15 +53,23 @@ export interface InvocationState {
 
 /**
  * Runs an agent as a tool. The ids of the tool calls that it makes derive from `operationId`.
- * @param share - for an agent that is the tool itself: the number of such calls that may begin at this moment
+ * @param share - for an agent that is the tool itself: what begins at this moment
  * @throws {Error} if the agent fails, or would have to pause for a person within this invocation
  * @throws {ChildWaitsError} if it waits in a session of its own
  */
 export type CallAgent = (
   call: Omit<ChildCall, 'state' | 'llmCallsLeft' | 'tokensLeft' | 'share'>,
   parentCall: ParentCall,
-  share: number | undefined,
+  share: Share | undefined,
 ) => Promise<AgentReply>;
+
+/** What begins with the call of an agent. */
+export interface Share {
+  /** Number of calls of agents that are tools: those of the step, on each branch that runs in parallel. */
+  agents: number;
+  /** True: other tools are called beside them, which may call agents within the invocation. */
+  hasOthers: boolean;
+}
 
 export interface AgentTurn {
   /** Root of the agent tree within which the agent may transfer the conversation. */

@@ -18,6 +18,7 @@ import {
   openInbox,
   type Outcome,
   recordEvent,
+  type Share,
   type Steps,
 } from './invocation-state.ts';
 import { runLlmAgent } from './llm-agent.ts';
@@ -75,7 +76,7 @@ export async function callAgent(
   parent: InvocationState,
   call: Parameters<CallAgent>[0],
   parentCall: ParentCall,
-  share: number | undefined,
+  share: Share | undefined,
 ): Promise<AgentReply> {
   const { agent, request, signal, operationId } = call;
   const { invocationId, children } = parent.input;
@@ -83,7 +84,7 @@ export async function callAgent(
   const wasBegunWithin = Object.keys(parentCall.kept).length > 0;
   if (share !== undefined && !wasBegunWithin && children?.has(agent)) {
     const inBackground = call.inBackground && children.mayOutlive;
-    const parts = inBackground ? share + 1 : share;
+    const parts = share.agents + (inBackground || share.hasOthers ? 1 : 0);
     const left = { llmCallsLeft: countCallsLeft(parent), tokensLeft: countTokensLeft(parent) };
     return children.call({ ...call, ...left, inBackground, state: parent.state, share: parts });
   }
@@ -106,7 +107,8 @@ export async function callAgent(
     output: '',
   };
   const invocation: InvocationState = { ...parent, ...own };
-  const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
+  // What agents beside it have been lent is not for it, as on a branch.
+  const running = runNode(invocation, { root: agent, agent, branch: undefined, width: 1, signal });
   const events: NewEvent[] = [];
   for (;;) {
     const next = await running.next();

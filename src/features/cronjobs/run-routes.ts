@@ -90,7 +90,7 @@ export const cronjobRunOperations = [
     operationId: 'cancelCronjobRun',
     scope: 'invoke',
     summary: 'Cancel a run of a cronjob',
-    description: 'On whatever replica it goes on. One that has ended stays as it is.',
+    description: 'On whatever replica it goes on. One that has ended stays as it is; its agents in the background end.',
     success: { description: 'The run; one that goes on may take a moment to end.' },
     errors,
     run: async ({ database, notifications }, { path, principal, notFound }) => {

@@ -1,16 +1,4 @@
-import {
-  type SQL,
-  type SQLWrapper,
-  and,
-  desc,
-  eq,
-  getTableColumns,
-  ilike,
-  inArray,
-  isNotNull,
-  isNull,
-  sql,
-} from 'drizzle-orm';
+import { type SQL, and, desc, eq, ilike, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias, type AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { TaskAnswers } from '../../agent/loop/run.ts';
 import { getSession, isChildOf, isSession, type SessionRef } from '../../conversation/sessions/session-row.ts';
@@ -287,17 +275,6 @@ export const hasYetToWake = ({ appName, userId, sessionId }: Record<keyof Sessio
   select 1 from ${tasks} left join ${OF_TASK.table} on ${OF_TASK.on}
   where ${tasks.appName} = ${appName} and ${tasks.userId} = ${userId}
     and (${tasks.sessionId} = ${sessionId} or ${OF_TASK.root} = ${sessionId}) and ${tasks.dueTime} is not null)`;
-
-/** SQL condition: a row of the user is of a child session, and the call that it belongs to has a task, because it waits. */
-export function isAwaited(
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
-  child: Record<'appName' | 'userId' | 'sessionId', SQLWrapper>,
-): SQL {
-  // With the user by value, because a distributed database asks one node then.
-  const call = { ...getTableColumns(tasks), appName: sql`${appName}`, userId: sql`${userId}` };
-  const isTask = and(eq(tasks.appName, appName), eq(tasks.userId, userId), eq(tasks.kind, 'child'));
-  return sql`exists (select 1 from ${tasks} where ${isTask} and ${isChildOf(call, child)})`;
-}
 
 /** A left join of a row's tasks that resume it: those that are open, or still have to wake it. `isNone`: it has none. */
 export const getResuming = (session: SessionRef, invocationId: AnyPgColumn) => ({
