@@ -16,6 +16,8 @@ export interface MessageDoor {
   name: string;
   /** True: the answer names the invocation that answered, not the one that its request began. */
   says?: true;
+  /** True: the answer is the message alone, as it is by then. */
+  leaves?: true;
   send: (app: Pick<TestApp, 'post'>, message: DoorMessage) => Promise<Answer>;
 }
 
@@ -53,6 +55,7 @@ export const messageDoors: MessageDoor[] = [
   },
   {
     name: 'POST …/invocations',
+    leaves: true,
     send: (app, { userId, sessionId, text, headers }) => {
       const path = `/apps/${APP}/users/${userId}/sessions/${sessionId}/invocations`;
       return app.post(path, { newMessage: contentOf(text) }, headers);
