@@ -668,9 +668,9 @@ select i.app_name, i.user_id, (i.create_time at time zone 'utc')::date as day,
        sum(i.prompt_tokens) as prompt_tokens, sum(i.output_tokens) as output_tokens, s.is_eval
 from invocations i
 join sessions s on s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
-where s.parent_session_id is null
+where s.parent_session_id is null and (i.steered_invocation_id is null or i.count_time is not null)
 group by i.app_name, i.user_id, (i.create_time at time zone 'utc')::date, s.is_eval;
-comment on view inspect.usage is 'Invocations, calls and tokens by user and day, those of evaluation runs apart, without deleted sessions. An invocation includes what the agents used that it called.';
+comment on view inspect.usage is 'Invocations, calls and tokens by user and day, those of evaluation runs apart, without deleted sessions. An invocation includes what the agents used that it called. A message that steered is one, the result of an agent in the background that did so is none, as in budgets.';
 comment on column inspect.usage.app_name is 'Application.';
 comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
 comment on column inspect.usage.failed is 'Number of invocations that failed or were interrupted.';

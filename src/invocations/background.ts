@@ -1,7 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { budgetText, type OverBudget, OverBudgetError } from '../conversation/budgets/budget.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { AgentError, AppError, isPassingFailure, RepeatedInvocationError, sizeRefusal } from '../core/errors.ts';
+import {
+  AgentError,
+  AppError,
+  isPassingFailure,
+  RepeatedInvocationError,
+  sizeRefusal,
+  userDataRefusal,
+} from '../core/errors.ts';
 import { runWith } from '../platform/context.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { Labels } from '../platform/metrics.ts';
@@ -335,6 +342,8 @@ async function begin(
     if (!(await persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS))) return false;
   } catch (error) {
     if (error instanceof OverBudgetError) return refuseForBudget(context, request, queued, lease, error.over);
+    // The user is being erased, and with it what is queued.
+    if (userDataRefusal(error) !== undefined) return false;
     const reason = toAgentError(error);
     if (!(reason instanceof AgentError)) throw error;
     return refuse(context, request, queued, 'request', reason);

@@ -240,7 +240,7 @@ test('the call answers at once; its result begins the next turn, with its state 
 });
 
 test('it steers an invocation that runs: the next request to the model has it', async () => {
-  const { run, said, rows, events } = await begin();
+  const { userId, run, said, rows, events } = await begin();
   const here = gate('steered');
   const answered = run('helper note & hold steered');
   await here.entered;
@@ -252,6 +252,12 @@ test('it steers an invocation that runs: the next request to the model has it', 
   ]);
   const [root, result] = await rows();
   expect(result).toMatchObject({ status: 'succeeded', steered_invocation_id: root?.id });
+  const counted = await sql.query(
+    `select (select sum(invocations)::int from inspect.usage where user_id = $1) as reported,
+            (select sum(invocations)::int from budget_uses where user_id = $1) as charged`,
+    [userId],
+  );
+  expect(counted.rows).toEqual([{ reported: 1, charged: 1 }]);
   const { events: all, state } = await events();
   expect(state).toEqual({ colour: 'red', noted: 'yes' });
   expect(all.filter(({ customMetadata }) => customMetadata?.['agent-runtime/result'])).toMatchObject([

@@ -104,6 +104,9 @@ describe('a message for a running invocation', () => {
     ]);
     expect(new Set(all.slice(0, 2).map(({ id }) => id))).toEqual(new Set(stored.slice(3, 5).map(({ id }) => id)));
     expect(await sql('select sum(invocations)::int as counted from budget_uses')).toEqual([{ counted: 3 }]);
+    expect(await sql('select sum(invocations)::int as counted from inspect.usage')).toEqual([{ counted: 3 }]);
+    const usage = (await app.get('/apps/harness_agent/users/u/usage')).body;
+    expect(usage).toMatchObject({ items: [{ invocations: 3 }] });
     expect(await sql('select is_steered from sessions')).toEqual([{ is_steered: false }]);
     const { items } = (await app.get('/apps/harness_agent/invocations?userId=u')).body as { items: Row[] };
     expect(items.map(({ steeredInto }) => steeredInto)).toEqual([taker, taker, undefined]);

@@ -76,7 +76,7 @@ begin
     v_counted := v_counted + (not v_is_result)::integer;
     update invocations i set
       status = 'succeeded', steered_invocation_id = p_invocation, end_time = greatest(v_now, i.create_time),
-      count_time = v_now, request = null
+      count_time = case when not v_is_result then v_now end, request = null
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = v_id;
   end loop;
   update sessions s set

@@ -3,7 +3,7 @@
 -- pagination: at most p_limit rows after the row p_after: [period, user, model, version].
 --
 -- A row with a model sums the model answers that are stored as events, at the prices of inspect.invocation_costs. The
--- row without a model counts the invocations, their duration and scores, and the model calls without a stored event:
+-- row without a model counts the invocations, as budgets do, their duration and scores, and the model calls without a stored event:
 -- calls of agents that are used as tools, whose own invocations are no rows here, and failed calls. So the totals equal
 -- inspect.usage for any grouping. The score of a whole session counts for the session's last invocation. Reads all
 -- invocations of the application or user in the period.
@@ -16,7 +16,7 @@ begin
     select line.period, line."userId", line.model, line.version, sum(line.invocations) as invocations, sum(line.failed) as failed,
       sum(line.calls) as "llmCalls", sum(line.prompt) as "promptTokens", sum(line.output) as "outputTokens",
       sum(line.cost) as cost, sum(line.seconds) as seconds, sum(line.scored) as scored, sum(line.passed) as passed,
-      round((percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.invocations > 0))::numeric, 6)
+      round((percentile_cont(0.95) within group (order by line.seconds::float8) filter (where line.is_run))::numeric, 6)
         as "p95Seconds"
     from (
       select case when 'hour' = any(p_by) then to_char(i.create_time at time zone 'utc', 'YYYY-MM-DD"T"HH24":00:00Z"')
@@ -24,6 +24,7 @@ begin
         case when 'user' = any(p_by) then i.user_id end as "userId", case when 'model' = any(p_by) then each.model end as model,
         case when 'version' = any(p_by) then i.agent_version end as version,
         (each.calls is null)::int as invocations, (each.calls is null and i.status in ('failed', 'interrupted'))::int as failed,
+        each.calls is null and i.steered_invocation_id is null as is_run,
         coalesce(each.calls, i.llm_calls - named.calls) as calls, coalesce(each.prompt, i.prompt_tokens - named.prompt) as prompt,
         coalesce(each.output, i.output_tokens - named.output) as output, each.cost,
         case when each.calls is null then i.work_ms / 1000.0 else 0 end as seconds,
@@ -65,8 +66,9 @@ begin
       -- The first condition on the time is that of invocations_app_time_idx.
       where i.app_name = p_app and (p_user is null or i.user_id = p_user) and i.create_time > '-infinity'
         and i.create_time >= p_from and i.create_time < p_to
-        -- A message that another invocation took is none of its own, and what a child used is in its parent.
-        and i.steered_invocation_id is null
+        -- A message that another invocation took counts as in budgets (take_messages), and what a child used is in its
+        -- parent.
+        and (i.steered_invocation_id is null or i.count_time is not null)
         and not exists (
           select 1 from sessions s
           where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id and s.parent_session_id is not null)

@@ -88,7 +88,9 @@ export const invocationFeature = {
         stop_request_time: 'null',
         // A later run adds its tape to an array only.
         tapes: `case when jsonb_typeof(r.tapes) = 'array' then r.tapes end`,
-        count_time: 'coalesce(r.count_time, clock_timestamp())',
+        // A message that was taken without being counted stays so.
+        count_time:
+          'case when r.steered_invocation_id is null then coalesce(r.count_time, clock_timestamp()) else r.count_time end',
         not_before: 'null',
         waits_for_tasks: 'null',
         // Lines of earlier versions lack these two.
