@@ -57,6 +57,23 @@ interface Sent {
   userId: string;
   text: string;
   caller: Caller;
+  /** By `performance.now()`; the second one is absent where no answer came that said so. */
+  sentAt: number;
+  acceptedAt?: number;
+}
+
+/** Those that stand before one that was accepted before they were sent. Keys and budgets make others wait longer. */
+function orderViolations(sent: Sent[], { places }: Messages): string[] {
+  const placed = sent.flatMap((each) => {
+    const place = places.get(each.text);
+    return place && each.userId === 'u' && each.caller.revokedAt === Infinity ? [{ ...each, ...place }] : [];
+  });
+  return [...Map.groupBy(placed, ({ session }) => session).values()].flatMap((own) =>
+    own.flatMap(({ text, sentAt, sequence }) => {
+      const later = own.find((each) => (each.acceptedAt ?? Infinity) < sentAt && each.sequence > sequence);
+      return later ? [`${text} stands before ${later.text}, which was accepted before it was sent`] : [];
+    }),
+  );
 }
 
 /** The budgets that do not hold, or whose use is not the invocations that began and the messages that were taken. */
@@ -147,13 +164,17 @@ test('each message is in one event, before the first request that could have it,
     const caller = target.userId === 'u' && active ? draw.pick([...lasting, active]) : draw.pick(lasting);
     const { name, says = false, send } = draw.pick(messageDoors);
     const text = promptFor({ id, calls: draw.whole(1, 3), delayMs: draw.whole(0, 20) });
-    sent.push({ userId: target.userId, text, caller });
+    const own: Sent = { userId: target.userId, text, caller, sentAt: performance.now() };
+    sent.push(own);
     const headers = { authorization: caller.header, 'idempotency-key': id };
     for (let isUnsure = false; ; await sleep(20)) {
       const at = draw.whole(0, 1) === 0 ? victim : survivor;
       const answer = await tryTo(send(at, { ...target, id, text, headers }));
       const word = answer && readWord(answer);
-      if (word) told.push({ ...target, door: name, said: text, namesRun: says, ...word });
+      if (word) {
+        told.push({ ...target, door: name, said: text, namesRun: says, ...word });
+        own.acceptedAt = performance.now();
+      }
       const isOverBudget = answer?.text.includes('budget.user') === true;
       const isOfKey = answer?.status === 401;
       // A key that was revoked while its request waited: what that began goes on.
@@ -215,6 +236,7 @@ test('each message is in one event, before the first request that could have it,
     ...messages.violations,
     ...toldViolations(told, messages),
     ...kept.violations,
+    ...orderViolations(sent, messages),
     ...(await refusedViolations(here.sql, refused)),
     ...(await budgetViolations(limited)),
   ];
