@@ -23,9 +23,9 @@ beforeAll(async () => {
 afterAll(() => app.close());
 
 const pathOf = (session: string) => `/apps/harness_agent/users/u/sessions/${session}`;
-const send = ({ send: sendTo }: MessageDoor, sessionId: string, text: string, headers = {}) =>
-  sendTo(app, { userId: 'u', sessionId, id: randomUUID(), text, headers });
-const run = (session: string, text: string) => send(messageDoors[0] as MessageDoor, session, text);
+const sendBy = ({ send }: MessageDoor, sessionId: string, text: string, headers = {}) =>
+  send(app, { userId: 'u', sessionId, id: randomUUID(), text, headers });
+const run = (session: string, text: string) => sendBy(messageDoors[0] as MessageDoor, session, text);
 
 interface Row {
   id: string;
@@ -61,7 +61,7 @@ test.each(messageDoors)('$name: the message is taken, and its client gets the an
   const before = gate.asked.length;
   const first = run(session, 'one');
   await gate.entered(before + 1);
-  const second = send(door, session, 'two', steer);
+  const second = sendBy(door, session, 'two', steer);
   await expect.poll(() => countOf(session, 'queued')).toBe(1);
   gate.answer({ text: 'before' }, sum);
   await gate.entered(before + 2);
@@ -81,7 +81,7 @@ test.each(messageDoors)('$name: the run ends first, and the message begins its o
   const before = gate.asked.length;
   const first = run(session, 'one');
   await gate.entered(before + 1);
-  const second = send(door, session, 'two', steer);
+  const second = sendBy(door, session, 'two', steer);
   await expect.poll(() => countOf(session, 'queued')).toBe(1);
   gate.answer({ text: 'over' });
   await gate.entered(before + 2);
