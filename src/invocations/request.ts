@@ -142,7 +142,7 @@ export const isUncertain = ({
 
 /**
  * True if the request is a message that a running invocation can take, if that has the same overrides
- * (`waiting_messages`). It can take neither a change of the state nor answers to calls, and its end is not told to another
+ * (`messages_to_take`). It can take neither a change of the state nor answers to calls, and its end is not told to another
  * webhook.
  */
 export function maySteer(request: InvocationRequest): boolean {

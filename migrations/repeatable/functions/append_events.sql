@@ -22,7 +22,7 @@
 -- p_delta: {"session": {}, "user": {}, "app": {}}; a scope without changes is absent. p_models: see count_use. p_calls:
 -- see record_calls; null for no calls.
 -- p_limits.messages: the most messages to take; absent where the run makes no request behind these events. keys: of whom
--- (waiting_messages).
+-- (messages_to_take).
 -- last: sequence of the last event; null if nothing was written. lines: the stored events, one JSON text per line, the
 -- messages last.
 create or replace function append_events(

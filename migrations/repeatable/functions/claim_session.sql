@@ -82,8 +82,7 @@ declare
 begin
   claimed := false;
   -- 0
-  if p_request ? 'steer' and not p_is_queued and not p_is_new
-     and sleeping_run(p_app, p_user, p_session, p_request) is not null then
+  if p_request ? 'steer' and not p_is_queued and not p_is_new and may_wake(p_app, p_user, p_session, p_request) then
     return;
   end if;
   -- 1
@@ -355,7 +354,9 @@ begin
   queued_since := extract(epoch from v_since)::text;
   if v_is_new then perform count_child(p_app, p_user, p_request -> 'child'); end if;
   -- 3
-  if p_request ? 'steer' then perform wake_by_message(p_app, p_user, p_session, p_request); end if;
+  if p_request ? 'steer' and may_wake(p_app, p_user, p_session, p_request) then
+    perform wake_by_message(p_app, p_user, p_session);
+  end if;
 end $$;
 comment on function enqueue_invocation is 'Adds an invocation to its session''s queue.';
 

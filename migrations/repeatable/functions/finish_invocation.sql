@@ -15,7 +15,7 @@
 --   4. Merge shared state and insert the events (store_events); delete the streamed chunks; charge the model usage, and
 --      count the invocation if it was not counted before.
 --   5. At a pause, store its tasks (open_tasks), and the request for the process that resumes the invocation. If
---      messages wait that it may take (waiting_messages) and it only sleeps, wake it (wake_by_message). If a stop was
+--      messages wait that it may take (messages_to_take) and it only sleeps, wake it (wake_by_message). If a stop was
 --      requested that its process has not read, end it, as a stop that comes a moment later does.
 --   6. If the application's memory is automatic, add a job that remembers the invocation.
 --   7. Report whether a background invocation waits for the session, so that workers are notified.
@@ -121,8 +121,8 @@ begin
   if p_tasks is not null then
     perform open_tasks(p_app, p_user, p_session, p_invocation, p_tasks, (p_limits ->> 'openTasks')::integer);
     if v_is_steered and exists (
-      select from waiting_messages(p_app, p_user, p_session, p_invocation, p_limits -> 'keys')) then
-      perform wake_by_message(p_app, p_user, p_session, '{}');
+      select from messages_to_take(p_app, p_user, p_session, p_invocation, p_limits -> 'keys')) then
+      perform wake_by_message(p_app, p_user, p_session);
     end if;
   end if;
   if p_status = 'paused' and v_row.stop_requested_as is not null then

@@ -282,7 +282,7 @@ begin
     and i.request ? 'result';
   if not found then return; end if;
   update sessions s set is_steered = true where s.app_name = p_app and s.user_id = p_user and s.id = p_to;
-  perform wake_by_message(p_app, p_user, p_to, '{}');
+  perform wake_by_message(p_app, p_user, p_to);
   perform pg_notify('agent_runtime', '["queue"]');
 end $$;
 comment on function pass_results is 'Moves the results that wait in a child session to one above it.';

@@ -7,11 +7,11 @@
 -- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
 -- gives the event another id. So each message is an event of the run or begins a turn of its own, and never both, because
 -- its row has one status. A message waits, too, that its own turn would refuse: it is too large for the session, or its
--- changes of the state (of an agent in the background) are; its key is not valid any more (waiting_messages); a budget has
+-- changes of the state (of an agent in the background) are; its key is not valid any more (messages_to_take); a budget has
 -- no invocation left for it (invocations_left). A message that is taken counts as an invocation of the budgets, so that
 -- steering is no way around them; the result of an agent in the background does not.
 --
--- p_limits: {"messages": maximum number, "keys": see waiting_messages, "sessionBytes", "stateBytes", "stateKeys"}. p_last,
+-- p_limits: {"messages": maximum number, "keys": see messages_to_take, "sessionBytes", "stateBytes", "stateKeys"}. p_last,
 -- p_changed: the session's last sequence, and the time of the change.
 -- Locks: invocations and the budgets without waiting, user_storage, budget_uses.
 -- last, lines: as in append_events; lines is null without messages.
@@ -39,7 +39,7 @@ begin
   select v_room - s.event_bytes, s.state, s.state into v_room, v_before, v_state from sessions s
   where s.app_name = p_app and s.user_id = p_user and s.id = p_session;
   for v_id, v_is_result in
-    select m.id, m.is_result from waiting_messages(p_app, p_user, p_session, p_invocation, p_limits -> 'keys') m
+    select m.id, m.is_result from messages_to_take(p_app, p_user, p_session, p_invocation, p_limits -> 'keys') m
   loop
     v_is_left := cardinality(v_sizes) >= (p_limits ->> 'messages')::integer or not v_is_result and v_counted >= v_places;
     exit when v_is_left;
@@ -91,10 +91,10 @@ begin
 end $$;
 comment on function take_messages is 'Stores the messages that wait for a session''s run as events of the run.';
 
--- waiting_messages: the messages that an invocation may take while it runs, in the order of the queue. p_keys: ids of the
+-- messages_to_take: the messages that an invocation may take while it runs, in the order of the queue. p_keys: ids of the
 -- API keys that may invoke the agent for the session's user now; the message of another one waits for its own turn, as
 -- does one with other settings. Results of agents in the background are of no caller.
-create or replace function waiting_messages(p_app text, p_user text, p_session text, p_invocation text, p_keys jsonb)
+create or replace function messages_to_take(p_app text, p_user text, p_session text, p_invocation text, p_keys jsonb)
 returns table (id text, is_result boolean) language plpgsql stable as $$
 declare
   v_request jsonb;
@@ -109,7 +109,7 @@ begin
       and has_settings_of(w.request, v_request)
     order by w.create_time, w.id;
 end $$;
-comment on function waiting_messages is 'The messages that an invocation may take while it runs.';
+comment on function messages_to_take is 'The messages that an invocation may take while it runs.';
 
 -- True if a message (p_request) overrides nothing of the agent, or what the invocation that runs (p_run) overrides:
 -- clients with tools of their own name them with each request. Encrypted overrides cannot be compared.
@@ -119,17 +119,15 @@ create or replace function has_settings_of(p_request jsonb, p_run jsonb) returns
 $$;
 comment on function has_settings_of is 'Whether a message has no settings, or those of a running invocation.';
 
--- sleeping_run: the paused invocation of a session that only sleeps or waits for signals and may take a message
--- (p_request), the one that paused last; null for none.
-create or replace function sleeping_run(p_app text, p_user text, p_session text, p_request jsonb) returns text
-language plpgsql stable as $$
+-- The paused invocation of a session that only sleeps or waits for signals, the one that paused last; null for none.
+create or replace function sleeping_run(p_app text, p_user text, p_session text) returns text language plpgsql stable as $$
 begin
   return (
     select i.id from tasks t
     join invocations i
       on i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = t.invocation_id
     where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.state = 'open'
-      and t.kind in ('sleep', 'signal') and i.status = 'paused' and has_settings_of(p_request, i.request)
+      and t.kind in ('sleep', 'signal') and i.status = 'paused'
       and not exists (
         select from tasks o
         where o.app_name = p_app and o.user_id = p_user and o.session_id = p_session and o.invocation_id = t.invocation_id
@@ -138,17 +136,29 @@ begin
 end $$;
 comment on function sleeping_run is 'The paused invocation of a session that only sleeps or waits for signals.';
 
--- wake_by_message: if an invocation of the session sleeps, ends its sleep and queues it, because a message (p_request)
--- waits for it. It is older than the message, so it comes before, and its claim takes the message.
+-- True if an invocation of the session sleeps and may take a message (p_request), which wakes it then.
+create or replace function may_wake(p_app text, p_user text, p_session text, p_request jsonb) returns boolean
+language plpgsql stable as $$
+declare
+  v_run constant text := sleeping_run(p_app, p_user, p_session);
+begin
+  return exists (
+    select from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = v_run
+      and has_settings_of(p_request, i.request));
+end $$;
+comment on function may_wake is 'Whether an invocation of a session sleeps that may take a message.';
+
+-- wake_by_message: if an invocation of the session sleeps, ends its sleep and queues it, because a message waits for it.
+-- It is older than the message, so it comes before, and its claim takes the message.
 -- Locks: tasks, then invocations without waiting. If another process has locked the invocation, its task is due at once.
-create or replace function wake_by_message(p_app text, p_user text, p_session text, p_request jsonb) returns void
-language plpgsql as $$
+create or replace function wake_by_message(p_app text, p_user text, p_session text) returns void language plpgsql as $$
 declare
   v_now constant timestamptz := clock_timestamp();
   v_run text;
   v_task text;
 begin
-  v_run := sleeping_run(p_app, p_user, p_session, p_request);
+  v_run := sleeping_run(p_app, p_user, p_session);
   if v_run is null then return; end if;
   for v_task in
     select t.id from tasks t
