@@ -350,6 +350,7 @@ describe.skipIf(!browserPath)('a message while the agent works', () => {
       await page.getByRole('radio', { name: 'Steer' }).waitFor();
       await page.mouse.up();
       await article(page, 'And a cup.').getByText('waits for the next step').waitFor();
+      await expect.poll(() => field(page).inputValue()).toBe('');
     },
   );
 
