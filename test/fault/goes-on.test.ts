@@ -179,7 +179,8 @@ const isUnknown = (response: unknown) => UNKNOWN.test((response as { error?: str
 function toComparable(events: Event[], { id }: Point): string[] {
   const ids = new Map<string, string>();
   const text = JSON.stringify(events, function (this: { name?: string }, name, value: unknown) {
-    if (name === 'timestamp' || name === 'lastUpdateTime') return undefined;
+    // The model's version is the signature of what it was asked, with the ids of this point.
+    if (['timestamp', 'lastUpdateTime', 'modelVersion'].includes(name)) return undefined;
     const isId = (name === 'id' || name === 'invocationId') && typeof value === 'string';
     if (isId && !ids.has(value)) ids.set(value, `id-${name === 'id' ? '' : 'of-invocation'}`);
     if (name === 'response' && this.name !== 'book' && isUnknown(value)) return { done: this.name };
