@@ -97,7 +97,7 @@ function keptViolations(sent: Sent[], refused: string[], { places, rows }: Messa
   let refusedTurns = 0;
   for (const row of rows.values()) {
     const isOfKey = row.error?.includes('the key that requested it is not valid any more');
-    const isOfBudget = row.status === 'paused' || row.reason === 'budget_exceeded';
+    const isOfBudget = row.waitsForBudget || row.reason === 'budget_exceeded';
     if (isOfKey) refusedTurns += 1;
     else if (row.status !== 'succeeded' && !isOfBudget) violations.push(`${row.id}: ${row.status}: ${row.error}`);
   }

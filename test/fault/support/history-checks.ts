@@ -51,9 +51,9 @@ export async function finalOrder(sql: Pool): Promise<Map<string, string[]>> {
 }
 
 /**
- * What an answer said of a message is so. Accepted means kept: it stands in the session, or has ended with a reason
- * before it began. The invocation that an answer names is that of the message, or the one that took it, and the answers
- * of the model in it are those of that run, to this message or to one behind it.
+ * What an answer said of a message is so. Accepted means kept: it stands in the session, has ended with a reason before
+ * it began, or waits for a budget. The invocation that an answer names is that of the message, or the one that took it,
+ * and the answers of the model in it are those of that run, to this message or to one behind it.
  */
 export function toldViolations(told: Told[], { places, rows }: Messages): string[] {
   const idPlaces = new Map([...places].flatMap(([text, place]) => idsIn(text).map((id) => [id, place])));
@@ -63,7 +63,9 @@ export function toldViolations(told: Told[], { places, rows }: Messages): string
     const wrong = (what: string) => [`${nameOf(each)}: ${each.door}: ${each.said}: ${what}`];
     if (!place) {
       const isEnded = ['failed', 'interrupted', 'cancelled'].includes(row?.status ?? '') && row?.reason != null;
-      return isEnded ? [] : wrong(`accepted as ${each.invocationId}, and lost: ${row?.status}, ${row?.reason}`);
+      return isEnded || row?.waitsForBudget === true
+        ? []
+        : wrong(`accepted as ${each.invocationId}, and lost: ${row?.status}, ${row?.reason}`);
     }
     const own = rows.get(place.eventId)?.id ?? place.invocationId;
     const right = each.namesRun ? place.invocationId : own;

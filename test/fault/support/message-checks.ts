@@ -23,6 +23,8 @@ export interface MessageRow {
   key: string | null;
   /** The run that took it. */
   taker: string | null;
+  /** True: it has not begun, because a budget has nothing left for it. */
+  waitsForBudget: boolean;
 }
 
 interface EventRow {
@@ -61,8 +63,11 @@ export async function checkMessages(sql: Pool, asked: ModelServer['asked']): Pro
   );
   const { rows } = await sql.query<MessageRow>(
     `select id, status, error_code as reason, error_message as error, idempotency_key as key,
-       steered_invocation_id as taker
-     from invocations`,
+       steered_invocation_id as taker, status = 'paused' and exists (
+         select from tasks t
+         where (t.app_name, t.user_id, t.session_id, t.invocation_id) = (i.app_name, i.user_id, i.session_id, i.id)
+           and t.kind = 'budget' and t.state = 'open') as "waitsForBudget"
+     from invocations i`,
   );
   const bySession = Map.groupBy(events, ({ session }) => session);
   const sessions = [...bySession].map(([session, own]) => readSession(session, own, asked));
