@@ -126,49 +126,42 @@ const settings: {
     },
   },
   {
-    name: 'POST /harness/invoke, a limit and a tool',
+    name: 'POST /harness/invoke, a limit and a tool of the service',
     says: true,
     send: (session, prompt, name, headers) => {
-      const harness = { max_llm_calls: name === 'look' ? 10 : 11, tools: ['current_time'] };
+      const harness = { max_llm_calls: 10, tools: [name] };
       const of = { user_id: 'u', session_id: session };
       return app.post('/harness/invoke', { prompt, harness_name: 'h', harness, run_agent_request: of }, { ...headers });
     },
   },
 ];
 
-test.each(settings)('$name: a message with the settings of what runs is taken', async ({ send, says = false }) => {
-  const session = await open();
-  const before = gate.asked.length;
-  const first = send(session, 'one', 'look');
-  await gate.entered(before + 1);
-  const second = send(session, 'two', 'look', steer);
-  await expect.poll(() => countOf(session, 'queued')).toBe(1);
-  gate.answer({ text: 'before' }, sum);
-  await gate.entered(before + 2);
-  expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator', 'two']);
-  gate.answer({ text: 'behind' });
-  await first;
-  expect((await expectOnce(session, await second, says)).steeredInto).toBeDefined();
-});
-
 test.each(settings)(
-  '$name: one with other settings begins its own turn, with these',
+  '$name: a message with the settings of what runs is taken; with others it begins its own turn, with these',
   async ({ send, says = false }) => {
-    const session = await open();
-    const before = gate.asked.length;
-    const first = send(session, 'one', 'look');
-    await gate.entered(before + 1);
-    const second = send(session, 'two', 'other', steer);
-    await expect.poll(() => countOf(session, 'queued')).toBe(1);
-    gate.answer({ text: 'before' }, sum);
-    await gate.entered(before + 2);
-    expect(gate.asked.at(-1)).toEqual(['one', 'before', 'calculator()', '=calculator']);
-    gate.answer({ text: 'over' });
-    await gate.entered(before + 3);
-    expect(gate.asked.at(-1)?.at(-1)).toBe('two');
-    gate.answer({ text: 'its own' });
-    await first;
-    expect((await expectOnce(session, await second, says)).steeredInto).toBeUndefined();
+    for (const tool of ['current_time', 'write_state']) {
+      const session = await open();
+      const before = gate.asked.length;
+      const first = send(session, 'one', 'current_time');
+      await gate.entered(before + 1);
+      const second = send(session, 'two', tool, steer);
+      await expect.poll(() => countOf(session, 'queued')).toBe(1);
+      gate.answer({ text: 'before' }, sum);
+      await gate.entered(before + 2);
+      const isTaken = tool === 'current_time';
+      const step = ['one', 'before', 'calculator()', '=calculator'];
+      expect(gate.asked.at(-1)).toEqual(isTaken ? [...step, 'two'] : step);
+      gate.answer({ text: 'over' });
+      if (!isTaken) {
+        await gate.entered(before + 3);
+        expect(gate.asked.at(-1)?.at(-1)).toBe('two');
+        gate.answer({ text: 'its own' });
+      }
+      expect(gate.offered.at(-1)).toEqual(['calculator', tool]);
+      await first;
+      const { id, steeredInto = id } = await expectOnce(session, await second, says);
+      expect(steeredInto !== id).toBe(isTaken);
+    }
   },
 );
 

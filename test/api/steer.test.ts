@@ -335,6 +335,27 @@ describe('a run that waits', () => {
     ]);
   });
 
+  test('settings that are encrypted, of the message or of what runs, are not the same as any', async () => {
+    await start();
+    const [open, sealed, none] = [
+      `{"overrides": {"maxLlmCalls": 5}}`,
+      `{"overrides": {}, "secrets": "s"}`,
+      '{"overrides": {}}',
+    ];
+    const both = `{"overrides": {"maxLlmCalls": 5}, "secrets": "s"}`;
+    const compare = (message: string, run: string) => `has_settings_of('${message}', '${run}')`;
+    const pairs = [
+      compare(open, open),
+      compare(open, both),
+      compare(both, both),
+      compare(sealed, sealed),
+      compare(none, both),
+    ];
+    expect(await sql(`select array[${pairs.join(', ')}] as same`)).toEqual([
+      { same: [true, false, false, false, true] },
+    ]);
+  });
+
   test('falls asleep while a message waits: it wakes at once', async () => {
     await start();
     const first = run('one');

@@ -8,6 +8,8 @@ export interface AskedGate {
   model: Model;
   /** The texts of each request; calls as `name()`, their responses as `=name`. */
   asked: string[][];
+  /** The names of the tools in each request. */
+  offered: string[][];
   /** Settles when so many requests have come. */
   entered(n: number): Promise<void>;
   /** Answers the oldest request that waits. */
@@ -16,6 +18,7 @@ export interface AskedGate {
 
 export function newAskedGate(): AskedGate {
   const asked: string[][] = [];
+  const offered: string[][] = [];
   const open: ((parts: Part[]) => void)[] = [];
   const toText = ({ parts }: Content) =>
     (parts ?? []).map(({ text, functionCall, functionResponse }) => {
@@ -23,8 +26,9 @@ export function newAskedGate(): AskedGate {
       return text ?? `${functionCall?.name}()`;
     });
   const model = scriptedModel([
-    ({ contents, signal }) => {
+    ({ contents, tools, signal }) => {
       asked.push(contents.flatMap(toText));
+      offered.push(tools.map(({ name }) => name));
       return new Promise<Part[]>((resolve, reject) => {
         open.push(resolve);
         signal.addEventListener('abort', () => reject(signal.reason as Error));
@@ -34,6 +38,7 @@ export function newAskedGate(): AskedGate {
   return {
     model,
     asked,
+    offered,
     async entered(n: number) {
       await expect.poll(() => asked.length).toBe(n);
     },

@@ -6,10 +6,11 @@
 -- claim looks at it in vain, because the session is not free. One whose end a webhook is told (of an A2A client) waits for
 -- its own turn, as does one whose id an event of the session has already, which a client may have chosen: its own turn
 -- gives the event another id. So each message is an event of the run or begins a turn of its own, and never both, because
--- its row has one status. A message waits, too, that its own turn would refuse: it is too large for the session, or its
--- changes of the state (of an agent in the background) are; its key is not valid any more (messages_to_take); a budget has
--- no invocation left for it (invocations_left). A message that is taken counts as an invocation of the budgets, so that
--- steering is no way around them; the result of an agent in the background does not.
+-- its row has one status. One with other settings than the run begins a turn of its own (messages_to_take). A message
+-- waits, too, that its own turn would refuse: it is too large for the session, or its changes of the state (of an agent
+-- in the background) are; its key is not valid any more (messages_to_take); a budget has no invocation left for it
+-- (invocations_left). A message that is taken counts as an invocation of the budgets, so that steering is no way around
+-- them; the result of an agent in the background does not.
 --
 -- p_limits: {"messages": maximum number, "keys": see messages_to_take, "sessionBytes", "stateBytes", "stateKeys"}. p_last,
 -- p_changed: the session's last sequence, and the time of the change.
@@ -111,11 +112,12 @@ begin
 end $$;
 comment on function messages_to_take is 'The messages that an invocation may take while it runs.';
 
--- True if a message (p_request) overrides nothing of the agent, or what the invocation that runs (p_run) overrides:
--- clients with tools of their own name them with each request. Encrypted overrides cannot be compared.
+-- True if a message (p_request) overrides nothing of the agent, or the same as the invocation that runs (p_run): clients
+-- with tools of their own name them with each request. Encrypted overrides cannot be compared.
 create or replace function has_settings_of(p_request jsonb, p_run jsonb) returns boolean language sql immutable as $$
   select not p_request ? 'secrets'
-    and coalesce(p_request -> 'overrides', '{}') in ('{}', coalesce(p_run -> 'overrides', '{}'))
+    and (coalesce(p_request -> 'overrides', '{}') = '{}'
+         or p_request -> 'overrides' = p_run -> 'overrides' and not p_run ? 'secrets')
 $$;
 comment on function has_settings_of is 'Whether a message has no settings, or those of a running invocation.';
 

@@ -3,10 +3,10 @@
 -- pagination: at most p_limit rows after the row p_after: [period, user, model, version].
 --
 -- A row with a model sums the model answers that are stored as events, at the prices of inspect.invocation_costs. The
--- row without a model counts the invocations, as budgets do, their duration and scores, and the model calls without a stored event:
--- calls of agents that are used as tools, whose own invocations are no rows here, and failed calls. So the totals equal
--- inspect.usage for any grouping. The score of a whole session counts for the session's last invocation. Reads all
--- invocations of the application or user in the period.
+-- row without a model counts the invocations, as budgets do, their duration and scores, and the model calls without a
+-- stored event: calls of agents that are used as tools, whose own invocations are no rows here, and failed calls. So
+-- the totals equal inspect.usage for any grouping. The score of a whole session counts for the session's last
+-- invocation. Reads all invocations of the application or user in the period.
 create or replace function usage_report(
   p_app text, p_user text, p_from timestamptz, p_to timestamptz, p_by text[], p_after text[], p_limit integer,
   out rows json)

@@ -175,8 +175,10 @@ export async function removeSession(
   { key, invocationId }: InvocationRef,
   options = { copiesToo: true },
 ): Promise<boolean> {
-  await refuseChildSession(context.database.db, key);
-  if (invocationId !== '') await requestCancel(context, key, invocationId);
+  if (invocationId !== '') {
+    await refuseChildSession(context.database.db, key);
+    await requestCancel(context, key, invocationId);
+  }
   return context.database.transaction(async (tx) => {
     const isDeleted = await deleteSession(tx, key);
     await context.forgetSessions(tx, [key], options);
