@@ -343,7 +343,7 @@ describe('a run that waits', () => {
       '{"overrides": {}}',
     ];
     const both = `{"overrides": {"maxLlmCalls": 5}, "secrets": "s"}`;
-    const compare = (message: string, run: string) => `has_settings_of('${message}', '${run}')`;
+    const compare = (mine: string, other: string) => `has_settings_of('${mine}', '${other}')`;
     const pairs = [
       compare(open, open),
       compare(open, both),
