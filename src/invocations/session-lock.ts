@@ -218,16 +218,24 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
   const { wake } = wakeup;
   const place = waitQueue.enqueue(topic, { lease, createTime, moveUp: wake, lose });
   let holds = false;
+  let mayBeStopped = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
-    // A stop ends a row that waits at once.
-    notifications.subscribe(stopTopic(lease.invocationId), lose),
+    // A stop ends a row that waits at once. The topic wakes too if notifications may have been lost, without a stop.
+    notifications.subscribe(stopTopic(lease.invocationId), () => {
+      mayBeStopped = true;
+      wake();
+    }),
   ];
   try {
     for (;;) {
       wakeup.reset();
       // No invocation may begin on behalf of an expired credential.
       ended?.throwIfAborted();
+      if (mayBeStopped) {
+        mayBeStopped = false;
+        if (!(await stillWaits(database.db, lease))) throw placeLost(lease);
+      }
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
         if (!holds && performance.now() >= takeOverAt) {
@@ -246,6 +254,11 @@ async function takeTurn(context: LockContext, request: SessionClaim, createTime:
     place.leave(holds);
     for (const unsubscribe of subscriptions) unsubscribe();
   }
+}
+
+async function stillWaits(db: Database, lease: Lease): Promise<boolean> {
+  const row = await findLeasedRow(db, lease);
+  return row?.isMine === true && row.status === 'queued' && row.stopAs === null;
 }
 
 /**

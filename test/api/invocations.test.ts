@@ -126,6 +126,32 @@ describe('the wait for a busy session is bounded', () => {
     await app.close();
   });
 
+  test('goes on after an interruption of the notifications', async () => {
+    await start();
+    const listener = async () => {
+      const rows = await sql(`select pid from pg_stat_activity where datname = current_database()
+        and application_name like 'agent-runtime/%' and query !~ 'pg_backend_pid'`);
+      return rows[0]?.['pid'];
+    };
+    const answers = [invoke('s', 'one')];
+    await gate.entered(1);
+    for (const [n, prompt] of ['two', 'three'].entries()) {
+      answers.push(invoke('s', prompt));
+      await until('s', 'queued', n + 1);
+    }
+    await expect.poll(listener).toBeTypeOf('number');
+    const pid = await listener();
+    await sql(`select pg_terminate_backend(${String(pid)})`);
+    await expect.poll(async () => [undefined, pid].includes(await listener()), { timeout: 30_000 }).toBe(false);
+    expect(await statuses('s')).toEqual(['running', 'queued', 'queued']);
+    for (const n of [1, 2, 3]) {
+      await gate.entered(n);
+      gate.open();
+    }
+    expect((await Promise.all(answers)).map(output)).toEqual(['answer 1', 'answer 2', 'answer 3']);
+    await app.close();
+  });
+
   test('more invocations than the process may hold are refused at once with 503', async () => {
     await start({ MAX_INVOCATIONS: '1' });
     const first = invoke('s', 'one');
