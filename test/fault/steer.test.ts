@@ -7,7 +7,7 @@ import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { APP, listPath, report, stage, whenAtRest } from './support/faults.ts';
 import { historySettings, readWord, type Told } from './support/history.ts';
 import { refusedViolations, toldViolations } from './support/history-checks.ts';
-import { checkMessages, type Messages } from './support/message-checks.ts';
+import { checkMessages, findLate, type Messages, watchWaiting } from './support/message-checks.ts';
 import { promptFor } from './support/model-server.ts';
 import { paced } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
@@ -30,6 +30,8 @@ const [AT_ONCE, UNANSWERED] = [either(6, 24), 6];
 const BUDGET = PER_SESSION / 2;
 const REVOKED_KEYS = either(6, 100);
 const [SHORTEST_LIFE_MS, LONGEST_LIFE_MS] = [100, 1_500];
+/** A claim that looks at a message in vain locks it for a moment, and a step at this moment leaves it to the next. */
+const LATE_AT_MOST = 0.02;
 /** The long run has more at once than the machine of which it is measured. */
 const LEASE_MS = paced(either(600, 3_000));
 const REST_WITHIN_MS = either(5, 60) * MINUTE;
@@ -64,15 +66,21 @@ interface Sent {
   acceptedAt?: number;
 }
 
-/** Those that stand before one that was accepted before they were sent. Keys and budgets make others wait longer. */
-function orderViolations(sent: Sent[], { places }: Messages): string[] {
+/** True if neither a key nor a budget makes it wait. */
+const isFree = ({ userId, caller }: Sent) => userId === 'u' && caller.revokedAt === Infinity;
+
+/** Those that stand before one that was accepted, or seen to wait, before they were sent. */
+function orderViolations(sent: Sent[], seen: ReadonlyMap<string, number>, { places }: Messages): string[] {
   const placed = sent.flatMap((each) => {
     const place = places.get(each.text);
-    return place && each.userId === 'u' && each.caller.revokedAt === Infinity ? [{ ...each, ...place }] : [];
+    return place && isFree(each) ? [{ ...each, ...place }] : [];
   });
   return [...Map.groupBy(placed, ({ session }) => session).values()].flatMap((own) =>
     own.flatMap(({ text, sentAt, sequence }) => {
-      const later = own.find((each) => (each.acceptedAt ?? Infinity) < sentAt && each.sequence > sequence);
+      const later = own.find(
+        (each) =>
+          Math.min(each.acceptedAt ?? Infinity, seen.get(each.text) ?? Infinity) < sentAt && each.sequence > sequence,
+      );
       return later ? [`${text} stands before ${later.text}, which was accepted before it was sent`] : [];
     }),
   );
@@ -157,6 +165,7 @@ test('each message is in one event, before the first request that could have it,
     [APP, limited, BUDGET],
   );
 
+  const seen = watchWaiting(here.sql);
   const sent: Sent[] = [];
   const told: Told[] = [];
   const refused: string[] = [];
@@ -178,7 +187,8 @@ test('each message is in one event, before the first request that could have it,
         own.acceptedAt = performance.now();
       }
       const isOverBudget = answer?.text.includes('budget.user') === true;
-      const isOfKey = answer?.status === 401;
+      const isGone = caller.revokedAt !== Infinity && answer?.text.includes('wrong credentials') === true;
+      const isOfKey = isGone || answer?.status === 401;
       // A key that was revoked while its request waited: what that began goes on.
       isUnsure ||= isOfKey && answer.text.includes('not valid any more');
       if (isOfKey && caller.revokedAt === Infinity) wrong.push(`${text}: key ${caller.id}: ${answer.text}`);
@@ -233,22 +243,31 @@ test('each message is in one event, before the first request that could have it,
 
   const messages = await checkMessages(here.sql, here.model.asked);
   const kept = keptViolations(sent, refused, messages);
+  const watched = sent.filter((each) => isFree(each) && seen.has(each.text)).map(({ text }) => text);
+  const late = findLate(messages, seen, watched);
   const violations = [
     ...wrong,
     ...messages.violations,
     ...toldViolations(told, messages),
     ...kept.violations,
-    ...orderViolations(sent, messages),
+    ...orderViolations(sent, seen, messages),
+    ...(late.length > LATE_AT_MOST * watched.length ? late.map((text) => `${text}: late`) : []),
     ...(await refusedViolations(here.sql, refused)),
     ...(await budgetViolations(limited)),
   ];
   report(
     'steers',
-    `${MESSAGES} messages, ${kills} kills, ${messages.taken} taken by a run, ${told.length} told what became of them, ` +
+    `${MESSAGES} messages, ${kills} kills, ${messages.taken} taken by a run, ${late.length} of ${watched.length} late, ` +
+      `${told.length} told what became of them, ` +
       `${refused.length} refused, ${REVOKED_KEYS} keys revoked and ${kept.refusedTurns} turns refused for it, ` +
       `${limited.length} budgets used up; ${violations.length} violations`,
   );
   expect(violations.slice(0, 20)).toEqual([]);
-  expect([messages.taken, kept.refusedTurns, refused.length].map((count) => count > 0)).toEqual([true, true, true]);
+  expect([messages.taken, watched.length, kept.refusedTurns, refused.length].map((count) => count > 0)).toEqual([
+    true,
+    true,
+    true,
+    true,
+  ]);
   expect(here.model.badHistories).toEqual([]);
 });

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { getFunctionCalls, getFunctionResponses } from '../../../src/core/content.ts';
 import type { Event } from '../../../src/core/event.ts';
@@ -11,6 +12,8 @@ export interface Place {
   invocationId: string;
   /** When the model had first answered the request that made the step before it; absent where it began its run. */
   stepAnsweredAt?: number | undefined;
+  /** Of each step before it that another step of its run follows: when the model had first answered what made it. */
+  followedAt: number[];
 }
 
 /** The row of what a request began. */
@@ -87,6 +90,32 @@ export async function checkMessages(sql: Pool, asked: ModelServer['asked']): Pro
   };
 }
 
+/**
+ * Watches the messages that wait, from now on. @returns by text: when it was seen that the message was stored, by
+ * `performance.now()`. The watch ends with the pool.
+ */
+export function watchWaiting(sql: Pool): ReadonlyMap<string, number> {
+  const seen = new Map<string, number>();
+  void (async () => {
+    while (!sql.ended) {
+      const { rows } = await sql.query<{ text: string }>(WAITING);
+      const now = performance.now();
+      for (const { text } of rows) if (!seen.has(text)) seen.set(text, now);
+      await sleep(WATCH_MS);
+    }
+  })().catch(() => undefined);
+  return seen;
+}
+
+const WATCH_MS = 10;
+const WAITING = `
+  select request -> 'content' -> 'parts' -> 0 ->> 'text' as text from invocations
+  where status = 'queued' and start_time is null and request ? 'steer' and webhook_url is null`;
+
+/** Those that waited when the model answered, and are not between that step and the next one of the same run. */
+export const findLate = ({ places }: Messages, seen: ReadonlyMap<string, number>, texts: string[]): string[] =>
+  texts.filter((text) => places.get(text)?.followedAt.some((answeredAt) => answeredAt > (seen.get(text) ?? Infinity)));
+
 const describe = (asked: AskedMessages | undefined) =>
   asked ? `messages up to ${asked.last.join(', ')} (${asked.prefix})` : 'what nobody was asked';
 
@@ -97,6 +126,7 @@ function readSession(session: string, events: EventRow[], asked: ModelServer['as
   const prefixes = [prefixOf([])];
   /** By run: the request that made its last step. */
   const made = new Map<string, string>();
+  const followedAt: number[] = [];
   const ids: string[] = [];
   let results = 0;
   for (const { sequence, id: eventId, invocation, payload } of events) {
@@ -107,12 +137,21 @@ function readSession(session: string, events: EventRow[], asked: ModelServer['as
     results += responses;
     if (said.length > 0) {
       const stepAnsweredAt = asked.get(made.get(invocation) ?? '')?.answeredAt;
-      places.set(text, { session, sequence, eventId, invocationId: invocation, stepAnsweredAt });
+      places.set(text, {
+        session,
+        sequence,
+        eventId,
+        invocationId: invocation,
+        stepAnsweredAt,
+        followedAt: [...followedAt],
+      });
       ids.push(...said);
       prefixes.push(prefixOf(ids));
       results = 0;
     } else if (author !== 'user' && responses === 0 && errorCode == null && content?.parts?.length) {
       const right = signatureOf(prefixOf(ids), results);
+      const before = made.get(invocation);
+      if (before !== undefined) followedAt.push(asked.get(before)?.answeredAt ?? 0);
       made.set(invocation, right);
       if (modelVersion === right) continue;
       const behind = `behind ${ids.length} messages up to ${ids.at(-1)} and ${results} results`;
