@@ -5,7 +5,7 @@ import { api, ApiError, ask, type Schemas } from './api.ts';
 import { useScope, useViewer } from './context.tsx';
 import { MakeCronjob } from './create.tsx';
 import { formatCount, formatInterval, formatMoment } from './format.ts';
-import { AuditList, Keys, Service } from './service.tsx';
+import { AuditList, Keys, Service, useServiceState } from './service.tsx';
 import { Ask, Badge, Empty, Folded, ForUser, Loaded, Problem, SwitchedOff, Table, Time } from './ui.tsx';
 
 const route = getRouteApi('/operations');
@@ -16,29 +16,35 @@ export function OperationsPage() {
   const { settings } = useViewer();
   const { user } = useScope();
   const { cronjobs, webhooks } = settings.features;
+  // What is above is there first, because a press is lost if its button moves.
+  const { isFetched } = useServiceState();
   return (
     <>
       <h1>Operations</h1>
       <Service />
-      <h2>Cronjobs</h2>
-      {cronjobs ? (
+      {isFetched && (
         <>
-          <Cronjobs user={user} />
-          <MakeCronjob />
+          <h2>Cronjobs</h2>
+          {cronjobs ? (
+            <>
+              <Cronjobs user={user} />
+              <MakeCronjob />
+            </>
+          ) : (
+            <SwitchedOff what="Cronjobs" setting="CRONJOBS" />
+          )}
+          <h2>Webhooks</h2>
+          {webhooks ? (
+            <ForUser>{(_app, owner) => <Webhooks user={owner} />}</ForUser>
+          ) : (
+            <SwitchedOff what="Webhooks" setting="WEBHOOKS" />
+          )}
+          <h2>Audit</h2>
+          <AuditList />
+          <h2>Keys</h2>
+          <Keys />
         </>
-      ) : (
-        <SwitchedOff what="Cronjobs" setting="CRONJOBS" />
       )}
-      <h2>Webhooks</h2>
-      {webhooks ? (
-        <ForUser>{(_app, owner) => <Webhooks user={owner} />}</ForUser>
-      ) : (
-        <SwitchedOff what="Webhooks" setting="WEBHOOKS" />
-      )}
-      <h2>Audit</h2>
-      <AuditList />
-      <h2>Keys</h2>
-      <Keys />
     </>
   );
 }

@@ -9,7 +9,7 @@ import { Badge, Empty, Facts, fieldsOf, Folded, Loaded, Table, Time } from './ui
 
 const route = getRouteApi('/operations');
 
-const useServiceState = () =>
+export const useServiceState = () =>
   useQuery({
     queryKey: ['service'],
     queryFn: () => ask(api.GET('/service')),

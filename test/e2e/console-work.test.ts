@@ -134,9 +134,22 @@ describe.skipIf(!browserPath)('the console', () => {
     expect(hook.status).toBe(201);
     const job = { ownerId: 'u1', name: 'Sums', prompt: 'What is 2 * 3? Use the calculator.', schedule };
     expect((await app.post('/harness/cronjobs', { ...job, webhookUrl: `${receiver.origin}/hook` })).status).toBe(201);
+    const order: string[] = [];
+    await page.route('**/service', async (route) => {
+      const response = await route.fetch();
+      order.push('service');
+      await route.fulfill({ response });
+    });
+    await page.route('**/cronjobs?*', async (route) => {
+      order.push('cronjobs');
+      await route.continue();
+    });
     await page.goto(`${app.url}/console/operations`);
     await button('Run now').click();
     await browser.confirm('Run');
+    // A button that moves, because something appears above it, loses a press.
+    expect(order.slice(0, 2)).toEqual(['service', 'cronjobs']);
+    await page.unrouteAll({ behavior: 'wait' });
     await link('Sums').click();
     await page.getByRole('region', { name: 'Runs' }).getByText('success').waitFor();
     await link(`${receiver.origin}/hook`).click();
