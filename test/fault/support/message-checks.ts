@@ -97,13 +97,13 @@ export async function checkMessages(sql: Pool, asked: ModelServer['asked']): Pro
 export function watchWaiting(sql: Pool): ReadonlyMap<string, number> {
   const seen = new Map<string, number>();
   void (async () => {
-    while (!sql.ended) {
+    while (!sql.ending) {
       const { rows } = await sql.query<{ text: string }>(WAITING);
       const now = performance.now();
       for (const { text } of rows) if (!seen.has(text)) seen.set(text, now);
       await sleep(WATCH_MS);
     }
-  })().catch(() => undefined);
+  })();
   return seen;
 }
 
